@@ -1,0 +1,1 @@
+//! What is true of a module: cost, devices, dataflow.

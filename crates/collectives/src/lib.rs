@@ -1,0 +1,1 @@
+//! Devices meeting: rendezvous, time limits, who is absent.

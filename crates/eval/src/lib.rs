@@ -1,0 +1,1 @@
+//! The reference evaluator: every opcode, every type, every device.

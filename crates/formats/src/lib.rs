@@ -1,0 +1,4 @@
+//! Reading and writing: HLO text and HloModuleProto.
+
+pub mod hlo_text;
+pub mod proto;

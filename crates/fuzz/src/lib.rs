@@ -1,0 +1,1 @@
+//! Generators of modules and fuzz bodies for the readers.

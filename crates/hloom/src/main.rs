@@ -1,0 +1,2 @@
+//! The `hloom` command.
+fn main() {}

@@ -1,0 +1,202 @@
+//! Edits that keep users, names, roots and the schedule consistent.
+//!
+//! Every edit is linear in what it touches (the users and operands of the instructions named), but for removals, which
+//! are collected and carried out together ([`Module::remove_instructions`]) so that a pass stays linear.
+
+use crate::entity::{ComputationId, InstructionId, SideTable};
+use crate::instruction::Operands;
+use crate::module::{Module, NewInstruction};
+use rustc_hash::FxHashMap;
+
+/// Why an edit was refused; the module is as it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EditError {
+    /// The two instructions are not in the same computation.
+    OtherComputation,
+    /// The instruction still has users, control successors, or is a root.
+    StillUsed(InstructionId),
+    /// The instruction has no operand of that number.
+    NoSuchOperand,
+    /// The new order is not a permutation of the computation's instructions.
+    NotAPermutation,
+}
+
+impl Module {
+    /// Makes operand `number` of `user` be `new`.
+    pub fn replace_operand(&mut self, user: InstructionId, number: usize, new: InstructionId) -> Result<(), EditError> {
+        if self[user].parent() != self[new].parent() {
+            return Err(EditError::OtherComputation);
+        }
+        let old = *self[user].operands.get(number).ok_or(EditError::NoSuchOperand)?;
+        self.note_use(new, user);
+        self.instructions[user].operands[number] = new;
+        self.forget_use(old, user);
+        Ok(())
+    }
+
+    /// Makes every user of `old` use `new` instead, and `new` the root if `old` was. Control dependencies stay.
+    pub fn replace_all_uses(&mut self, old: InstructionId, new: InstructionId) -> Result<(), EditError> {
+        let parent = self[old].parent();
+        if parent != self[new].parent() {
+            return Err(EditError::OtherComputation);
+        }
+        if old == new {
+            return Ok(());
+        }
+        let users = std::mem::take(&mut self.instructions[old].users);
+        for user in users {
+            self.note_use(new, user);
+            for operand in &mut self.instructions[user].operands {
+                if *operand == old {
+                    *operand = new;
+                }
+            }
+        }
+        if self.root(parent) == Some(old) {
+            self.computations[parent].root = Some(new);
+        }
+        Ok(())
+    }
+
+    /// Replaces all operands of `user`.
+    pub fn set_operands(&mut self, user: InstructionId, operands: Operands) -> Result<(), EditError> {
+        let parent = self[user].parent();
+        if operands.iter().any(|&o| self[o].parent() != parent) {
+            return Err(EditError::OtherComputation);
+        }
+        let old = std::mem::take(&mut self.instructions[user].operands);
+        for operand in operands {
+            if !old.contains(&operand) {
+                self.note_use(operand, user);
+            }
+            self.instructions[user].operands.push(operand);
+        }
+        for operand in old {
+            self.forget_use(operand, user);
+        }
+        Ok(())
+    }
+
+    /// Removes instructions that nothing uses but one another. Refused if one of them is a root, or is used (as operand
+    /// or control predecessor) by an instruction that stays.
+    pub fn remove_instructions(&mut self, dead: &[InstructionId]) -> Result<(), EditError> {
+        let mut is_dead = SideTable::with_len(self.instruction_slots(), false);
+        let mut touched: Vec<ComputationId> = Vec::new();
+        for &i in dead {
+            is_dead.set(i, true);
+            touched.push(self[i].parent());
+        }
+        touched.sort_unstable();
+        touched.dedup();
+        for &i in dead {
+            if self[i].users.iter().any(|&u| !is_dead[u]) || self.root(self[i].parent()) == Some(i) {
+                return Err(EditError::StillUsed(i));
+            }
+        }
+        for &c in &touched {
+            for &i in self[c].instructions() {
+                if is_dead[i] {
+                    continue;
+                }
+                if let Some(&p) = self[i].common.control_predecessors().iter().find(|&&p| is_dead[p]) {
+                    return Err(EditError::StillUsed(p));
+                }
+            }
+        }
+        for &i in dead {
+            for operand in std::mem::take(&mut self.instructions[i].operands) {
+                if !is_dead[operand] {
+                    self.forget_use(operand, i);
+                }
+            }
+            self.instructions[i].users.clear();
+        }
+        for &c in &touched {
+            // Pin the root first: it may have been the last instruction only by default.
+            self.computations[c].root = self.root(c);
+            self.computations[c].instructions.retain(|&i| !is_dead[i]);
+        }
+        Ok(())
+    }
+
+    /// Removes computations from the module. That nothing calls them is the verifier's to check.
+    pub fn remove_computations(&mut self, dead: &[ComputationId]) {
+        let mut is_dead = SideTable::with_len(self.computation_slots(), false);
+        for &c in dead {
+            is_dead.set(c, true);
+        }
+        self.order.retain(|&c| !is_dead[c]);
+    }
+
+    /// Puts the instructions of `computation` in another order.
+    pub fn reorder(&mut self, computation: ComputationId, order: Vec<InstructionId>) -> Result<(), EditError> {
+        let mut waiting = SideTable::with_len(self.instruction_slots(), false);
+        for &i in self[computation].instructions() {
+            waiting.set(i, true);
+        }
+        let complete = order.len() == self[computation].instructions().len();
+        if !complete || !order.iter().all(|&i| std::mem::replace(waiting.get_mut(i), false)) {
+            return Err(EditError::NotAPermutation);
+        }
+        let root = self.root(computation);
+        let c = &mut self.computations[computation];
+        c.root = root;
+        c.instructions = order;
+        Ok(())
+    }
+
+    /// Makes `later` wait for `earlier`.
+    pub fn add_control_dependency(&mut self, earlier: InstructionId, later: InstructionId) -> Result<(), EditError> {
+        if self[earlier].parent() != self[later].parent() {
+            return Err(EditError::OtherComputation);
+        }
+        let predecessors = &mut self.instructions[later].common.rare_mut().control_predecessors;
+        if !predecessors.contains(&earlier) {
+            predecessors.push(earlier);
+        }
+        Ok(())
+    }
+
+    /// Gives `instruction` another name, or one like it if that is taken.
+    pub fn rename(&mut self, instruction: InstructionId, name: &str) {
+        self.instructions[instruction].name = self.instruction_names.register(name);
+    }
+
+    /// A copy of `computation` under a name like `name`; computations it calls are shared.
+    pub fn clone_computation(&mut self, computation: ComputationId, name: &str) -> ComputationId {
+        let copy = self.add_computation(name);
+        let mut copies: FxHashMap<InstructionId, InstructionId> = FxHashMap::default();
+        for i in self[computation].instructions().to_vec() {
+            let original = &self[i];
+            let mut new = NewInstruction {
+                name: original.name.clone(),
+                op: original.op.clone(),
+                shape: original.shape.clone(),
+                operands: original.operands.iter().filter_map(|o| copies.get(o).copied()).collect(),
+                common: original.common.clone(),
+            };
+            if let Some(rare) = &mut new.common.rare {
+                rare.control_predecessors =
+                    rare.control_predecessors.iter().filter_map(|p| copies.get(p).copied()).collect();
+            }
+            copies.insert(i, self.add_instruction(copy, new));
+        }
+        self.computations[copy].root = self.computations[computation].root.and_then(|r| copies.get(&r).copied());
+        self.computations[copy].execution_thread = self.computations[computation].execution_thread.clone();
+        copy
+    }
+
+    /// Lists `user` among the users of `operand`, unless its operands (as they are now, before the edit) already have
+    /// it. Asking the operands, not the users, keeps this independent of how often a value is used.
+    fn note_use(&mut self, operand: InstructionId, user: InstructionId) {
+        if !self.instructions[user].operands.contains(&operand) {
+            self.instructions[operand].users.push(user);
+        }
+    }
+
+    fn forget_use(&mut self, operand: InstructionId, user: InstructionId) {
+        if !self.instructions[user].operands.contains(&operand) {
+            self.instructions[operand].users.retain(|u| *u != user);
+        }
+    }
+}

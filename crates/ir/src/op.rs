@@ -1,0 +1,698 @@
+//! Operations with their attributes.
+//!
+//! An opcode is a variant that carries its own attributes, so an instruction cannot hold an attribute its opcode lacks.
+//! Operands are not here but in the instruction; computations that an operation calls are, as ids.
+
+use crate::attributes::*;
+use crate::device_list::ReplicaGroups;
+use crate::entity::ComputationId;
+use crate::layout::DimVec;
+use crate::literal::Literal;
+use crate::opcode::Opcode;
+use crate::shape::Shape;
+use crate::sharding::Sharding;
+use smallvec::{SmallVec, smallvec};
+use std::sync::Arc;
+
+/// An operation and its attributes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "variants and fields are named as in HLO text")]
+pub enum Op {
+    // Leaves.
+    Parameter {
+        number: i64,
+        replication: Option<Box<[bool]>>,
+    },
+    Constant(ConstantValue),
+    Iota {
+        dimension: i64,
+    },
+    ReplicaId,
+    PartitionId,
+
+    // Element by element.
+    Unary {
+        op: UnaryOp,
+        accuracy: ResultAccuracy,
+    },
+    Binary(BinaryOp),
+    Compare {
+        direction: ComparisonDirection,
+        kind: Option<ComparisonType>,
+    },
+    Select,
+    Clamp,
+    Convert,
+    BitcastConvert,
+    ReducePrecision {
+        exponent_bits: i32,
+        mantissa_bits: i32,
+    },
+    StochasticConvert,
+    Map {
+        to_apply: ComputationId,
+        dimensions: DimVec,
+    },
+
+    // The same elements elsewhere.
+    Bitcast,
+    Copy,
+    Reshape {
+        inferred_dimension: Option<i64>,
+    },
+    DynamicReshape,
+    Broadcast {
+        dimensions: DimVec,
+    },
+    Transpose {
+        dimensions: DimVec,
+    },
+    Reverse {
+        dimensions: DimVec,
+    },
+    Concatenate {
+        dimension: i64,
+    },
+    Slice {
+        dims: Box<[SliceDim]>,
+    },
+    DynamicSlice {
+        sizes: DimVec,
+    },
+    DynamicUpdateSlice,
+    Pad {
+        padding: Box<[PaddingDim]>,
+    },
+    Gather(Box<Gather>),
+    Scatter(Box<Scatter>),
+    GetDimensionSize {
+        dimension: i64,
+    },
+    SetDimensionSize {
+        dimension: i64,
+    },
+
+    // Products, sums and orders.
+    Dot(Box<Dot>),
+    RaggedDot(Box<RaggedDot>),
+    ScaledDot(Box<Dot>),
+    Convolution(Box<Convolution>),
+    Reduce {
+        dimensions: DimVec,
+        to_apply: ComputationId,
+    },
+    ReduceWindow {
+        window: Box<Window>,
+        to_apply: ComputationId,
+    },
+    SelectAndScatter {
+        window: Box<Window>,
+        select: ComputationId,
+        scatter: ComputationId,
+    },
+    Scan(Box<Scan>),
+    Sort {
+        dimension: i64,
+        is_stable: bool,
+        to_apply: ComputationId,
+    },
+    TopK {
+        k: i64,
+        largest: bool,
+        is_stable: bool,
+    },
+    Fft {
+        kind: FftType,
+        length: DimVec,
+    },
+    Cholesky {
+        lower: bool,
+    },
+    TriangularSolve {
+        left_side: bool,
+        lower: bool,
+        unit_diagonal: bool,
+        transpose_a: TransposeA,
+    },
+    BatchNormTraining {
+        epsilon: F32Bits,
+        feature_index: i64,
+    },
+    BatchNormInference {
+        epsilon: F32Bits,
+        feature_index: i64,
+    },
+    BatchNormGrad {
+        epsilon: F32Bits,
+        feature_index: i64,
+    },
+    Rng {
+        distribution: RngDistribution,
+    },
+    RngBitGenerator {
+        algorithm: RngAlgorithm,
+    },
+    RngGetAndUpdateState {
+        delta: i64,
+    },
+
+    // Tuples and order.
+    Tuple,
+    GetTupleElement {
+        index: i64,
+    },
+    AfterAll,
+    AddDependency,
+    OptBarrier,
+    Domain(Box<Domain>),
+
+    // Control flow and calls.
+    While {
+        condition: ComputationId,
+        body: ComputationId,
+    },
+    /// Two branches chosen by a pred, or any number chosen by an s32, as the first operand's type says.
+    Conditional {
+        branches: SmallVec<[ComputationId; 2]>,
+    },
+    Call {
+        to_apply: ComputationId,
+        is_composite: bool,
+    },
+    Fusion(Box<Fusion>),
+    CustomCall(Box<CustomCall>),
+    AsyncStart(Box<AsyncStart>),
+    AsyncUpdate {
+        output_operand_aliasing: Vec<OutputOperandAlias>,
+    },
+    AsyncDone,
+
+    // Devices meeting.
+    AllReduce(Box<AllReduce>),
+    AllReduceStart(Box<AllReduce>),
+    AllReduceDone,
+    AllGather(Box<AllGather>),
+    AllGatherStart(Box<AllGather>),
+    AllGatherDone,
+    ReduceScatter(Box<ReduceScatter>),
+    CollectiveReduce(Box<CollectiveReduce>),
+    AllToAll {
+        collective: Box<Collective>,
+        split_dimension: Option<i64>,
+    },
+    RaggedAllToAll {
+        collective: Box<Collective>,
+        split_dimension: Option<i64>,
+    },
+    CollectiveBroadcast {
+        collective: Box<Collective>,
+        has_dynamic_root: bool,
+    },
+    CollectivePermute(Box<CollectivePermute>),
+    CollectivePermuteStart(Box<CollectivePermute>),
+    CollectivePermuteDone,
+
+    // Moving data.
+    CopyStart {
+        cross_program_prefetch_index: Option<i32>,
+    },
+    CopyDone,
+    Send(Transfer),
+    SendDone(Transfer),
+    Recv(Transfer),
+    RecvDone(Transfer),
+    Infeed {
+        config: Box<[u8]>,
+    },
+    Outfeed {
+        config: Box<[u8]>,
+        shape: Shape,
+    },
+}
+
+/// The value of a constant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ConstantValue {
+    /// Known.
+    Literal(Arc<Literal>),
+    /// Left out of the dump as `{...}`; the instruction's shape is all that is known.
+    Elided,
+}
+
+/// An `f32` that can be compared and hashed: its bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct F32Bits(u32);
+
+impl From<f32> for F32Bits {
+    fn from(value: f32) -> Self {
+        F32Bits(value.to_bits())
+    }
+}
+
+impl F32Bits {
+    /// The number.
+    pub fn get(self) -> f32 {
+        f32::from_bits(self.0)
+    }
+}
+
+macro_rules! elementwise {
+    ($(#[$doc:meta])* $name:ident { $($variant:ident),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[allow(missing_docs, reason = "each variant is the opcode of that name")]
+        pub enum $name { $($variant),+ }
+
+        impl $name {
+            /// Every variant.
+            pub const ALL: &'static [$name] = &[$($name::$variant),+];
+            /// The opcode.
+            pub const fn opcode(self) -> Opcode {
+                match self { $($name::$variant => Opcode::$variant),+ }
+            }
+            /// The operation of that opcode, if it is of this kind.
+            pub const fn from_opcode(opcode: Opcode) -> Option<$name> {
+                match opcode { $(Opcode::$variant => Some($name::$variant),)+ _ => None }
+            }
+        }
+    };
+}
+
+elementwise!(
+    /// Operations on each element of one array.
+    UnaryOp {
+        Abs, Acos, Acosh, Asin, Asinh, Atanh, Cbrt, Ceil, Cosine, Cosh, CountLeadingZeros, Erf, Exponential,
+        ExponentialMinusOne, Floor, Imag, IsFinite, Log, LogPlusOne, Logistic, Negate, Not, PopulationCount, Real,
+        RoundNearestAfz, RoundNearestEven, Rsqrt, Sign, Sine, Sinh, Sqrt, Tan, Tanh,
+    }
+);
+elementwise!(
+    /// Operations on the corresponding elements of two arrays.
+    BinaryOp {
+        Add, And, Atan2, Complex, Divide, Maximum, Minimum, Mulhi, Multiply, Or, Power, Remainder, ShiftLeft,
+        ShiftRightArithmetic, ShiftRightLogical, Subtract, Xor,
+    }
+);
+
+impl UnaryOp {
+    /// Whether `result_accuracy` means something for it.
+    pub const fn takes_result_accuracy(self) -> bool {
+        use UnaryOp::*;
+        matches!(
+            self,
+            Acos | Acosh
+                | Asin
+                | Asinh
+                | Atanh
+                | Cbrt
+                | Cosine
+                | Cosh
+                | Erf
+                | Exponential
+                | ExponentialMinusOne
+                | Log
+                | LogPlusOne
+                | Logistic
+                | Rsqrt
+                | Sine
+                | Sinh
+                | Sqrt
+                | Tan
+                | Tanh
+        )
+    }
+}
+
+/// Attributes of gather.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct Gather {
+    pub dims: GatherDimensionNumbers,
+    pub slice_sizes: DimVec,
+    pub indices_are_sorted: bool,
+}
+
+/// Attributes of scatter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct Scatter {
+    pub dims: ScatterDimensionNumbers,
+    pub indices_are_sorted: bool,
+    pub unique_indices: bool,
+    pub to_apply: ComputationId,
+}
+
+/// Attributes of dot and scaled-dot.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct Dot {
+    pub dims: DotDimensionNumbers,
+    pub precision: PrecisionConfig,
+}
+
+/// Attributes of ragged-dot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct RaggedDot {
+    pub dims: DotDimensionNumbers,
+    pub lhs_ragged: DimVec,
+    pub rhs_group: DimVec,
+    pub precision: PrecisionConfig,
+}
+
+/// Attributes of convolution.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct Convolution {
+    pub window: Window,
+    pub dims: ConvDimensionNumbers,
+    pub feature_group_count: i64,
+    pub batch_group_count: i64,
+    pub precision: PrecisionConfig,
+    pub kind: ConvolutionKind,
+    pub lhs_sparsity: Option<Sparsity>,
+    pub rhs_sparsity: Option<Sparsity>,
+}
+
+/// Attributes of scan.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct Scan {
+    pub dimension: i64,
+    pub num_carries: i64,
+    pub is_reverse: bool,
+    pub is_associative: Option<bool>,
+    pub to_apply: ComputationId,
+}
+
+/// Attributes of domain: the shardings on its two sides.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct Domain {
+    pub entry: Sharding,
+    pub exit: Sharding,
+}
+
+/// Attributes of fusion.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct Fusion {
+    pub kind: FusionKind,
+    pub calls: ComputationId,
+    pub output_operand_aliasing: Vec<OutputOperandAlias>,
+}
+
+/// Attributes of custom-call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct CustomCall {
+    pub target: Box<str>,
+    pub window: Option<Window>,
+    pub conv_dims: Option<ConvDimensionNumbers>,
+    pub feature_group_count: i64,
+    pub batch_group_count: i64,
+    /// `operand_layout_constraints={…}`; present only with `constrain_layout` in protos.
+    pub operand_layouts: Option<Vec<Shape>>,
+    pub has_side_effect: bool,
+    pub called_computations: Vec<ComputationId>,
+    pub output_operand_aliasing: Vec<OutputOperandAlias>,
+    pub padding_type: PaddingType,
+    pub literal: Option<Arc<Literal>>,
+    pub precision: PrecisionConfig,
+    pub schedule: CustomCallSchedule,
+    pub api_version: CustomCallApiVersion,
+}
+
+impl CustomCall {
+    /// A call of `target` with every attribute at its default.
+    pub fn new(target: impl Into<Box<str>>) -> CustomCall {
+        CustomCall {
+            target: target.into(),
+            window: None,
+            conv_dims: None,
+            feature_group_count: 1,
+            batch_group_count: 1,
+            operand_layouts: None,
+            has_side_effect: false,
+            called_computations: Vec::new(),
+            output_operand_aliasing: Vec::new(),
+            padding_type: PaddingType::Invalid,
+            literal: None,
+            precision: PrecisionConfig::default(),
+            schedule: CustomCallSchedule::None,
+            api_version: CustomCallApiVersion::Original,
+        }
+    }
+}
+
+/// Attributes of async-start. Its update and done find them by their operand.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct AsyncStart {
+    pub calls: ComputationId,
+    /// `async_execution_thread`; the main thread when absent.
+    pub execution_thread: Option<Box<str>>,
+    pub output_operand_aliasing: Vec<OutputOperandAlias>,
+}
+
+/// What all collectives have.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct Collective {
+    pub channel_id: Option<i64>,
+    pub replica_groups: ReplicaGroups,
+    pub constrain_layout: bool,
+    pub use_global_device_ids: bool,
+    /// `mode=…`, where it is written out.
+    pub mode: Option<CollectiveGroupMode>,
+}
+
+/// Attributes of all-reduce and all-reduce-start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct AllReduce {
+    pub collective: Collective,
+    pub to_apply: ComputationId,
+}
+
+/// Attributes of all-gather and all-gather-start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct AllGather {
+    pub collective: Collective,
+    pub dimension: i64,
+}
+
+/// Attributes of reduce-scatter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct ReduceScatter {
+    pub collective: Collective,
+    pub dimension: i64,
+    pub to_apply: ComputationId,
+}
+
+/// Attributes of collective-reduce.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct CollectiveReduce {
+    pub collective: Collective,
+    pub has_dynamic_root: bool,
+    pub to_apply: ComputationId,
+}
+
+/// Attributes of collective-permute and collective-permute-start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct CollectivePermute {
+    pub channel_id: Option<i64>,
+    pub source_target_pairs: Vec<(i64, i64)>,
+    /// For the form that copies slices in place.
+    pub slice_sizes: Vec<Vec<i64>>,
+}
+
+/// Attributes of send, recv and their dones.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct Transfer {
+    pub channel_id: Option<i64>,
+    pub is_host_transfer: bool,
+}
+
+impl Op {
+    /// A unary element-wise operation without a stated accuracy.
+    pub fn unary(op: UnaryOp) -> Op {
+        Op::Unary { op, accuracy: ResultAccuracy::Default }
+    }
+
+    /// A parameter.
+    pub fn parameter(number: i64) -> Op {
+        Op::Parameter { number, replication: None }
+    }
+
+    /// A constant of known value.
+    pub fn constant(literal: Literal) -> Op {
+        Op::Constant(ConstantValue::Literal(Arc::new(literal)))
+    }
+
+    /// Which operation it is.
+    pub fn opcode(&self) -> Opcode {
+        match self {
+            Op::Parameter { .. } => Opcode::Parameter,
+            Op::Constant(_) => Opcode::Constant,
+            Op::Iota { .. } => Opcode::Iota,
+            Op::ReplicaId => Opcode::ReplicaId,
+            Op::PartitionId => Opcode::PartitionId,
+            Op::Unary { op, .. } => op.opcode(),
+            Op::Binary(op) => op.opcode(),
+            Op::Compare { .. } => Opcode::Compare,
+            Op::Select => Opcode::Select,
+            Op::Clamp => Opcode::Clamp,
+            Op::Convert => Opcode::Convert,
+            Op::BitcastConvert => Opcode::BitcastConvert,
+            Op::ReducePrecision { .. } => Opcode::ReducePrecision,
+            Op::StochasticConvert => Opcode::StochasticConvert,
+            Op::Map { .. } => Opcode::Map,
+            Op::Bitcast => Opcode::Bitcast,
+            Op::Copy => Opcode::Copy,
+            Op::Reshape { .. } => Opcode::Reshape,
+            Op::DynamicReshape => Opcode::DynamicReshape,
+            Op::Broadcast { .. } => Opcode::Broadcast,
+            Op::Transpose { .. } => Opcode::Transpose,
+            Op::Reverse { .. } => Opcode::Reverse,
+            Op::Concatenate { .. } => Opcode::Concatenate,
+            Op::Slice { .. } => Opcode::Slice,
+            Op::DynamicSlice { .. } => Opcode::DynamicSlice,
+            Op::DynamicUpdateSlice => Opcode::DynamicUpdateSlice,
+            Op::Pad { .. } => Opcode::Pad,
+            Op::Gather(_) => Opcode::Gather,
+            Op::Scatter(_) => Opcode::Scatter,
+            Op::GetDimensionSize { .. } => Opcode::GetDimensionSize,
+            Op::SetDimensionSize { .. } => Opcode::SetDimensionSize,
+            Op::Dot(_) => Opcode::Dot,
+            Op::RaggedDot(_) => Opcode::RaggedDot,
+            Op::ScaledDot(_) => Opcode::ScaledDot,
+            Op::Convolution(_) => Opcode::Convolution,
+            Op::Reduce { .. } => Opcode::Reduce,
+            Op::ReduceWindow { .. } => Opcode::ReduceWindow,
+            Op::SelectAndScatter { .. } => Opcode::SelectAndScatter,
+            Op::Scan(_) => Opcode::Scan,
+            Op::Sort { .. } => Opcode::Sort,
+            Op::TopK { .. } => Opcode::TopK,
+            Op::Fft { .. } => Opcode::Fft,
+            Op::Cholesky { .. } => Opcode::Cholesky,
+            Op::TriangularSolve { .. } => Opcode::TriangularSolve,
+            Op::BatchNormTraining { .. } => Opcode::BatchNormTraining,
+            Op::BatchNormInference { .. } => Opcode::BatchNormInference,
+            Op::BatchNormGrad { .. } => Opcode::BatchNormGrad,
+            Op::Rng { .. } => Opcode::Rng,
+            Op::RngBitGenerator { .. } => Opcode::RngBitGenerator,
+            Op::RngGetAndUpdateState { .. } => Opcode::RngGetAndUpdateState,
+            Op::Tuple => Opcode::Tuple,
+            Op::GetTupleElement { .. } => Opcode::GetTupleElement,
+            Op::AfterAll => Opcode::AfterAll,
+            Op::AddDependency => Opcode::AddDependency,
+            Op::OptBarrier => Opcode::OptBarrier,
+            Op::Domain(_) => Opcode::Domain,
+            Op::While { .. } => Opcode::While,
+            Op::Conditional { .. } => Opcode::Conditional,
+            Op::Call { .. } => Opcode::Call,
+            Op::Fusion(_) => Opcode::Fusion,
+            Op::CustomCall(_) => Opcode::CustomCall,
+            Op::AsyncStart(_) => Opcode::AsyncStart,
+            Op::AsyncUpdate { .. } => Opcode::AsyncUpdate,
+            Op::AsyncDone => Opcode::AsyncDone,
+            Op::AllReduce(_) => Opcode::AllReduce,
+            Op::AllReduceStart(_) => Opcode::AllReduceStart,
+            Op::AllReduceDone => Opcode::AllReduceDone,
+            Op::AllGather(_) => Opcode::AllGather,
+            Op::AllGatherStart(_) => Opcode::AllGatherStart,
+            Op::AllGatherDone => Opcode::AllGatherDone,
+            Op::ReduceScatter(_) => Opcode::ReduceScatter,
+            Op::CollectiveReduce(_) => Opcode::CollectiveReduce,
+            Op::AllToAll { .. } => Opcode::AllToAll,
+            Op::RaggedAllToAll { .. } => Opcode::RaggedAllToAll,
+            Op::CollectiveBroadcast { .. } => Opcode::CollectiveBroadcast,
+            Op::CollectivePermute(_) => Opcode::CollectivePermute,
+            Op::CollectivePermuteStart(_) => Opcode::CollectivePermuteStart,
+            Op::CollectivePermuteDone => Opcode::CollectivePermuteDone,
+            Op::CopyStart { .. } => Opcode::CopyStart,
+            Op::CopyDone => Opcode::CopyDone,
+            Op::Send(_) => Opcode::Send,
+            Op::SendDone(_) => Opcode::SendDone,
+            Op::Recv(_) => Opcode::Recv,
+            Op::RecvDone(_) => Opcode::RecvDone,
+            Op::Infeed { .. } => Opcode::Infeed,
+            Op::Outfeed { .. } => Opcode::Outfeed,
+        }
+    }
+
+    /// The computations it calls, in the order of XLA's protos (while: body, then condition).
+    pub fn called_computations(&self) -> SmallVec<[ComputationId; 2]> {
+        match self {
+            Op::Map { to_apply, .. }
+            | Op::Reduce { to_apply, .. }
+            | Op::ReduceWindow { to_apply, .. }
+            | Op::Sort { to_apply, .. }
+            | Op::Call { to_apply, .. } => smallvec![*to_apply],
+            Op::Scatter(s) => smallvec![s.to_apply],
+            Op::Scan(s) => smallvec![s.to_apply],
+            Op::SelectAndScatter { select, scatter, .. } => smallvec![*select, *scatter],
+            Op::While { condition, body } => smallvec![*body, *condition],
+            Op::Conditional { branches } => branches.clone(),
+            Op::Fusion(f) => smallvec![f.calls],
+            Op::CustomCall(c) => SmallVec::from_slice(&c.called_computations),
+            Op::AsyncStart(a) => smallvec![a.calls],
+            Op::AllReduce(a) | Op::AllReduceStart(a) => smallvec![a.to_apply],
+            Op::ReduceScatter(r) => smallvec![r.to_apply],
+            Op::CollectiveReduce(r) => smallvec![r.to_apply],
+            _ => SmallVec::new(),
+        }
+    }
+
+    /// The computations it calls, each to be replaced.
+    pub fn called_computations_mut(&mut self) -> SmallVec<[&mut ComputationId; 2]> {
+        match self {
+            Op::Map { to_apply, .. }
+            | Op::Reduce { to_apply, .. }
+            | Op::ReduceWindow { to_apply, .. }
+            | Op::Sort { to_apply, .. }
+            | Op::Call { to_apply, .. } => smallvec![to_apply],
+            Op::Scatter(s) => smallvec![&mut s.to_apply],
+            Op::Scan(s) => smallvec![&mut s.to_apply],
+            Op::SelectAndScatter { select, scatter, .. } => smallvec![select, scatter],
+            Op::While { condition, body } => smallvec![body, condition],
+            Op::Conditional { branches } => branches.iter_mut().collect(),
+            Op::Fusion(f) => smallvec![&mut f.calls],
+            Op::CustomCall(c) => c.called_computations.iter_mut().collect(),
+            Op::AsyncStart(a) => smallvec![&mut a.calls],
+            Op::AllReduce(a) | Op::AllReduceStart(a) => smallvec![&mut a.to_apply],
+            Op::ReduceScatter(r) => smallvec![&mut r.to_apply],
+            Op::CollectiveReduce(r) => smallvec![&mut r.to_apply],
+            _ => SmallVec::new(),
+        }
+    }
+
+    /// What all collectives have, if it is one that meets in replica groups.
+    pub fn collective(&self) -> Option<&Collective> {
+        match self {
+            Op::AllReduce(a) | Op::AllReduceStart(a) => Some(&a.collective),
+            Op::AllGather(a) | Op::AllGatherStart(a) => Some(&a.collective),
+            Op::ReduceScatter(r) => Some(&r.collective),
+            Op::CollectiveReduce(r) => Some(&r.collective),
+            Op::AllToAll { collective, .. }
+            | Op::RaggedAllToAll { collective, .. }
+            | Op::CollectiveBroadcast { collective, .. } => Some(collective),
+            _ => None,
+        }
+    }
+
+    /// The channel over which devices or instructions meet, if it has one.
+    pub fn channel_id(&self) -> Option<i64> {
+        match self {
+            Op::CollectivePermute(p) | Op::CollectivePermuteStart(p) => p.channel_id,
+            Op::Send(t) | Op::SendDone(t) | Op::Recv(t) | Op::RecvDone(t) => t.channel_id,
+            other => other.collective()?.channel_id,
+        }
+    }
+}
