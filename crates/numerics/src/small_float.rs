@@ -4,7 +4,7 @@
 //! [`Format::decode`] work for all of them. The newtypes (`F8E5M2`, …) are bytes tagged with
 //! their format.
 //!
-//! Invariants: encoding rounds the `f64` once, to nearest, ties to the even code; decoding is
+//! Invariants: encoding rounds the `f64` once, to nearest, ties to even; decoding is
 //! exact; what happens to NaN, infinity, overflow and zero in a format that lacks them is that of
 //! XLA's own types and is stated at [`Format::encode`]. Equality and hashing of the newtypes are
 //! those of the bits; compare values through `to_f32`.
@@ -204,7 +204,8 @@ impl Format {
         f64::from_bits(self.decode_bits(code))
     }
 
-    /// The code nearest to a value, ties to the even code. What a format lacks:
+    /// The code nearest to a value, ties to the even significand (which is the greater value where
+    /// there are no mantissa bits). What a format lacks:
     ///
     /// * overflow and infinity become infinity, else NaN, else the greatest finite value;
     /// * NaN keeps its sign, not its payload; without NaN it becomes a zero of the opposite sign
@@ -281,7 +282,9 @@ impl Format {
         let kept = scaled >> shift;
         let rest = scaled & ((1 << shift) - 1);
         let half = 1u64 << (shift - 1);
-        kept + (rest > half || (rest == half && kept & 1 == 1)) as u64
+        // Without mantissa bits what is kept is the hidden bit, which is odd: ties go up.
+        let odd = kept & 1 == 1 || self.mantissa_bits == 0;
+        kept + (rest > half || (rest == half && odd)) as u64
     }
 }
 

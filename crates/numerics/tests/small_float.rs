@@ -42,7 +42,9 @@ fn positives(format: &Format) -> Vec<(f64, u16)> {
 }
 
 /// The nearest code by search, for a positive finite value; `None` is beyond the range.
-fn nearest(values: &[(f64, u16)], value: f64) -> Option<u16> {
+fn nearest(format: &Format, values: &[(f64, u16)], value: f64) -> Option<u16> {
+    // Where a value is all hidden bit, it is odd.
+    let even = |code: u16| code & 1 == 0 && format.mantissa_bits > 0;
     let above = values.partition_point(|v| v.0 < value);
     if above == 0 {
         return Some(values[0].1);
@@ -58,12 +60,12 @@ fn nearest(values: &[(f64, u16)], value: f64) -> Option<u16> {
             low - before
         };
         let middle = low + step / 2.0;
-        let stays = value < middle || (value == middle && low_code & 1 == 0);
+        let stays = value < middle || (value == middle && even(low_code));
         return stays.then_some(low_code);
     };
     // Exact: the values have few bits, and `value` lies between them.
     let (below, over) = (value - low, high - value);
-    Some(if below < over || (below == over && low_code & 1 == 0) {
+    Some(if below < over || (below == over && even(low_code)) {
         low_code
     } else {
         high_code
@@ -82,7 +84,7 @@ fn encode_by_search(format: &Format, values: &[(f64, u16)], value: f64) -> u16 {
         return nan.unwrap();
     }
     let code = if value.is_finite() {
-        nearest(values, value.abs())
+        nearest(format, values, value.abs())
     } else {
         None
     };
@@ -262,7 +264,8 @@ fn what_a_format_lacks() {
     assert_eq!(F8E8M0FNU::from_f32(1e-45), F8E8M0FNU(0));
     assert_eq!(F8E8M0FNU::from_f32(f32::MAX), F8E8M0FNU(0xff));
     assert_eq!(F8E8M0FNU::from_f32(1.5), F8E8M0FNU(128));
-    assert_eq!(F8E8M0FNU::from_f32(3.0), F8E8M0FNU(128));
+    assert_eq!(F8E8M0FNU::from_f32(3.0), F8E8M0FNU(129));
+    assert_eq!(F8E8M0FNU::from_f64(1.5 * 2f64.powi(127)), F8E8M0FNU(0xff));
     assert_eq!(F4E2M1FN::from_f32(f32::NEG_INFINITY), F4E2M1FN(0xf));
     assert_eq!(F4E2M1FN::from_f32(f32::NAN.copysign(1.0)), F4E2M1FN(0x8));
     assert_eq!(F4E2M1FN::from_f32(f32::NAN.copysign(-1.0)), F4E2M1FN(0x0));
