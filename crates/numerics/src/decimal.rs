@@ -8,6 +8,16 @@
 
 use std::fmt::Write;
 
+const POW5_U64: [u64; 28] = {
+    let mut table = [1u64; 28];
+    let mut i = 1;
+    while i < 28 {
+        table[i] = table[i - 1] * 5;
+        i += 1;
+    }
+    table
+};
+
 /// The most significant digits [`round_digits`] gives.
 pub const MAX_FAST_DIGITS: usize = 17;
 
@@ -23,6 +33,23 @@ const fn powers<const N: usize>(base: u128) -> [u128; N] {
     }
     table
 }
+
+const POW10_OFFSET: i32 = 30;
+
+/// Powers of ten from 1e-30, each a little too great, so that a value not below one is surely not
+/// below the true power.
+const ABOVE_POW10: [f64; 61] = {
+    let mut table = [1.0 + 1e-14; 61];
+    let mut i = 1;
+    let mut power = 1.0;
+    while i <= 30 {
+        power *= 10.0;
+        table[30 + i] = power * (1.0 + 1e-14);
+        table[30 - i] = (1.0 + 1e-14) / power;
+        i += 1;
+    }
+    table
+};
 
 /// A positive value `significand × 2^exponent`, with the unit in the last place being `2^exponent`.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +74,17 @@ impl Binary {
     pub fn from_f64(value: f64) -> Self {
         let bits = value.to_bits() & !(1 << 63);
         Self::from_fields(bits & ((1 << 52) - 1), (bits >> 52) as i32, 52, 1023)
+    }
+
+    /// The value for estimates; infinite or zero beyond the range of the normal `f64`.
+    #[inline]
+    fn approximate(self) -> f64 {
+        let scale = match self.exponent + 1023 {
+            field @ 1..=2046 => f64::from_bits((field as u64) << 52),
+            ..=0 => 0.0,
+            _ => f64::INFINITY,
+        };
+        self.significand as f64 * scale
     }
 
     fn from_fields(fraction: u64, field: i32, mantissa_bits: u32, bias: i32) -> Self {
@@ -89,6 +127,10 @@ pub fn round_digits(value: Binary, count: usize) -> Option<Digits> {
     // (never too great: for negative arguments the error of the constant is on the side of zero,
     // and smaller than the distance of any power of two in range from a power of ten).
     let mut exponent = (log2 * 1_262_611) >> 22;
+    let next = ABOVE_POW10.get((exponent + 1 + POW10_OFFSET) as usize);
+    if next.is_some_and(|&next| value.approximate() >= next) {
+        exponent += 1;
+    }
     let limit = POW10[count] as u64;
     let (mut digits, mut reads_back) = scale(value, count as i32 - 1 - exponent)?;
     if digits >= limit {
@@ -111,8 +153,14 @@ pub fn round_digits(value: Binary, count: usize) -> Option<Digits> {
 fn scale(value: Binary, power: i32) -> Option<(u64, bool)> {
     // The value is `scaled / one`, and a unit in its last place is `ulp / one`.
     if power >= 0 {
-        let ulp = *POW5.get(power as usize)?;
-        let scaled = ulp.checked_mul(value.significand as u128)?;
+        // Nearly always the factors fit 64 bits, which spares the overflow check.
+        let (scaled, ulp) = match POW5_U64.get(power as usize) {
+            Some(&ulp) => (ulp as u128 * value.significand as u128, ulp as u128),
+            None => {
+                let ulp = *POW5.get(power as usize)?;
+                (ulp.checked_mul(value.significand as u128)?, ulp)
+            }
+        };
         let up = value.exponent + power;
         if up >= 0 {
             let whole = scaled.checked_shl(up as u32)?;

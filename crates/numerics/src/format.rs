@@ -38,22 +38,19 @@ pub fn write_f32(out: &mut String, value: f32) {
         return;
     }
     let binary = Binary::from_f32(value);
-    if let Some(digits) = round_digits(binary, 6) {
-        if digits.reads_back {
-            return write_digits(out, value.is_sign_negative(), digits, 6);
-        }
-    } else {
-        let start = out.len();
-        write_by_std(out, wide, 6);
-        if out[start..].parse() == Ok(value) {
-            return;
-        }
-        out.truncate(start);
+    let Some(long) = round_digits(binary, 9) else {
+        return write_shorter_by_std(out, wide, 6, 9, |text| text.parse() == Ok(value));
+    };
+    // Half a unit in the last place of a normal f32 is at most 2^-24 of it, so fewer than 60 units
+    // of the ninth digit: six digits further off than that cannot read back.
+    let off = long.digits % 1000;
+    if (off.min(1000 - off) <= 61 || value.is_subnormal())
+        && let Some(short) = round_digits(binary, 6)
+        && short.reads_back
+    {
+        return write_digits(out, value.is_sign_negative(), short, 6);
     }
-    match round_digits(binary, 9) {
-        Some(digits) => write_digits(out, value.is_sign_negative(), digits, 9),
-        None => write_by_std(out, wide, 9),
-    }
+    write_digits(out, value.is_sign_negative(), long, 9);
 }
 
 /// Appends an `f64` as XLA prints it.
@@ -66,21 +63,34 @@ pub fn write_f64(out: &mut String, value: f64) {
         return;
     }
     let binary = Binary::from_f64(value);
-    if let Some(digits) = round_digits(binary, 15) {
-        if digits.reads_back {
-            return write_digits(out, value.is_sign_negative(), digits, 15);
-        }
-    } else {
-        let start = out.len();
-        write_by_std(out, value, 15);
-        if out[start..].parse() == Ok(value) {
-            return;
-        }
-        out.truncate(start);
+    let Some(long) = round_digits(binary, 17) else {
+        return write_shorter_by_std(out, value, 15, 17, |text| text.parse() == Ok(value));
+    };
+    // Likewise: half a unit is at most 2^-53, fewer than 12 units of the seventeenth digit.
+    let off = long.digits % 100;
+    if (off.min(100 - off) <= 13 || value.is_subnormal())
+        && let Some(short) = round_digits(binary, 15)
+        && short.reads_back
+    {
+        return write_digits(out, value.is_sign_negative(), short, 15);
     }
-    match round_digits(binary, 17) {
-        Some(digits) => write_digits(out, value.is_sign_negative(), digits, 17),
-        None => write_by_std(out, value, 17),
+    write_digits(out, value.is_sign_negative(), long, 17);
+}
+
+/// With `short` digits if those read back, else with `long`.
+#[cold]
+fn write_shorter_by_std(
+    out: &mut String,
+    value: f64,
+    short: usize,
+    long: usize,
+    reads_back: impl Fn(&str) -> bool,
+) {
+    let start = out.len();
+    write_by_std(out, value, short);
+    if !reads_back(&out[start..]) {
+        out.truncate(start);
+        write_by_std(out, value, long);
     }
 }
 
@@ -160,10 +170,41 @@ fn write_small_integer(out: &mut String, value: f64, precision: usize) -> bool {
     true
 }
 
+/// Lays at most 17 digits out by the rules of `%g`, in one buffer.
 fn write_digits(out: &mut String, negative: bool, decimal: Digits, precision: usize) {
     let mut digits = Text::new();
     digits.integer(decimal.digits);
-    layout(out, negative, digits.bytes(), decimal.exponent, precision);
+    let digits = digits.bytes();
+    let exponent = decimal.exponent;
+    if exponent < -4 || exponent >= precision as i32 {
+        return layout(out, negative, digits, exponent, precision);
+    }
+    // Sign, at most five characters of leading zeros, 17 digits and a point.
+    let mut buffer = [b'0'; 32];
+    buffer[0] = b'-';
+    let mut end;
+    if exponent < 0 {
+        buffer[2] = b'.';
+        let start = 2 + exponent.unsigned_abs() as usize;
+        end = start + digits.len();
+        buffer[start..end].copy_from_slice(digits);
+    } else {
+        let whole = exponent as usize + 1;
+        buffer[1..=whole].copy_from_slice(&digits[..whole]);
+        buffer[whole + 1] = b'.';
+        end = digits.len() + 2;
+        buffer[whole + 2..end].copy_from_slice(&digits[whole..]);
+    }
+    // There is a point, so the zeros before the end are behind it.
+    while buffer[end - 1] == b'0' {
+        end -= 1;
+    }
+    if buffer[end - 1] == b'.' {
+        end -= 1;
+    }
+    let text = &buffer[!negative as usize..end];
+    // Only ASCII was put in.
+    out.push_str(std::str::from_utf8(text).unwrap_or_default());
 }
 
 /// Any nonzero finite value and any precision, by the standard library's digits.

@@ -239,6 +239,20 @@ impl Format {
         sign | code as u16
     }
 
+    /// As [`Format::encode`], from an `f32`. The one difference is XLA's: in a format without zero
+    /// a subnormal `f32` above the smallest value becomes the next one, however near it is.
+    #[inline]
+    pub const fn encode_f32(&self, value: f32) -> u16 {
+        let bits = value.to_bits();
+        if !self.has_zero && bits > 0x40_0000 && bits < 0x80_0000 {
+            return 1;
+        }
+        // Widening may lose the sign of a NaN in a constant, so it is carried over.
+        let wide = (value as f64).to_bits() & !(1 << 63);
+        let sign = ((bits >> 31) as u64) << 63;
+        self.encode(f64::from_bits(sign | wide))
+    }
+
     /// The code for a value beyond the format's range.
     const fn overflow(&self, negative: bool) -> u16 {
         if let Some(code) = self.infinity_code(negative) {
@@ -338,7 +352,7 @@ pub trait SmallFloat: Copy + Sized + 'static {
     fn from_bits(bits: u8) -> Self;
     /// The code.
     fn to_bits(self) -> u8;
-    /// The nearest value, see [`Format::encode`].
+    /// The nearest value, see [`Format::encode_f32`].
     fn from_f32(value: f32) -> Self;
     /// The nearest value, rounded once, see [`Format::encode`].
     fn from_f64(value: f64) -> Self;
@@ -381,13 +395,10 @@ macro_rules! small_floats {
             /// The smallest positive value.
             pub const MIN_SUBNORMAL: Self = Self(Self::FORMAT.min_subnormal_code() as u8);
 
-            /// The nearest value, see [`Format::encode`].
+            /// The nearest value, see [`Format::encode_f32`].
             #[inline]
             pub const fn from_f32(value: f32) -> Self {
-                // Widening may lose the sign of a NaN in a constant, so it is carried over.
-                let wide = (value as f64).to_bits() & !(1 << 63);
-                let sign = ((value.to_bits() >> 31) as u64) << 63;
-                Self(Self::FORMAT.encode(f64::from_bits(sign | wide)) as u8)
+                Self(Self::FORMAT.encode_f32(value) as u8)
             }
 
             /// The nearest value, rounded once, see [`Format::encode`].
