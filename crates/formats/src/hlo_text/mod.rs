@@ -1,1 +1,7 @@
-//! HLO text.
+//! HLO text: reading it, with the side table of positions, and printing it.
+
+pub mod read;
+pub mod source_map;
+
+pub use read::{ReadResult, read};
+pub use source_map::SourceMap;
