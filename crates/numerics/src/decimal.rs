@@ -100,11 +100,7 @@ impl Binary {
     /// more values take the fast path.
     pub fn reduced(self) -> Self {
         let zeros = self.significand.trailing_zeros();
-        Self {
-            significand: self.significand >> zeros,
-            exponent: self.exponent + zeros as i32,
-            narrow_below: false,
-        }
+        Self { significand: self.significand >> zeros, exponent: self.exponent + zeros as i32, narrow_below: false }
     }
 }
 
@@ -141,11 +137,7 @@ pub fn round_digits(value: Binary, count: usize) -> Option<Digits> {
     if digits < limit / 10 || digits >= limit {
         return None;
     }
-    Some(Digits {
-        digits,
-        exponent,
-        reads_back,
-    })
+    Some(Digits { digits, exponent, reads_back })
 }
 
 /// `value × 10^power` rounded to an integer, and whether that integer reads back as `value`.
@@ -201,11 +193,7 @@ fn scale(value: Binary, power: i32) -> Option<(u64, bool)> {
 fn finish(value: Binary, whole: u64, rest: u128, one: u128, ulp: u128) -> (u64, bool) {
     let to_next = one - rest;
     let round_up = rest > to_next || (rest == to_next && whole & 1 == 1);
-    let (digits, error) = if round_up {
-        (whole + 1, to_next)
-    } else {
-        (whole, rest)
-    };
+    let (digits, error) = if round_up { (whole + 1, to_next) } else { (whole, rest) };
     // Below a power of two the neighbour is half as far away.
     let reach = if value.narrow_below && !round_up {
         // A tie goes to the even significand, which is the power of two.

@@ -79,13 +79,7 @@ pub fn write_f64(out: &mut String, value: f64) {
 
 /// With `short` digits if those read back, else with `long`.
 #[cold]
-fn write_shorter_by_std(
-    out: &mut String,
-    value: f64,
-    short: usize,
-    long: usize,
-    reads_back: impl Fn(&str) -> bool,
-) {
+fn write_shorter_by_std(out: &mut String, value: f64, short: usize, long: usize, reads_back: impl Fn(&str) -> bool) {
     let start = out.len();
     write_by_std(out, value, short);
     if !reads_back(&out[start..]) {
@@ -211,13 +205,7 @@ fn write_digits(out: &mut String, negative: bool, decimal: Digits, precision: us
 fn write_by_std(out: &mut String, value: f64, precision: usize) {
     let mut digits = String::new();
     let exponent = digits_by_std(value.abs(), precision, &mut digits);
-    layout(
-        out,
-        value.is_sign_negative(),
-        digits.as_bytes(),
-        exponent,
-        precision,
-    );
+    layout(out, value.is_sign_negative(), digits.as_bytes(), exponent, precision);
 }
 
 /// Lays digits out by the rules of `%g`.
@@ -271,10 +259,7 @@ struct Text {
 
 impl Text {
     fn new() -> Self {
-        Self {
-            buffer: [b'0'; 24],
-            start: 24,
-        }
+        Self { buffer: [b'0'; 24], start: 24 }
     }
 
     fn prepend(&mut self, byte: u8) {

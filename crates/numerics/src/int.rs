@@ -210,11 +210,7 @@ impl NarrowInt {
 
     /// The least value.
     pub const fn min(self) -> i64 {
-        if self.signed {
-            -1 << (self.bits - 1)
-        } else {
-            0
-        }
+        if self.signed { -1 << (self.bits - 1) } else { 0 }
     }
 
     /// The greatest value.
@@ -224,11 +220,7 @@ impl NarrowInt {
 
     /// The value with the same low bits.
     pub const fn wrap(self, value: i64) -> i64 {
-        if self.signed {
-            wrap_signed(value, self.bits)
-        } else {
-            wrap_unsigned(value as u64, self.bits) as i64
-        }
+        if self.signed { wrap_signed(value, self.bits) } else { wrap_unsigned(value as u64, self.bits) as i64 }
     }
 
     /// The bits of a value, without extension.
@@ -291,10 +283,6 @@ impl NarrowInt {
 
     /// See [`HloInt::from_float`].
     pub fn from_float(self, value: f64) -> i64 {
-        if self.signed {
-            float_to_signed(value, self.bits)
-        } else {
-            float_to_unsigned(value, self.bits) as i64
-        }
+        if self.signed { float_to_signed(value, self.bits) } else { float_to_unsigned(value, self.bits) as i64 }
     }
 }

@@ -14,6 +14,6 @@ pub mod small_float;
 
 pub use half::{bf16, f16};
 pub use small_float::{
-    F4E2M1FN, F6E2M3FN, F6E3M2FN, F8E3M4, F8E4M3, F8E4M3B11FNUZ, F8E4M3FN, F8E4M3FNUZ, F8E5M2,
-    F8E5M2FNUZ, F8E8M0FNU, Format, NanKind, SmallFloat, bf16_from_f64, f16_from_f64,
+    F4E2M1FN, F6E2M3FN, F6E3M2FN, F8E3M4, F8E4M3, F8E4M3B11FNUZ, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0FNU,
+    Format, NanKind, SmallFloat, bf16_from_f64, f16_from_f64,
 };

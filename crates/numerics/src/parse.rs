@@ -48,14 +48,9 @@ impl fmt::Display for ParseError {
             Self::Malformed => write!(f, "not a floating-point number"),
             Self::OutOfRange { type_name } => write!(f, "value is out of range for {type_name}"),
             Self::ZeroPayload => write!(f, "a NaN payload cannot be zero"),
-            Self::PayloadTooLarge {
-                type_name,
-                payload,
-                max,
-            } => write!(
-                f,
-                "NaN payload {payload:#x} is out of range for {type_name}, whose greatest is {max:#x}"
-            ),
+            Self::PayloadTooLarge { type_name, payload, max } => {
+                write!(f, "NaN payload {payload:#x} is out of range for {type_name}, whose greatest is {max:#x}")
+            }
             Self::NoPayload { type_name } => write!(f, "a NaN of {type_name} has no payload"),
             Self::NoNan { type_name } => write!(f, "{type_name} has no NaN"),
         }
@@ -95,11 +90,9 @@ impl FloatToken {
                 }
                 Ok(Self::Number(number))
             }
-            Some(b'i') if magnitude == "inf" => Ok(Self::Number(if negative {
-                f64::NEG_INFINITY
-            } else {
-                f64::INFINITY
-            })),
+            Some(b'i') if magnitude == "inf" => {
+                Ok(Self::Number(if negative { f64::NEG_INFINITY } else { f64::INFINITY }))
+            }
             Some(b'n') => {
                 let payload = magnitude.strip_prefix("nan").ok_or(ParseError::Malformed)?;
                 let payload = match payload {
@@ -140,11 +133,7 @@ pub fn parse_float<T: FromFloatToken>(token: &str) -> Result<T, ParseError> {
 }
 
 /// The mantissa of a NaN of a type with `bits` mantissa bits (0: no payload possible).
-fn nan_mantissa(
-    payload: Option<u64>,
-    bits: u32,
-    type_name: &'static str,
-) -> Result<u64, ParseError> {
+fn nan_mantissa(payload: Option<u64>, bits: u32, type_name: &'static str) -> Result<u64, ParseError> {
     match payload {
         None => Ok(1 << (bits.max(1) - 1)),
         Some(0) => Err(ParseError::ZeroPayload),
@@ -152,11 +141,7 @@ fn nan_mantissa(
         Some(payload) => {
             let max = (1 << bits) - 1;
             if payload > max {
-                return Err(ParseError::PayloadTooLarge {
-                    type_name,
-                    payload,
-                    max,
-                });
+                return Err(ParseError::PayloadTooLarge { type_name, payload, max });
             }
             Ok(payload)
         }
@@ -208,9 +193,7 @@ pub fn code_from_token(format: &Format, token: FloatToken) -> Result<u16, ParseE
             Ok(code)
         }
         FloatToken::Nan { negative, payload } => {
-            let code = format
-                .nan_code(negative)
-                .ok_or(ParseError::NoNan { type_name })?;
+            let code = format.nan_code(negative).ok_or(ParseError::NoNan { type_name })?;
             let bits = format.nan_payload_bits();
             let mantissa = nan_mantissa(payload, bits, type_name)? as u16;
             if bits == 0 {

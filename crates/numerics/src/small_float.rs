@@ -64,11 +64,7 @@ impl Format {
 
     /// The sign bit, or 0 where there is none.
     pub const fn sign_mask(&self) -> u16 {
-        if self.signed {
-            1 << (self.exponent_bits + self.mantissa_bits)
-        } else {
-            0
-        }
+        if self.signed { 1 << (self.exponent_bits + self.mantissa_bits) } else { 0 }
     }
 
     /// The mantissa bits.
@@ -98,20 +94,12 @@ impl Format {
 
     /// The code of the least (most negative, or smallest where unsigned) finite value.
     pub const fn lowest_code(&self) -> u16 {
-        if self.signed {
-            self.sign_mask() | self.max_code()
-        } else {
-            0
-        }
+        if self.signed { self.sign_mask() | self.max_code() } else { 0 }
     }
 
     /// The code of the smallest positive normal value.
     pub const fn min_positive_code(&self) -> u16 {
-        if self.has_zero {
-            1 << self.mantissa_bits
-        } else {
-            0
-        }
+        if self.has_zero { 1 << self.mantissa_bits } else { 0 }
     }
 
     /// The code of the smallest positive value, which is subnormal where the format has subnormals.
@@ -123,9 +111,7 @@ impl Format {
     pub const fn nan_code(&self, negative: bool) -> Option<u16> {
         let sign = if negative { self.sign_mask() } else { 0 };
         match self.nan {
-            NanKind::Ieee => {
-                Some(sign | self.exponent_mask() | (1 << (self.mantissa_bits.saturating_sub(1))))
-            }
+            NanKind::Ieee => Some(sign | self.exponent_mask() | (1 << (self.mantissa_bits.saturating_sub(1)))),
             NanKind::AllOnes => Some(sign | self.magnitude_mask()),
             NanKind::NegativeZero => Some(self.sign_mask()),
             NanKind::None => None,
@@ -169,11 +155,7 @@ impl Format {
     /// The bits of the `f64` that a code stands for. Every finite code of these formats is a
     /// normal `f64`; a NaN keeps its sign bit and loses its payload.
     pub const fn decode_bits(&self, code: u16) -> u64 {
-        let sign = if code & self.sign_mask() != 0 {
-            1u64 << 63
-        } else {
-            0
-        };
+        let sign = if code & self.sign_mask() != 0 { 1u64 << 63 } else { 0 };
         if self.is_nan(code) {
             return sign | 0x7ff8_0000_0000_0000;
         }
@@ -261,11 +243,7 @@ impl Format {
         if let Some(code) = self.nan_code(negative) {
             return code;
         }
-        if negative {
-            self.lowest_code()
-        } else {
-            self.max_code()
-        }
+        if negative { self.lowest_code() } else { self.max_code() }
     }
 
     /// Rounds a finite, non-negative `f64` (as bits) to a magnitude code, as if the exponent field
@@ -336,12 +314,7 @@ const fn ieee(name: &'static str, exponent_bits: u32, mantissa_bits: u32, digits
 
 /// A format without infinities, with the given bias and kind of NaN.
 const fn finite(base: Format, bias: i32, nan: NanKind) -> Format {
-    Format {
-        bias,
-        nan,
-        has_infinity: false,
-        ..base
-    }
+    Format { bias, nan, has_infinity: false, ..base }
 }
 
 /// What the newtypes have in common, for generic code.

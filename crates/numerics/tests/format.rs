@@ -50,10 +50,7 @@ fn check_f32(value: f32) {
     } else {
         assert_eq!(text, reference_g(value as f64, 9));
     }
-    assert_eq!(
-        parse_float::<f32>(&text).unwrap().to_bits(),
-        value.to_bits()
-    );
+    assert_eq!(parse_float::<f32>(&text).unwrap().to_bits(), value.to_bits());
 }
 
 fn check_f64(value: f64) {
@@ -64,10 +61,7 @@ fn check_f64(value: f64) {
     } else {
         assert_eq!(text, reference_g(value, 17));
     }
-    assert_eq!(
-        parse_float::<f64>(&text).unwrap().to_bits(),
-        value.to_bits()
-    );
+    assert_eq!(parse_float::<f64>(&text).unwrap().to_bits(), value.to_bits());
 }
 
 fn random(state: &mut u64) -> u64 {
@@ -119,15 +113,9 @@ fn nan_text() {
         out
     };
     assert_eq!(text(&|o| write_f16(o, f16::from_bits(0x7e00))), "nan");
-    assert_eq!(
-        text(&|o| write_f16(o, f16::from_bits(0xfe01))),
-        "-nan(0x201)"
-    );
+    assert_eq!(text(&|o| write_f16(o, f16::from_bits(0xfe01))), "-nan(0x201)");
     assert_eq!(text(&|o| write_bf16(o, bf16::from_bits(0x7fc0))), "nan");
-    assert_eq!(
-        text(&|o| write_bf16(o, bf16::from_bits(0x7f81))),
-        "nan(0x1)"
-    );
+    assert_eq!(text(&|o| write_bf16(o, bf16::from_bits(0x7f81))), "nan(0x1)");
     assert_eq!(text(&|o| write_small_float(o, F8E5M2(0x7e))), "nan");
     assert_eq!(text(&|o| write_small_float(o, F8E5M2(0xfd))), "-nan(0x1)");
     assert_eq!(text(&|o| write_small_float(o, F8E4M3FN(0x7f))), "nan");

@@ -99,10 +99,7 @@ fn narrow_types_exhaustively() {
                 let pattern = (a as u64) & ((1 << bits) - 1);
                 let ones = (0..bits).filter(|i| pattern >> i & 1 == 1).count() as i64;
                 assert_eq!(ty.population_count(a), ty.wrap(ones));
-                let zeros = (0..bits)
-                    .rev()
-                    .take_while(|i| pattern >> i & 1 == 0)
-                    .count() as i64;
+                let zeros = (0..bits).rev().take_while(|i| pattern >> i & 1 == 0).count() as i64;
                 assert_eq!(ty.count_leading_zeros(a), ty.wrap(zeros));
                 for b in ty.min()..=ty.max() {
                     check_pair(ty, a, b);
@@ -125,28 +122,12 @@ fn check_pair(ty: NarrowInt, a: i64, b: i64) {
     let pattern = a as u64 & ((1 << bits) - 1);
     let left = if in_range { ty.wrap(a << amount) } else { 0 };
     assert_eq!(ty.shift_left(a, b), left, "{ty:?} {a} << {b}");
-    let logical = if in_range {
-        ty.wrap((pattern >> amount) as i64)
-    } else {
-        0
-    };
+    let logical = if in_range { ty.wrap((pattern >> amount) as i64) } else { 0 };
     assert_eq!(ty.shift_right_logical(a, b), logical, "{ty:?} {a} >>> {b}");
     let top = pattern >> (bits - 1) == 1;
-    let filled = if top {
-        pattern as i64 - (1 << bits)
-    } else {
-        pattern as i64
-    };
+    let filled = if top { pattern as i64 - (1 << bits) } else { pattern as i64 };
     let arithmetic = ty.wrap(filled >> amount.min(63));
-    assert_eq!(
-        ty.shift_right_arithmetic(a, b),
-        arithmetic,
-        "{ty:?} {a} >> {b}"
-    );
-    let power = if b < 0 {
-        (a == 1) as i64
-    } else {
-        (0..b).fold(1, |product, _| ty.wrap(product * a))
-    };
+    assert_eq!(ty.shift_right_arithmetic(a, b), arithmetic, "{ty:?} {a} >> {b}");
+    let power = if b < 0 { (a == 1) as i64 } else { (0..b).fold(1, |product, _| ty.wrap(product * a)) };
     assert_eq!(ty.power(a, b), ty.wrap(power), "{ty:?} {a} ^ {b}");
 }

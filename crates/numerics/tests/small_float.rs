@@ -54,22 +54,14 @@ fn nearest(format: &Format, values: &[(f64, u16)], value: f64) -> Option<u16> {
         // As if one more value stood a step above the greatest. A format with one finite value
         // per exponent doubles.
         let (before, _) = values[above - 2];
-        let step = if low == 2.0 * before {
-            low
-        } else {
-            low - before
-        };
+        let step = if low == 2.0 * before { low } else { low - before };
         let middle = low + step / 2.0;
         let stays = value < middle || (value == middle && even(low_code));
         return stays.then_some(low_code);
     };
     // Exact: the values have few bits, and `value` lies between them.
     let (below, over) = (value - low, high - value);
-    Some(if below < over || (below == over && even(low_code)) {
-        low_code
-    } else {
-        high_code
-    })
+    Some(if below < over || (below == over && even(low_code)) { low_code } else { high_code })
 }
 
 /// What the format makes of a value, by the rules stated for it and a search.
@@ -83,17 +75,11 @@ fn encode_by_search(format: &Format, values: &[(f64, u16)], value: f64) -> u16 {
     if !format.signed && (negative || value == 0.0) {
         return nan.unwrap();
     }
-    let code = if value.is_finite() {
-        nearest(format, values, value.abs())
-    } else {
-        None
-    };
+    let code = if value.is_finite() { nearest(format, values, value.abs()) } else { None };
     match code {
         Some(0) if format.nan == NanKind::NegativeZero => 0,
         Some(code) => sign | code,
-        None if format.has_infinity => {
-            sign | ((1 << format.exponent_bits) - 1) << format.mantissa_bits
-        }
+        None if format.has_infinity => sign | ((1 << format.exponent_bits) - 1) << format.mantissa_bits,
         None => nan.unwrap_or(sign | values.last().unwrap().1),
     }
 }
@@ -101,13 +87,7 @@ fn encode_by_search(format: &Format, values: &[(f64, u16)], value: f64) -> u16 {
 /// Every value, every midpoint, their neighbours in `f32` and `f64`, and the far ends.
 fn interesting(values: &[(f64, u16)]) -> Vec<f64> {
     let greatest = values.last().unwrap().0;
-    let mut points = vec![
-        0.0,
-        1e-45f32 as f64,
-        f64::from_bits(1),
-        1e-300,
-        f64::MIN_POSITIVE,
-    ];
+    let mut points = vec![0.0, 1e-45f32 as f64, f64::from_bits(1), 1e-300, f64::MIN_POSITIVE];
     points.extend([f64::INFINITY, f64::NAN, f64::MAX, 1e30, f32::MAX as f64]);
     points.extend((0..64).map(|i| greatest * (1.0 + i as f64 / 64.0)));
     points.push(values[0].0 / 2.0);
@@ -125,9 +105,7 @@ fn interesting(values: &[(f64, u16)]) -> Vec<f64> {
     }
     let mut state = 1u64;
     for _ in 0..20_000 {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let mantissa = 1.0 + (state >> 12) as f64 / (1u64 << 52) as f64;
         all.push(mantissa * 2f64.powi((state % 300) as i32 - 150));
     }
@@ -141,10 +119,7 @@ fn check_format(format: &Format) {
         let decoded = format.decode(code);
         match value_by_formula(format, code) {
             Some(value) => assert_eq!(decoded.to_bits(), value.to_bits(), "{format:?} {code:#x}"),
-            None => assert!(
-                decoded.is_nan() && format.is_nan(code),
-                "{format:?} {code:#x}"
-            ),
+            None => assert!(decoded.is_nan() && format.is_nan(code), "{format:?} {code:#x}"),
         }
         if !decoded.is_nan() {
             assert_eq!(format.encode(decoded), code, "{format:?} {code:#x}");
@@ -152,12 +127,7 @@ fn check_format(format: &Format) {
     }
     let values = positives(format);
     for value in interesting(&values) {
-        assert_eq!(
-            format.encode(value),
-            encode_by_search(format, &values, value),
-            "{} of {value:e}",
-            format.name
-        );
+        assert_eq!(format.encode(value), encode_by_search(format, &values, value), "{} of {value:e}", format.name);
     }
 }
 
@@ -175,8 +145,7 @@ fn check_type<T: SmallFloat>() {
     }
     for value in interesting(&positives(&T::FORMAT)) {
         let narrow = value as f32;
-        let subnormal_rounds_up =
-            !T::FORMAT.has_zero && narrow.is_subnormal() && narrow as f64 > 2f64.powi(-127);
+        let subnormal_rounds_up = !T::FORMAT.has_zero && narrow.is_subnormal() && narrow as f64 > 2f64.powi(-127);
         let expected = match subnormal_rounds_up {
             true => 1,
             false => T::from_f64(narrow as f64).to_bits(),

@@ -7,7 +7,9 @@
 //! | 0300–0399 | shapes: what an operation makes of its operands ([`infer`]) |
 //! | 0400–0599 | the verifier: structure, attributes, schedule, aliasing, devices ([`verify`]) |
 //! | 0800–0899 | files and the command line ([`io`]) |
+//! | 1000–1199 | running a program ([`eval`]) |
 
+pub mod eval;
 pub mod infer;
 pub mod io;
 pub mod proto;
@@ -37,7 +39,7 @@ pub(crate) use codes;
 
 /// Every code, by area and then number.
 pub fn all() -> impl Iterator<Item = &'static Code> {
-    [text::ALL, proto::ALL, infer::ALL, verify::ALL, io::ALL].into_iter().flatten().copied()
+    [text::ALL, proto::ALL, infer::ALL, verify::ALL, io::ALL, eval::ALL].into_iter().flatten().copied()
 }
 
 /// The code written `H0123` (or `h123`, or `123`).
@@ -65,6 +67,7 @@ mod tests {
             (infer::ALL, 300..400),
             (verify::ALL, 400..600),
             (io::ALL, 800..900),
+            (eval::ALL, 1000..1200),
         ] {
             assert!(codes.iter().all(|c| range.contains(&c.number)), "a code lies outside {range:?}");
         }

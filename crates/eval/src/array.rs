@@ -1,0 +1,254 @@
+//! Values: arrays, tuples and tokens.
+//!
+//! An array's elements are in row-major order, one element of a sub-byte type a byte (signed ones sign-extended), as in
+//! literals. Its dimensions are the *actual* sizes: where the program's shape has a dynamic dimension, the array is as
+//! large as it is now, not as large as the bound. Memory is shared between clones and copied only when a shared array is
+//! changed ([`Array::elements_mut`]), so an operation that owns the last reference works in place.
+
+use crate::buffer::Buffer;
+use crate::fault::Fault;
+use bytemuck::Pod;
+use hloom_ir::element_type::ElementType;
+use hloom_ir::layout::DimVec;
+use hloom_ir::literal::{ArrayLiteral, Literal};
+use hloom_ir::shape::{ArrayShape, Shape};
+use std::sync::Arc;
+
+/// What an instruction makes.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// An array (or the array in a buffer).
+    Array(Array),
+    /// A tuple.
+    Tuple(Vec<Value>),
+    /// A token.
+    Token,
+    /// A value of an opaque type, which nothing here can look into.
+    Opaque,
+}
+
+/// An array: type, actual sizes and elements.
+#[derive(Clone, Debug)]
+pub struct Array {
+    element_type: ElementType,
+    dims: DimVec,
+    data: Arc<Buffer>,
+}
+
+impl Array {
+    /// An array of zeros.
+    pub fn zeroed(element_type: ElementType, dims: &[i64]) -> Result<Array, Fault> {
+        let len = byte_len(element_type, dims)?;
+        Ok(Array { element_type, dims: dims.into(), data: Arc::new(Buffer::zeroed(len)?) })
+    }
+
+    /// An array with those bytes as elements.
+    pub fn from_bytes(element_type: ElementType, dims: &[i64], bytes: &[u8]) -> Result<Array, Fault> {
+        if byte_len(element_type, dims)? != bytes.len() {
+            return Err(Fault::bug(format!("{} bytes given for {element_type}{dims:?}", bytes.len())));
+        }
+        Ok(Array { element_type, dims: dims.into(), data: Arc::new(Buffer::from_bytes(bytes)?) })
+    }
+
+    /// An array with those elements; `T` must have the size of the element type in literals.
+    pub fn from_elements<T: Pod>(element_type: ElementType, dims: &[i64], elements: &[T]) -> Result<Array, Fault> {
+        Array::from_bytes(element_type, dims, bytemuck::cast_slice(elements))
+    }
+
+    /// A scalar.
+    pub fn scalar<T: Pod>(element_type: ElementType, element: T) -> Result<Array, Fault> {
+        Array::from_elements(element_type, &[], &[element])
+    }
+
+    /// The type of the elements.
+    pub fn element_type(&self) -> ElementType {
+        self.element_type
+    }
+    /// The actual sizes.
+    pub fn dims(&self) -> &[i64] {
+        &self.dims
+    }
+    /// The number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.dims.len()
+    }
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.data.len() / self.element_type.bytes()
+    }
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+    /// The elements' bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.data.bytes()
+    }
+    /// The elements. `T` must have the size of the element type.
+    pub fn elements<T: Pod>(&self) -> &[T] {
+        debug_assert_eq!(size_of::<T>(), self.element_type.bytes());
+        self.data.elements()
+    }
+    /// The elements, to change; copied first if another value shares them.
+    pub fn elements_mut<T: Pod>(&mut self) -> &mut [T] {
+        debug_assert_eq!(size_of::<T>(), self.element_type.bytes());
+        Arc::make_mut(&mut self.data).elements_mut()
+    }
+    /// The elements' bytes, to change; copied first if another value shares them.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        Arc::make_mut(&mut self.data).bytes_mut()
+    }
+    /// The same elements under other dimensions with as many elements.
+    pub fn reshaped(self, dims: &[i64]) -> Result<Array, Fault> {
+        if byte_len(self.element_type, dims)? != self.data.len() {
+            return Err(Fault::bug(format!("{:?} does not have as many elements as {dims:?}", self.dims)));
+        }
+        Ok(Array { dims: dims.into(), ..self })
+    }
+    /// The same bytes as elements of another type and dimensions that take as many bytes.
+    pub fn reinterpreted(self, element_type: ElementType, dims: &[i64]) -> Result<Array, Fault> {
+        if byte_len(element_type, dims)? != self.data.len() {
+            return Err(Fault::bug(format!("{:?} does not have as many bytes as {element_type}{dims:?}", self.dims)));
+        }
+        Ok(Array { element_type, dims: dims.into(), data: self.data })
+    }
+    /// The value of an integer or pred scalar (or of the first element of an array).
+    pub fn to_i64(&self) -> Result<i64, Fault> {
+        use ElementType::*;
+        if self.is_empty() {
+            return Err(Fault::bug("an index has no element"));
+        }
+        Ok(match self.element_type {
+            Pred | U8 | U1 | U2 | U4 => self.elements::<u8>()[0].into(),
+            S8 | S1 | S2 | S4 => self.elements::<i8>()[0].into(),
+            S16 => self.elements::<i16>()[0].into(),
+            U16 => self.elements::<u16>()[0].into(),
+            S32 => self.elements::<i32>()[0].into(),
+            U32 => self.elements::<u32>()[0].into(),
+            S64 => self.elements::<i64>()[0],
+            // An index beyond 2^63 is out of every range: the largest number that fits says so as well.
+            U64 => i64::try_from(self.elements::<u64>()[0]).unwrap_or(i64::MAX),
+            other => return Err(Fault::bug(format!("{other} is not an integer type"))),
+        })
+    }
+    /// The shape, without a layout.
+    pub fn shape(&self) -> ArrayShape {
+        ArrayShape::new(self.element_type, self.dims.iter().copied())
+    }
+    /// Row-major strides, in elements.
+    pub fn strides(&self) -> DimVec {
+        strides(&self.dims)
+    }
+}
+
+/// Row-major strides of an array with those sizes, in elements.
+pub fn strides(dims: &[i64]) -> DimVec {
+    let mut strides: DimVec = dims.into();
+    let mut stride = 1;
+    for s in strides.iter_mut().rev() {
+        let size = *s;
+        *s = stride;
+        stride *= size.max(1);
+    }
+    strides
+}
+
+/// Bytes of an array; a fault if no memory can hold it.
+fn byte_len(element_type: ElementType, dims: &[i64]) -> Result<usize, Fault> {
+    let shape = ArrayShape::new(element_type, dims.iter().copied());
+    match shape.byte_size().map(usize::try_from) {
+        Some(Ok(len)) => Ok(len),
+        _ => Err(Fault::out_of_memory(usize::MAX).note(format!("an array {shape} was asked for"))),
+    }
+}
+
+impl Value {
+    /// The array.
+    pub fn into_array(self) -> Result<Array, Fault> {
+        match self {
+            Value::Array(a) => Ok(a),
+            other => Err(Fault::bug(format!("an array is needed where {} is", other.kind()))),
+        }
+    }
+    /// The array.
+    pub fn as_array(&self) -> Result<&Array, Fault> {
+        match self {
+            Value::Array(a) => Ok(a),
+            other => Err(Fault::bug(format!("an array is needed where {} is", other.kind()))),
+        }
+    }
+    /// The elements of a tuple.
+    pub fn into_tuple(self) -> Result<Vec<Value>, Fault> {
+        match self {
+            Value::Tuple(t) => Ok(t),
+            other => Err(Fault::bug(format!("a tuple is needed where {} is", other.kind()))),
+        }
+    }
+    /// A value of that shape with every element zero; dynamic dimensions at their bounds.
+    pub fn zeroed(shape: &Shape) -> Result<Value, Fault> {
+        Ok(match shape {
+            Shape::Array(a) | Shape::Buffer(a) => Value::Array(Array::zeroed(a.element_type, a.dims())?),
+            Shape::Tuple(t) => Value::Tuple(t.iter().map(Value::zeroed).collect::<Result<_, _>>()?),
+            Shape::Token => Value::Token,
+            Shape::Opaque => Value::Opaque,
+        })
+    }
+    /// The value of a literal.
+    pub fn from_literal(literal: &Literal) -> Result<Value, Fault> {
+        Ok(match literal {
+            Literal::Array(a) => Value::Array(Array::from_literal(a)?),
+            Literal::Tuple(t) => Value::Tuple(t.iter().map(Value::from_literal).collect::<Result<_, _>>()?),
+            Literal::Token => Value::Token,
+        })
+    }
+    /// All parts that are not tuples, in order.
+    pub fn leaves(&self) -> Vec<&Value> {
+        fn walk<'a>(value: &'a Value, leaves: &mut Vec<&'a Value>) {
+            match value {
+                Value::Tuple(t) => t.iter().for_each(|v| walk(v, leaves)),
+                leaf => leaves.push(leaf),
+            }
+        }
+        let mut leaves = Vec::new();
+        walk(self, &mut leaves);
+        leaves
+    }
+    /// Bytes of all arrays in it.
+    pub fn byte_size(&self) -> usize {
+        match self {
+            Value::Array(a) => a.bytes().len(),
+            Value::Tuple(t) => t.iter().map(Value::byte_size).sum(),
+            Value::Token | Value::Opaque => 0,
+        }
+    }
+    fn kind(&self) -> &'static str {
+        match self {
+            Value::Array(_) => "an array",
+            Value::Tuple(_) => "a tuple",
+            Value::Token => "a token",
+            Value::Opaque => "an opaque value",
+        }
+    }
+}
+
+impl Array {
+    /// The value of a literal; cut to its actual sizes where it has dynamic dimensions.
+    pub fn from_literal(literal: &ArrayLiteral) -> Result<Array, Fault> {
+        let full = Array::from_bytes(literal.element_type(), literal.shape().dims(), literal.bytes())?;
+        if literal.dynamic_sizes.is_empty() {
+            return Ok(full);
+        }
+        let sizes: DimVec = literal
+            .dynamic_sizes
+            .iter()
+            .zip(full.dims())
+            .enumerate()
+            .map(
+                |(d, (&size, &bound))| {
+                    if literal.shape().is_dynamic_dim(d) { i64::from(size).clamp(0, bound) } else { bound }
+                },
+            )
+            .collect();
+        crate::ops::slice_to(&full, &sizes)
+    }
+}

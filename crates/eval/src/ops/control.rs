@@ -1,0 +1,115 @@
+//! Tuples, order, control flow and calls.
+//!
+//! Asynchronous operations happen at their start; the value travels through update and done in the shape that HLO gives
+//! it, so that programs which look inside (get-tuple-element of a start) find what they expect.
+
+use crate::array::{Array, Value};
+use crate::fault::Fault;
+use crate::interpreter::{Device, OperandValues};
+use hloom_ir::diagnostic::codes;
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::op::Op;
+use hloom_ir::shape::Shape;
+
+/// Evaluates one instruction of this family.
+pub fn evaluate(device: &mut Device<'_>, i: InstructionId, mut operands: OperandValues) -> Result<Value, Fault> {
+    let instruction = &device.module()[i];
+    match &instruction.op {
+        Op::Tuple => Ok(Value::Tuple(operands.into_vec())),
+        Op::AfterAll => Ok(Value::Token),
+        Op::GetTupleElement { index } => {
+            let mut elements = first(operands)?.into_tuple()?;
+            let index = usize::try_from(*index).ok().filter(|&n| n < elements.len());
+            index.map(|n| elements.swap_remove(n)).ok_or_else(|| Fault::bug("the tuple has no such element"))
+        }
+        Op::AddDependency => {
+            operands.truncate(1);
+            first(operands)
+        }
+        Op::OptBarrier | Op::Domain(_) => first(operands),
+        Op::While { condition, body } => {
+            let (condition, body) = (*condition, *body);
+            let mut state = first(operands)?;
+            while truth(&device.call(condition, vec![state.clone()])?)? {
+                state = device.call(body, vec![state])?;
+            }
+            Ok(state)
+        }
+        Op::Conditional { branches } => {
+            if operands.is_empty() {
+                return Err(Fault::bug("a conditional has no operand"));
+            }
+            let selector = operands.remove(0).into_array()?;
+            let branch = if selector.element_type() == ElementType::Pred {
+                usize::from(selector.to_i64()? == 0)
+            } else {
+                // An index out of range takes the last branch.
+                usize::try_from(selector.to_i64()?).unwrap_or(usize::MAX).min(branches.len().saturating_sub(1))
+            };
+            let missing = || Fault::bug("a conditional has no such branch");
+            let computation = *branches.get(branch).ok_or_else(missing)?;
+            if branch >= operands.len() {
+                return Err(missing());
+            }
+            device.call(computation, vec![operands.swap_remove(branch)])
+        }
+        Op::Call { to_apply, .. } => device.call(*to_apply, operands.into_vec()),
+        Op::Fusion(f) => device.call(f.calls, operands.into_vec()),
+        Op::CustomCall(call) => {
+            let options = device.shared.options;
+            match options.custom_calls.get(&call.target).or_else(|| device.shared.builtin_calls.get(&call.target)) {
+                Some(handler) => handler(device, i, operands),
+                None => Err(Fault::new(
+                    &codes::eval::UNKNOWN_CUSTOM_CALL,
+                    format!("nobody provides the custom call \"{}\"", call.target),
+                )
+                .help("provide it with CustomCalls::register in Rust")),
+            }
+        }
+        Op::AsyncStart(start) => {
+            let arguments = operands.clone().into_vec();
+            let result = device.call(start.calls, arguments)?;
+            async_state(&instruction.shape, operands.into_vec(), result)
+        }
+        Op::AsyncUpdate { .. } => first(operands),
+        Op::AsyncDone => element(first(operands)?, 1),
+        Op::CopyStart { .. } => {
+            let source = first(operands)?;
+            Ok(Value::Tuple(vec![source.clone(), source, context(&instruction.shape, 2)?]))
+        }
+        Op::CopyDone => element(first(operands)?, 0),
+        other => Err(Fault::bug(format!("{} is not control flow", other.opcode()))),
+    }
+}
+
+/// `((operands), result, contexts…)` in the form of `shape`.
+pub fn async_state(shape: &Shape, operands: Vec<Value>, result: Value) -> Result<Value, Fault> {
+    let mut state = vec![Value::Tuple(operands), result];
+    for n in 2..shape.as_tuple().map_or(0, <[Shape]>::len) {
+        state.push(context(shape, n)?);
+    }
+    Ok(Value::Tuple(state))
+}
+
+/// A made-up value for element `n` of an asynchronous operation's state, which nothing computes with.
+fn context(shape: &Shape, n: usize) -> Result<Value, Fault> {
+    match shape.as_tuple().and_then(|t| t.get(n)) {
+        Some(shape) => Value::zeroed(shape),
+        None => Ok(Value::Token),
+    }
+}
+
+fn first(operands: OperandValues) -> Result<Value, Fault> {
+    operands.into_iter().next().ok_or_else(|| Fault::bug("an operand is missing"))
+}
+
+fn element(tuple: Value, n: usize) -> Result<Value, Fault> {
+    let mut elements = tuple.into_tuple()?;
+    if n < elements.len() { Ok(elements.swap_remove(n)) } else { Err(Fault::bug("the state has no such element")) }
+}
+
+/// The value of a pred scalar.
+fn truth(value: &Value) -> Result<bool, Fault> {
+    value.as_array().and_then(Array::to_i64).map(|n| n != 0)
+}

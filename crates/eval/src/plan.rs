@@ -1,0 +1,211 @@
+//! What can be decided about a run before it starts: which instructions of each computation are evaluated, in which
+//! order, and where each value is used for the last time.
+//!
+//! Dead instructions without side effects are left out. The order is that of the computation (the schedule, if there is
+//! one), except that an instruction's operands and control predecessors always come first. All devices use the same
+//! plan, so they meet their collectives in the same order.
+
+use hloom_ir::entity::{ComputationId, EntityId, InstructionId, SideTable};
+use hloom_ir::module::Module;
+use hloom_ir::op::Op;
+
+/// The plan of every computation of a module.
+#[derive(Debug, Default)]
+pub struct Plan {
+    computations: Vec<ComputationPlan>,
+}
+
+/// The plan of one computation. Values live in slots; a parameter's slot is filled by the caller.
+#[derive(Debug, Default)]
+pub struct ComputationPlan {
+    /// What to do, in order.
+    pub steps: Vec<Step>,
+    /// The operands of all steps, one after another.
+    pub uses: Vec<Use>,
+    /// The number of slots.
+    pub slots: usize,
+    /// For each parameter number the slot of its value; `None` if nothing uses it.
+    pub parameters: Vec<Option<u32>>,
+    /// The slot of the result.
+    pub root: Option<u32>,
+}
+
+/// One instruction to evaluate.
+#[derive(Debug)]
+pub struct Step {
+    /// The instruction.
+    pub instruction: InstructionId,
+    /// Where its operands are in [`ComputationPlan::uses`].
+    pub uses: std::ops::Range<u32>,
+    /// Where its value goes.
+    pub slot: u32,
+    /// Whether nothing uses the value (it was evaluated for its side effect).
+    pub unused: bool,
+}
+
+/// One operand of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct Use {
+    /// Where the value is.
+    pub slot: u32,
+    /// Whether the value may be taken out of its slot, since nothing uses it later. For a get-tuple-element this is about
+    /// the element, not the whole tuple.
+    pub last: bool,
+}
+
+impl Plan {
+    /// The plan of `module`.
+    pub fn new(module: &Module) -> Plan {
+        let effects = side_effects(module);
+        let mut computations = Vec::with_capacity(module.computation_slots());
+        computations.resize_with(module.computation_slots(), ComputationPlan::default);
+        let mut slot_of = SideTable::with_len(module.instruction_slots(), None);
+        for &c in module.computations() {
+            computations[c.index()] = plan_computation(module, c, &effects, &mut slot_of);
+        }
+        Plan { computations }
+    }
+
+    /// The plan of `computation`.
+    pub fn computation(&self, computation: ComputationId) -> &ComputationPlan {
+        &self.computations[computation.index()]
+    }
+}
+
+/// Which instructions do something besides making their value.
+fn side_effects(module: &Module) -> SideTable<InstructionId, bool> {
+    let mut effects = SideTable::with_len(module.instruction_slots(), false);
+    let mut computation_has: SideTable<ComputationId, bool> = SideTable::default();
+    // Callees first: a verified module has no recursion, and its readers list callees before callers; where an edit
+    // broke that order, a second sweep finds what the first missed, and so on until nothing changes.
+    loop {
+        let mut changed = false;
+        for &c in module.computations() {
+            for &i in module[c].instructions() {
+                let op = &module[i].op;
+                let has = matches!(
+                    op,
+                    Op::Send(_)
+                        | Op::SendDone(_)
+                        | Op::Recv(_)
+                        | Op::RecvDone(_)
+                        | Op::Infeed { .. }
+                        | Op::Outfeed { .. }
+                        | Op::RngGetAndUpdateState { .. }
+                ) || matches!(op, Op::CustomCall(call) if call.has_side_effect)
+                    || op.called_computations().iter().any(|&callee| computation_has[callee]);
+                if has && !effects[i] {
+                    effects.set(i, true);
+                    computation_has.set(c, true);
+                    changed = true;
+                }
+            }
+        }
+        if !changed {
+            return effects;
+        }
+    }
+}
+
+fn plan_computation(
+    module: &Module,
+    computation: ComputationId,
+    effects: &SideTable<InstructionId, bool>,
+    slot_of: &mut SideTable<InstructionId, Option<u32>>,
+) -> ComputationPlan {
+    let list = module[computation].instructions();
+    let root = module.root(computation);
+
+    // Backwards from the root and the side effects.
+    let mut live: Vec<InstructionId> = Vec::new();
+    let mut is_live: SideTable<InstructionId, bool> = SideTable::with_len(module.instruction_slots(), false);
+    live.extend(list.iter().copied().filter(|&i| effects[i] || Some(i) == root));
+    live.iter().for_each(|&i| is_live.set(i, true));
+    while let Some(i) = live.pop() {
+        for &p in module[i].operands().iter().chain(module[i].common.control_predecessors()) {
+            if !std::mem::replace(is_live.get_mut(p), true) {
+                live.push(p);
+            }
+        }
+    }
+
+    // Operands first, otherwise as listed.
+    let mut plan = ComputationPlan::default();
+    let mut stack: Vec<(InstructionId, bool)> = Vec::new();
+    for &listed in list {
+        if !is_live[listed] || slot_of[listed].is_some() {
+            continue;
+        }
+        stack.push((listed, false));
+        while let Some((i, operands_done)) = stack.pop() {
+            if slot_of[i].is_some() {
+                continue;
+            }
+            if operands_done {
+                add_step(module, i, &mut plan, slot_of);
+                continue;
+            }
+            stack.push((i, true));
+            let before = module[i].operands().iter().chain(module[i].common.control_predecessors());
+            stack.extend(before.filter(|&&p| slot_of[p].is_none()).map(|&p| (p, false)));
+        }
+    }
+    plan.root = root.and_then(|r| slot_of[r]);
+    mark_last_uses(module, &mut plan);
+    plan
+}
+
+fn add_step(
+    module: &Module,
+    i: InstructionId,
+    plan: &mut ComputationPlan,
+    slot_of: &mut SideTable<InstructionId, Option<u32>>,
+) {
+    let slot = plan.slots as u32;
+    plan.slots += 1;
+    slot_of.set(i, Some(slot));
+    if let Op::Parameter { number, .. } = module[i].op {
+        let number = number as usize;
+        if plan.parameters.len() <= number {
+            plan.parameters.resize(number + 1, None);
+        }
+        plan.parameters[number] = Some(slot);
+        return;
+    }
+    let start = plan.uses.len() as u32;
+    plan.uses.extend(module[i].operands().iter().filter_map(|&o| Some(Use { slot: slot_of[o]?, last: false })));
+    plan.steps.push(Step { instruction: i, uses: start..plan.uses.len() as u32, slot, unused: true });
+}
+
+/// Marks the last use of each value, and of each element of a tuple that is only taken apart.
+fn mark_last_uses(module: &Module, plan: &mut ComputationPlan) {
+    // Walking backwards, the first use met is the last one.
+    let mut used = vec![false; plan.slots];
+    let mut whole = vec![false; plan.slots];
+    if let Some(root) = plan.root {
+        used[root as usize] = true;
+        whole[root as usize] = true;
+    }
+    for step in &plan.steps {
+        if !matches!(module[step.instruction].op, Op::GetTupleElement { .. }) {
+            for u in &plan.uses[step.uses.start as usize..step.uses.end as usize] {
+                whole[u.slot as usize] = true;
+            }
+        }
+    }
+    let mut elements_used: rustc_hash::FxHashSet<(u32, i64)> = Default::default();
+    for step in plan.steps.iter_mut().rev() {
+        step.unused = !used[step.slot as usize];
+        let uses = &mut plan.uses[step.uses.start as usize..step.uses.end as usize];
+        for u in uses.iter_mut().rev() {
+            match module[step.instruction].op {
+                Op::GetTupleElement { index } if !whole[u.slot as usize] => {
+                    u.last = elements_used.insert((u.slot, index));
+                    used[u.slot as usize] = true;
+                }
+                Op::GetTupleElement { .. } => used[u.slot as usize] = true,
+                _ => u.last = !std::mem::replace(&mut used[u.slot as usize], true),
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A run: a verified module on a grid of virtual devices, each its own thread.
+
+use crate::array::Value;
+use crate::custom_call::{self, CustomCalls};
+use crate::fault::Fault;
+use crate::interpreter::Device;
+use crate::observe::Observer;
+use crate::plan::Plan;
+use hloom_ir::diagnostic::codes;
+use hloom_ir::entity::{EntityId, InstructionId};
+use hloom_ir::module::Module;
+use hloom_ir::verify::VerifiedModule;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Virtual devices, numbered replica × partitions + partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct DeviceGrid {
+    pub replicas: usize,
+    pub partitions: usize,
+}
+
+impl DeviceGrid {
+    /// The number of devices.
+    pub fn devices(self) -> usize {
+        self.replicas.saturating_mul(self.partitions)
+    }
+}
+
+/// How a run is to go.
+#[derive(Default)]
+pub struct Options<'o> {
+    /// Instructions that each device may execute; no limit when absent.
+    pub max_steps: Option<u64>,
+    /// Code for custom calls besides that for the calls found in XLA's dumps.
+    pub custom_calls: CustomCalls,
+    /// Who is told of every value.
+    pub observer: Option<&'o dyn Observer>,
+    /// Raise to end the run.
+    pub cancel: Option<&'o AtomicBool>,
+    /// Is kept at the instruction that device 0 is at, for a progress display.
+    pub progress: Option<&'o AtomicU32>,
+}
+
+/// What the devices of a run share.
+pub struct Shared<'r> {
+    /// The module.
+    pub module: &'r Module,
+    /// Its plan.
+    pub plan: Plan,
+    /// The devices.
+    pub grid: DeviceGrid,
+    /// How the run is to go.
+    pub options: &'r Options<'r>,
+    /// The custom calls found in XLA's dumps.
+    pub builtin_calls: CustomCalls,
+    /// Raised when the run is to end early.
+    pub cancel: AtomicBool,
+    steps: AtomicU64,
+}
+
+impl Shared<'_> {
+    /// Counts an instruction and fails if that was one too many, or if the run is to end.
+    pub fn count_step(&self, instruction: InstructionId) -> Result<(), Fault> {
+        let cancelled = self.options.cancel.is_some_and(|c| c.load(Ordering::Relaxed));
+        if cancelled || self.cancel.load(Ordering::Relaxed) {
+            self.cancel.store(true, Ordering::Relaxed);
+            return Err(Fault::new(&codes::eval::CANCELLED, "the run was cancelled"));
+        }
+        if let Some(progress) = self.options.progress {
+            progress.store(instruction.index() as u32, Ordering::Relaxed);
+        }
+        if let Some(limit) = self.options.max_steps
+            && self.steps.fetch_add(1, Ordering::Relaxed) >= limit
+        {
+            return Err(Fault::new(
+                &codes::eval::TOO_MANY_STEPS,
+                format!("{limit} instructions were executed and the program is not done"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether anybody wants to see values.
+    pub fn observes(&self) -> bool {
+        self.options.observer.is_some()
+    }
+
+    /// Tells the observer, if there is one.
+    pub fn observe(&self, device: usize, instruction: InstructionId, value: &Value, operands: &[Value]) {
+        if let Some(observer) = self.options.observer {
+            observer.made(device, instruction, value, operands);
+        }
+    }
+}
+
+/// The stack of a device's thread; calls nest, and address space is cheap.
+const STACK_BYTES: usize = 256 << 20;
+
+/// Runs `module` on `grid`, with `inputs[d]` the arguments of device `d`; returns the result of each device.
+pub fn run(
+    module: &VerifiedModule,
+    grid: DeviceGrid,
+    inputs: Vec<Vec<Value>>,
+    options: &Options<'_>,
+) -> Result<Vec<Value>, Fault> {
+    let module = module.module();
+    let entry = module.entry().ok_or_else(|| Fault::bug("a verified module has no entry"))?;
+    if inputs.len() != grid.devices() {
+        return Err(Fault::bug(format!("inputs for {} devices given, {} needed", inputs.len(), grid.devices())));
+    }
+    let shared = Shared {
+        module,
+        plan: Plan::new(module),
+        grid,
+        options,
+        builtin_calls: custom_call::builtin(),
+        cancel: AtomicBool::new(false),
+        steps: AtomicU64::new(0),
+    };
+    let results: Vec<Result<Value, Fault>> = std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (ordinal, arguments) in inputs.into_iter().enumerate() {
+            let shared = &shared;
+            let thread = std::thread::Builder::new()
+                .name(format!("device {ordinal}"))
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, move || {
+                    let result = Device::new(shared, ordinal).call(entry, arguments);
+                    if result.is_err() {
+                        // The others must not wait for a device that has ended.
+                        shared.cancel.store(true, Ordering::Relaxed);
+                    }
+                    result
+                });
+            threads.push(thread);
+        }
+        threads
+            .into_iter()
+            .map(|thread| match thread.map(|t| t.join()) {
+                Ok(Ok(result)) => result,
+                Ok(Err(_)) => Err(Fault::bug("a device's thread panicked")),
+                Err(error) => Err(Fault::new(&codes::eval::OUT_OF_MEMORY, format!("no thread for a device: {error}"))),
+            })
+            .collect()
+    });
+    // A cancelled device says less than the one whose failure cancelled it.
+    let mut values = Vec::with_capacity(results.len());
+    let mut failure: Option<Fault> = None;
+    for result in results {
+        match result {
+            Ok(value) => values.push(value),
+            Err(fault) => {
+                let says_more = |f: &Fault| f.diagnostic().code != &codes::eval::CANCELLED;
+                if failure.as_ref().is_none_or(|f| !says_more(f) && says_more(&fault)) {
+                    failure = Some(fault);
+                }
+            }
+        }
+    }
+    failure.map_or(Ok(values), Err)
+}

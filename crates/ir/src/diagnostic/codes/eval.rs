@@ -1,0 +1,31 @@
+//! Codes of running a program.
+
+super::codes! {
+    1001 OUT_OF_MEMORY "not enough memory",
+        "The program needs more memory at once than there is. The message names the size and the instruction that asked for it, before anything was allocated for it.",
+        "hloom run huge.hlo --seed 0";
+    1002 INTERNAL "a bug of ours",
+        "hloom came to a state that a verified program cannot lead to. Please report it with the program.",
+        "";
+    1003 UNSUPPORTED "not supported by the evaluator",
+        "The operation, or this use of it, is not one that the evaluator can carry out.",
+        "";
+    1004 CANCELLED "cancelled",
+        "The run was ended from outside (Ctrl-C, or another device failed).",
+        "";
+    1005 TOO_MANY_STEPS "the limit of steps is reached",
+        "The program executed as many instructions as --max-steps allows. It may contain an endless loop.",
+        "hloom run loop.hlo --max-steps 1000";
+    1006 ELIDED_CONSTANT "a constant's value is not in the dump",
+        "The dump was written without large constants ({...}), so the program cannot be computed. Dump again with --xla_dump_large_constants, or run with --fill-constants to use made-up values.",
+        "c = f32[100]{0} constant({...})";
+    1007 BAD_INPUT "an input array does not fit the program",
+        "The program's parameters and the given arrays differ in number, type or shape.",
+        "hloom run p.hlo --input wrong.npz";
+    1008 UNKNOWN_CUSTOM_CALL "a custom call that nobody provides",
+        "The program calls code that is not part of it. hloom knows the library calls found in XLA dumps; others can be provided in Rust with CustomCalls::register.",
+        "r = f32[4] custom-call(x), custom_call_target=\"my_kernel\"";
+    1009 COLLECTIVE "a collective cannot complete",
+        "Devices that should meet in a collective disagree, or some of them never arrive. The message names the instruction, the group and the absent devices.",
+        "";
+}
