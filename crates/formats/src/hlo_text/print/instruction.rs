@@ -1,0 +1,290 @@
+//! One instruction: name, shape, opcode, operands and the attributes that every instruction may have.
+//!
+//! An async-start of a computation that holds one operation only is written as that operation (`slice-start(…)`, with
+//! its attributes), where reading the text gives the same computation again.
+
+use super::Printer;
+use super::escape::as_raw_braces;
+use hloom_ir::display::ShapeStyle;
+use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::instruction::{Common, FrontendAttributes, Instruction, OriginTree, OriginalValue, RareCommon};
+use hloom_ir::op::{AsyncStart, ConstantValue, Op};
+use hloom_ir::opcode::Opcode;
+
+impl Printer<'_> {
+    /// `%name = shape opcode(operands), attributes`.
+    pub(super) fn instruction(&mut self, id: InstructionId) {
+        let instruction = &self.module[id];
+        self.out.push('%');
+        self.text(instruction.name());
+        self.text(" = ");
+        instruction.shape.write(&mut self.out, ShapeStyle::FULL);
+        self.out.push(' ');
+        let wrapped = self.wrapped_by(id);
+        match wrapped {
+            Some(wrapped) => {
+                self.text(self.module[wrapped].opcode().name());
+                self.text(match instruction.op {
+                    Op::AsyncStart(_) => "-start(",
+                    Op::AsyncUpdate { .. } => "-update(",
+                    _ => "-done(",
+                });
+            }
+            None => {
+                self.text(instruction.opcode().name());
+                self.out.push('(');
+            }
+        }
+        self.operands(instruction);
+        self.out.push(')');
+        match &instruction.op {
+            Op::AsyncStart(start) => self.async_start(start, wrapped, &instruction.common),
+            _ => self.op_attributes(instruction),
+        }
+        self.common_attributes(instruction, true);
+        self.origin_and_configs(&instruction.common);
+    }
+
+    fn operands(&mut self, instruction: &Instruction) {
+        match &instruction.op {
+            Op::Parameter { number, .. } => self.int(*number),
+            Op::Constant(value) => self.constant(value, instruction),
+            _ => {
+                for (i, &operand) in instruction.operands().iter().enumerate() {
+                    self.separator(i);
+                    self.out.push('%');
+                    self.text(self.module[operand].name());
+                }
+            }
+        }
+    }
+
+    fn constant(&mut self, value: &ConstantValue, instruction: &Instruction) {
+        const LARGE: i64 = 10;
+        match value {
+            ConstantValue::Literal(literal)
+                if !self.options.elide_constants
+                    || instruction.shape.as_array().is_some_and(|a| a.element_count().is_some_and(|n| n <= LARGE)) =>
+            {
+                self.literal(literal);
+            }
+            _ => self.text("{...}"),
+        }
+    }
+
+    fn async_start(&mut self, start: &AsyncStart, wrapped: Option<InstructionId>, common: &Common) {
+        if let Some(thread) = &start.execution_thread {
+            self.quoted(", async_execution_thread=", thread.as_bytes());
+        }
+        if let Some(wrapped) = wrapped {
+            let wrapped = &self.module[wrapped];
+            self.op_attributes(wrapped);
+            let outer_has_attributes = common.rare.as_ref().is_some_and(|r| !r.frontend_attributes.is_empty());
+            self.common_attributes(wrapped, !outer_has_attributes);
+        }
+        self.output_operand_aliasing(&start.output_operand_aliasing);
+        if wrapped.is_none() {
+            self.computation_attribute(", calls=", start.calls);
+        }
+    }
+
+    /// What follows the attributes of the opcode, up to and without `origin`.
+    fn common_attributes(&mut self, instruction: &Instruction, frontend_attributes: bool) {
+        let common = &instruction.common;
+        if let Some(sharding) = &common.sharding {
+            self.text(", sharding=");
+            self.sharding(sharding);
+        }
+        if let Some(rare) = &common.rare {
+            self.rare_attributes(rare, frontend_attributes);
+        }
+        if let Op::Unary { accuracy, .. } = &instruction.op {
+            self.result_accuracy(*accuracy);
+        }
+    }
+
+    fn rare_attributes(&mut self, rare: &RareCommon, frontend_attributes: bool) {
+        if frontend_attributes && !rare.frontend_attributes.is_empty() {
+            self.frontend_attributes(&rare.frontend_attributes);
+        }
+        if !rare.control_predecessors.is_empty() {
+            self.text(", control-predecessors={");
+            for (i, &predecessor) in rare.control_predecessors.iter().enumerate() {
+                self.comma(i);
+                self.out.push('%');
+                self.text(self.module[predecessor].name());
+            }
+            self.out.push('}');
+        }
+        if let Some(statistics) = rare.statistics.as_ref().filter(|s| !s.values.is_empty()) {
+            self.int_attribute(", statistics={visualizing_index=", statistics.visualizing_index);
+            for (name, value) in &statistics.values {
+                self.out.push(',');
+                self.text(name);
+                self.out.push('=');
+                self.attribute_f64(*value);
+            }
+            self.out.push('}');
+        }
+    }
+
+    fn origin_and_configs(&mut self, common: &Common) {
+        if let Some(origin) = common.rare.as_ref().and_then(|r| r.origin.as_ref()) {
+            self.text(", origin={");
+            match origin {
+                OriginalValue::SyntheticCall => self.text("[synthetic_call]"),
+                OriginalValue::Tree(tree) => self.origin_tree(tree),
+            }
+            self.out.push('}');
+        }
+        if let Some(metadata) = common.metadata.as_ref().filter(|m| self.is_worth_printing(m)) {
+            self.text(", metadata={");
+            self.metadata(metadata);
+            self.out.push('}');
+        }
+        if let Some(config) = common.backend_config.as_ref().filter(|c| !c.is_empty()) {
+            match as_raw_braces(config) {
+                Some(raw) => {
+                    self.text(", backend_config=");
+                    self.text(raw);
+                }
+                None => self.quoted(", backend_config=", config),
+            }
+        }
+    }
+
+    /// Nests as deep as the tuples of a shape do, which readers limit.
+    fn origin_tree(&mut self, tree: &OriginTree) {
+        match tree {
+            OriginTree::Leaf(None) => self.text("{}"),
+            OriginTree::Leaf(Some(array)) => {
+                self.out.push('{');
+                self.original_array(array);
+                self.out.push('}');
+            }
+            OriginTree::Tuple(elements) => {
+                self.out.push('(');
+                for (i, element) in elements.iter().enumerate() {
+                    self.comma(i);
+                    self.origin_tree(element);
+                }
+                self.out.push(')');
+            }
+        }
+    }
+
+    pub(super) fn frontend_attributes(&mut self, attributes: &FrontendAttributes) {
+        self.text(", frontend_attributes={");
+        for (i, (name, value)) in attributes.iter().enumerate() {
+            if i > 0 {
+                self.out.push(',');
+            }
+            self.text(name);
+            self.out.push('=');
+            match as_raw_braces(value.as_bytes()) {
+                Some(raw) => self.text(raw),
+                None => self.quoted("", value.as_bytes()),
+            }
+        }
+        self.out.push('}');
+    }
+
+    /// `, name=%computation`; `name` is given with its comma and equals sign.
+    pub(super) fn computation_attribute(&mut self, name: &str, computation: ComputationId) {
+        self.text(name);
+        self.out.push('%');
+        self.text(self.module[computation].name());
+    }
+
+    /// The operation in whose form an async instruction is written, if it is one that can be.
+    fn wrapped_by(&mut self, id: InstructionId) -> Option<InstructionId> {
+        let module = self.module;
+        match &module[id].op {
+            Op::AsyncStart(start) => self.wrapped_instruction(start),
+            Op::AsyncUpdate { .. } | Op::AsyncDone => {
+                let start = self.async_start_of(id)?;
+                match &module[start].op {
+                    Op::AsyncStart(start) => self.wrapped_instruction(start),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// The async-start at the head of the chain that `id` belongs to.
+    fn async_start_of(&mut self, id: InstructionId) -> Option<InstructionId> {
+        let mut chain = Vec::new();
+        let mut at = id;
+        let start = loop {
+            if let Some(&known) = self.async_starts.get(&at) {
+                break known;
+            }
+            match (&self.module[at].op, self.module[at].operands()) {
+                (Op::AsyncStart(_), _) => break Some(at),
+                (Op::AsyncUpdate { .. } | Op::AsyncDone, &[operand, ..]) => {
+                    // What is met again before it is known is a cycle, which leads to no start.
+                    self.async_starts.insert(at, None);
+                    chain.push(at);
+                    at = operand;
+                }
+                _ => break None,
+            }
+        };
+        for link in chain {
+            self.async_starts.insert(link, start);
+        }
+        start
+    }
+
+    /// The one operation of the computation that `start` calls, if it can be written without its body: it reads the
+    /// parameters in their order, has no async opcode of its own, and carries nothing that would be lost.
+    pub(super) fn wrapped_instruction(&mut self, start: &AsyncStart) -> Option<InstructionId> {
+        if let Some(&known) = self.wrapped.get(&start.calls) {
+            return known;
+        }
+        let wrapped = self.find_wrapped(start);
+        self.wrapped.insert(start.calls, wrapped);
+        wrapped
+    }
+
+    fn find_wrapped(&self, start: &AsyncStart) -> Option<InstructionId> {
+        let module = self.module;
+        let root = module.root(start.calls)?;
+        let instruction = &module[root];
+        let parameters = module.parameters(start.calls);
+        let all = module[start.calls].instructions().len();
+        if parameters != instruction.operands() || all != parameters.len() + 1 || has_async_form(instruction.opcode()) {
+            return None;
+        }
+        if self.options.elide_constants {
+            return Some(root);
+        }
+        let common = &instruction.common;
+        let plain = common.metadata.is_none()
+            && common.backend_config.is_none()
+            && common.rare.as_ref().is_none_or(|r| r.origin.is_none())
+            && parameters.iter().all(|&p| module[p].common == Common::default());
+        let same_thread = module[start.calls].execution_thread == start.execution_thread;
+        (plain && same_thread).then_some(root)
+    }
+}
+
+/// Whether `-start` after its name is, or would be read as, another opcode.
+fn has_async_form(opcode: Opcode) -> bool {
+    use Opcode::*;
+    matches!(
+        opcode,
+        AllGather
+            | AllReduce
+            | CollectivePermute
+            | Copy
+            | Send
+            | Recv
+            | AsyncStart
+            | AsyncUpdate
+            | AsyncDone
+            | Parameter
+            | Constant
+    )
+}

@@ -1,0 +1,137 @@
+//! The order in which instructions and computations are printed.
+//!
+//! Both orders are post-orders: what something needs is printed before it. Every instruction and computation is
+//! printed exactly once, whatever the module looks like; what only a cycle leads to comes last.
+
+use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
+use hloom_ir::module::Module;
+use hloom_ir::op::Op;
+
+/// Works out orders; keeps its tables from one computation to the next.
+pub(super) struct Order<'m> {
+    module: &'m Module,
+    state: Vec<State>,
+    stack: Vec<InstructionId>,
+    /// Computations whose order is not part of a schedule, by index.
+    unscheduled: Vec<bool>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    New,
+    Open,
+    Done,
+}
+
+impl<'m> Order<'m> {
+    pub(super) fn new(module: &'m Module) -> Order<'m> {
+        // A schedule does not reach into fusions: they run as one.
+        let mut unscheduled = vec![!module.is_scheduled; module.computation_slots()];
+        if module.is_scheduled {
+            for &computation in module.computations() {
+                for &id in module[computation].instructions() {
+                    if let Op::Fusion(fusion) = &module[id].op
+                        && let Some(flag) = unscheduled.get_mut(fusion.calls.index())
+                    {
+                        *flag = true;
+                    }
+                }
+            }
+        }
+        Order { module, state: vec![State::New; module.instruction_slots()], stack: Vec::new(), unscheduled }
+    }
+
+    /// Instructions in the order of the schedule, or in post-order: from each instruction without users, in the order
+    /// in which they stand, first what it must come after (last one first), then its operands from left to right.
+    pub(super) fn instructions(&mut self, computation: ComputationId) -> Vec<InstructionId> {
+        let module = self.module;
+        let stored = module[computation].instructions();
+        if !self.unscheduled.get(computation.index()).copied().unwrap_or(true) {
+            return stored.to_vec();
+        }
+        let mut order = Vec::with_capacity(stored.len());
+        for &id in stored {
+            if module[id].users().is_empty() {
+                self.visit(id, &mut order);
+            }
+        }
+        if order.len() < stored.len() {
+            for &id in stored {
+                self.visit(id, &mut order);
+            }
+        }
+        order
+    }
+
+    fn visit(&mut self, from: InstructionId, order: &mut Vec<InstructionId>) {
+        self.push(from);
+        while let Some(&id) = self.stack.last() {
+            match self.state[id.index()] {
+                State::New => {
+                    self.state[id.index()] = State::Open;
+                    let instruction = &self.module[id];
+                    for &operand in instruction.operands().iter().rev() {
+                        self.push(operand);
+                    }
+                    for &predecessor in instruction.common.control_predecessors() {
+                        self.push(predecessor);
+                    }
+                }
+                State::Open => {
+                    self.stack.pop();
+                    self.state[id.index()] = State::Done;
+                    order.push(id);
+                }
+                State::Done => {
+                    self.stack.pop();
+                }
+            }
+        }
+    }
+
+    fn push(&mut self, id: InstructionId) {
+        // Only what is in a cycle can be open here; it is printed when its own turn comes.
+        if self.state[id.index()] == State::New {
+            self.stack.push(id);
+        }
+    }
+}
+
+/// Computations in post-order of calls, from each one that nothing calls, in the order in which they stand.
+pub(super) fn computations(module: &Module) -> Vec<ComputationId> {
+    let mut called = vec![false; module.computation_slots()];
+    let mut calls: Vec<Vec<ComputationId>> = vec![Vec::new(); module.computation_slots()];
+    for &computation in module.computations() {
+        for &id in module[computation].instructions() {
+            for callee in module[id].op.called_computations() {
+                called[callee.index()] = true;
+                calls[computation.index()].push(callee);
+            }
+        }
+    }
+    let mut order = Vec::with_capacity(module.computations().len());
+    let mut seen = vec![false; module.computation_slots()];
+    let mut stack: Vec<(ComputationId, usize)> = Vec::new();
+    let roots = module.computations().iter().filter(|c| !called[c.index()]);
+    for &root in roots.chain(module.computations()) {
+        if std::mem::replace(&mut seen[root.index()], true) {
+            continue;
+        }
+        stack.push((root, 0));
+        while let Some((computation, next)) = stack.last_mut() {
+            match calls[computation.index()].get(*next) {
+                Some(&callee) => {
+                    *next += 1;
+                    if !std::mem::replace(&mut seen[callee.index()], true) {
+                        stack.push((callee, 0));
+                    }
+                }
+                None => {
+                    order.push(*computation);
+                    stack.pop();
+                }
+            }
+        }
+    }
+    order
+}
