@@ -114,20 +114,24 @@ impl Array {
     }
     /// The value of an integer or pred scalar (or of the first element of an array).
     pub fn to_i64(&self) -> Result<i64, Fault> {
+        self.integer_at(0)
+    }
+    /// The integer or pred at row-major position `n`.
+    pub fn integer_at(&self, n: usize) -> Result<i64, Fault> {
         use ElementType::*;
-        if self.is_empty() {
-            return Err(Fault::bug("an index has no element"));
+        if n >= self.len() {
+            return Err(Fault::bug("an index has no such element"));
         }
         Ok(match self.element_type {
-            Pred | U8 | U1 | U2 | U4 => self.elements::<u8>()[0].into(),
-            S8 | S1 | S2 | S4 => self.elements::<i8>()[0].into(),
-            S16 => self.elements::<i16>()[0].into(),
-            U16 => self.elements::<u16>()[0].into(),
-            S32 => self.elements::<i32>()[0].into(),
-            U32 => self.elements::<u32>()[0].into(),
-            S64 => self.elements::<i64>()[0],
+            Pred | U8 | U1 | U2 | U4 => self.elements::<u8>()[n].into(),
+            S8 | S1 | S2 | S4 => self.elements::<i8>()[n].into(),
+            S16 => self.elements::<i16>()[n].into(),
+            U16 => self.elements::<u16>()[n].into(),
+            S32 => self.elements::<i32>()[n].into(),
+            U32 => self.elements::<u32>()[n].into(),
+            S64 => self.elements::<i64>()[n],
             // An index beyond 2^63 is out of every range: the largest number that fits says so as well.
-            U64 => i64::try_from(self.elements::<u64>()[0]).unwrap_or(i64::MAX),
+            U64 => i64::try_from(self.elements::<u64>()[n]).unwrap_or(i64::MAX),
             other => return Err(Fault::bug(format!("{other} is not an integer type"))),
         })
     }

@@ -15,12 +15,15 @@ pub mod array;
 pub mod buffer;
 pub mod custom_call;
 pub mod fault;
+pub mod fold;
 pub mod interpreter;
 pub mod observe;
 pub mod ops;
 pub mod plan;
 pub mod run;
 pub mod scalar;
+pub mod strided;
+pub mod window;
 
 pub use array::{Array, Value};
 pub use fault::Fault;

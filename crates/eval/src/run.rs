@@ -9,7 +9,9 @@ use crate::plan::Plan;
 use hloom_ir::diagnostic::codes;
 use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::module::Module;
+use hloom_ir::op::{ConstantValue, Op};
 use hloom_ir::verify::VerifiedModule;
+use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Virtual devices, numbered replica × partitions + partition.
@@ -52,6 +54,8 @@ pub struct Shared<'r> {
     pub grid: DeviceGrid,
     /// How the run is to go.
     pub options: &'r Options<'r>,
+    /// The values of all constants but the elided ones.
+    pub constants: FxHashMap<InstructionId, Value>,
     /// The custom calls found in XLA's dumps.
     pub builtin_calls: CustomCalls,
     /// Raised when the run is to end early.
@@ -114,6 +118,7 @@ pub fn run(
         plan: Plan::new(module),
         grid,
         options,
+        constants: constants(module)?,
         builtin_calls: custom_call::builtin(),
         cancel: AtomicBool::new(false),
         steps: AtomicU64::new(0),
@@ -159,4 +164,15 @@ pub fn run(
         }
     }
     failure.map_or(Ok(values), Err)
+}
+
+/// The values of all constants that the module has; made once, since loops ask for them again and again.
+fn constants(module: &Module) -> Result<FxHashMap<InstructionId, Value>, Fault> {
+    let mut values = FxHashMap::default();
+    for &i in module.computations().iter().flat_map(|&c| module[c].instructions()) {
+        if let Op::Constant(ConstantValue::Literal(literal)) = &module[i].op {
+            values.insert(i, Value::from_literal(literal).map_err(|fault| fault.at(i))?);
+        }
+    }
+    Ok(values)
 }

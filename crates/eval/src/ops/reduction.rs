@@ -1,12 +1,256 @@
-//! To be written.
+//! Operations that fold many elements into one by a function of the program: map, reduce, reduce-window,
+//! select-and-scatter, scan.
+//!
+//! The function becomes a [`crate::scalar`] program where it can. Sums and products of narrow floats are carried in f64
+//! and rounded once at the end ([`crate::fold`]): closer to the true value than any order of rounded additions, which is what an
+//! oracle is asked for.
 
-use crate::array::Value;
+use crate::array::{Array, Value};
 use crate::fault::Fault;
+use crate::fold::Fold;
 use crate::interpreter::{Device, OperandValues};
-use hloom_ir::diagnostic::codes;
-use hloom_ir::entity::InstructionId;
+use crate::ops::data_movement::{concatenate, dynamic_slice, transpose};
+use crate::scalar::Scalar;
+use crate::strided::Indices;
+use crate::window::WindowWalk;
+use hloom_ir::attributes::Window;
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::layout::DimVec;
+use hloom_ir::op::{Op, Scan};
 
 /// Evaluates one instruction of this family.
-pub fn evaluate(device: &mut Device<'_>, i: InstructionId, _operands: OperandValues) -> Result<Value, Fault> {
-    Err(Fault::new(&codes::eval::UNSUPPORTED, format!("{} is not there yet", device.module()[i].opcode())))
+pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+    let module = device.module();
+    let is_tuple = module[i].shape.is_tuple();
+    let results = match &module[i].op {
+        Op::Map { to_apply, .. } => map(device, *to_apply, all_arrays(operands)?)?,
+        Op::Reduce { dimensions, to_apply } => {
+            let (inputs, inits) = halves(operands)?;
+            reduce(device, inputs, &inits, dimensions, *to_apply)?
+        }
+        Op::ReduceWindow { window, to_apply } => {
+            let (inputs, inits) = halves(operands)?;
+            reduce_window(device, &inputs, &inits, window, *to_apply)?
+        }
+        Op::SelectAndScatter { window, select, scatter } => {
+            vec![select_and_scatter(device, operands, window, *select, *scatter)?]
+        }
+        Op::Scan(scan_attributes) => return scan(device, operands, scan_attributes),
+        other => return Err(Fault::bug(format!("{} is not a reduction", other.opcode()))),
+    };
+    let mut results = results.into_iter().map(Value::Array);
+    if is_tuple {
+        return Ok(Value::Tuple(results.collect()));
+    }
+    results.next().ok_or_else(|| Fault::bug("a reduction has no result"))
+}
+
+fn all_arrays(operands: OperandValues) -> Result<Vec<Array>, Fault> {
+    operands.into_iter().map(Value::into_array).collect()
+}
+
+/// The operands of a variadic reduction: as many inputs as initial values.
+fn halves(operands: OperandValues) -> Result<(Vec<Array>, Vec<Array>), Fault> {
+    let mut inputs = all_arrays(operands)?;
+    if inputs.is_empty() || inputs.len() % 2 != 0 {
+        return Err(Fault::bug("a reduction needs an initial value for each input"));
+    }
+    let inits = inputs.split_off(inputs.len() / 2);
+    Ok((inputs, inits))
+}
+
+fn map(device: &mut Device<'_>, function: ComputationId, inputs: Vec<Array>) -> Result<Vec<Array>, Fault> {
+    let mut fold = Fold::new(device, function, &inputs.iter().map(Array::element_type).collect::<Vec<_>>())?;
+    let first = inputs.first().ok_or_else(|| Fault::bug("map has no operand"))?;
+    let mut result = Array::zeroed(fold.result_type(0)?, first.dims())?;
+    let width = result.element_type().bytes();
+    let mut arguments = vec![Scalar::default(); inputs.len()];
+    for (n, bytes) in result.bytes_mut().chunks_exact_mut(width).enumerate() {
+        for (argument, input) in arguments.iter_mut().zip(&inputs) {
+            *argument = Scalar::load(input, n);
+        }
+        fold.apply(device, &arguments)?[0].store(bytes);
+    }
+    Ok(vec![result])
+}
+
+/// Reduces along `dimensions`. The reduced dimensions are moved to the end first, so that each result is the fold of one
+/// contiguous row.
+pub fn reduce(
+    device: &mut Device<'_>,
+    inputs: Vec<Array>,
+    inits: &[Array],
+    dimensions: &[i64],
+    function: ComputationId,
+) -> Result<Vec<Array>, Fault> {
+    let types: Vec<ElementType> = inits.iter().map(Array::element_type).collect();
+    let rank = inputs[0].rank() as i64;
+    let kept: DimVec = (0..rank).filter(|d| !dimensions.contains(d)).collect();
+    let order: DimVec = kept.iter().copied().chain((0..rank).filter(|d| dimensions.contains(d))).collect();
+    let dims: DimVec = kept.iter().map(|&d| inputs[0].dims()[d as usize]).collect();
+    let row: usize = dimensions.iter().map(|&d| inputs[0].dims()[d as usize] as usize).product();
+    let rows = inputs.into_iter().map(|a| transpose(a, &order)).collect::<Result<Vec<_>, _>>()?;
+    let mut fold = Fold::new(device, function, &[&types[..], &types[..]].concat())?;
+    let mut results = types.iter().map(|&t| Array::zeroed(t, &dims)).collect::<Result<Vec<_>, _>>()?;
+    let start: Vec<Scalar> = inits.iter().map(|a| Scalar::load(a, 0)).collect();
+    if let ([input], [result]) = (&rows[..], &mut results[..])
+        && fold.fold_rows(input, row, start[0], result)
+    {
+        return Ok(results);
+    }
+    let mut state = start.clone();
+    let mut arguments = vec![Scalar::default(); 2 * types.len()];
+    for n in 0..results[0].len() {
+        state.copy_from_slice(&start);
+        for k in n * row..(n + 1) * row {
+            arguments[..state.len()].copy_from_slice(&state);
+            for (argument, input) in arguments[state.len()..].iter_mut().zip(&rows) {
+                *argument = Scalar::load(input, k);
+            }
+            state.copy_from_slice(fold.apply(device, &arguments)?);
+        }
+        for (result, s) in results.iter_mut().zip(&state) {
+            store(result, n, *s);
+        }
+        device.check_cancelled()?;
+    }
+    Ok(results)
+}
+
+/// Writes an element at a row-major position.
+fn store(array: &mut Array, n: usize, scalar: Scalar) {
+    let width = array.element_type().bytes();
+    scalar.store(&mut array.bytes_mut()[n * width..(n + 1) * width]);
+}
+
+fn reduce_window(
+    device: &mut Device<'_>,
+    inputs: &[Array],
+    inits: &[Array],
+    window: &Window,
+    function: ComputationId,
+) -> Result<Vec<Array>, Fault> {
+    let types: Vec<ElementType> = inits.iter().map(Array::element_type).collect();
+    let walk = WindowWalk::new(inputs[0].dims(), window)?;
+    let mut fold = Fold::new(device, function, &[&types[..], &types[..]].concat())?;
+    let mut results = types.iter().map(|&t| Array::zeroed(t, walk.output_dims())).collect::<Result<Vec<_>, _>>()?;
+    let start: Vec<Scalar> = inits.iter().map(|a| Scalar::load(a, 0)).collect();
+    let mut state = start.clone();
+    let mut arguments = vec![Scalar::default(); 2 * types.len()];
+    let mut positions = Vec::new();
+    for (n, output) in Indices::new(walk.output_dims()).enumerate() {
+        walk.positions(&output, &mut positions);
+        if let ([input], [result]) = (inputs, &mut results[..])
+            && let Some(folded) = fold.fold_at(input, &positions, start[0])
+        {
+            store(result, n, folded);
+            continue;
+        }
+        state.copy_from_slice(&start);
+        for &k in &positions {
+            arguments[..state.len()].copy_from_slice(&state);
+            for (argument, input) in arguments[state.len()..].iter_mut().zip(inputs) {
+                *argument = Scalar::load(input, k);
+            }
+            state.copy_from_slice(fold.apply(device, &arguments)?);
+        }
+        for (result, s) in results.iter_mut().zip(&state) {
+            store(result, n, *s);
+        }
+        if n % 4096 == 0 {
+            device.check_cancelled()?;
+        }
+    }
+    Ok(results)
+}
+
+/// For each window of the operand the selected element's position receives the corresponding element of the source.
+fn select_and_scatter(
+    device: &mut Device<'_>,
+    operands: OperandValues,
+    window: &Window,
+    select: ComputationId,
+    scatter: ComputationId,
+) -> Result<Array, Fault> {
+    let [operand, source, init] = crate::ops::arrays(operands)?;
+    let (from, to) = (operand.element_type(), init.element_type());
+    let walk = WindowWalk::new(operand.dims(), window)?;
+    let mut select = Fold::new(device, select, &[from, from])?;
+    let mut scatter = Fold::new(device, scatter, &[to, to])?;
+    let mut result = crate::ops::data_movement::broadcast(&init, operand.dims(), &[])?;
+    let mut positions = Vec::new();
+    for (n, index) in Indices::new(source.dims()).enumerate() {
+        walk.positions(&index, &mut positions);
+        let mut selected: Option<usize> = None;
+        for &candidate in &positions {
+            let keeps = match selected {
+                Some(s) => {
+                    let pair = [Scalar::load(&operand, s), Scalar::load(&operand, candidate)];
+                    select.apply(device, &pair)?[0].0 != 0
+                }
+                None => false,
+            };
+            if !keeps {
+                selected = Some(candidate);
+            }
+        }
+        if let Some(s) = selected {
+            let pair = [Scalar::load(&result, s), Scalar::load(&source, n)];
+            let combined = scatter.apply(device, &pair)?[0];
+            store(&mut result, s, combined);
+        }
+    }
+    Ok(result)
+}
+
+/// Applies the function to the slices of the inputs one after another, handing the carries along.
+fn scan(device: &mut Device<'_>, operands: OperandValues, attributes: &Scan) -> Result<Value, Fault> {
+    let mut inputs = all_arrays(operands)?;
+    let carries = usize::try_from(attributes.num_carries).unwrap_or(usize::MAX).min(inputs.len());
+    let mut carry: Vec<Value> = inputs.split_off(inputs.len() - carries).into_iter().map(Value::Array).collect();
+    let dimension = attributes.dimension as usize;
+    let missing = || Fault::bug("scan needs an input with the scanned dimension");
+    let length = *inputs.first().and_then(|a| a.dims().get(dimension)).ok_or_else(missing)?;
+    let mut outputs: Vec<Vec<Array>> = Vec::new();
+    for step in 0..length {
+        let at = if attributes.is_reverse { length - 1 - step } else { step };
+        let mut arguments = Vec::with_capacity(inputs.len() + carry.len());
+        for input in &inputs {
+            arguments.push(Value::Array(slice_at(input, dimension, at)?));
+        }
+        arguments.append(&mut carry);
+        let mut made = match device.call(attributes.to_apply, arguments)? {
+            Value::Tuple(t) => t,
+            single => vec![single],
+        };
+        carry = made.split_off(made.len().saturating_sub(carries));
+        outputs.resize_with(made.len(), Vec::new);
+        for (list, value) in outputs.iter_mut().zip(made) {
+            let value = value.into_array()?;
+            let mut dims: DimVec = value.dims().into();
+            dims.insert(dimension, 1);
+            list.push(value.reshaped(&dims)?);
+        }
+    }
+    let mut result = Vec::new();
+    for mut list in outputs {
+        if attributes.is_reverse {
+            list.reverse();
+        }
+        result.push(Value::Array(concatenate(&list, dimension)?));
+    }
+    result.append(&mut carry);
+    Ok(Value::Tuple(result))
+}
+
+/// `array` at position `at` of `dimension`, without that dimension.
+fn slice_at(array: &Array, dimension: usize, at: i64) -> Result<Array, Fault> {
+    let mut starts = DimVec::from_elem(0, array.rank());
+    let mut sizes: DimVec = array.dims().into();
+    starts[dimension] = at;
+    sizes[dimension] = 1;
+    let slice = dynamic_slice(array, &starts, &sizes)?;
+    sizes.remove(dimension);
+    slice.reshaped(&sizes)
 }
