@@ -1,2 +1,13 @@
-//! The `hloom` command.
-fn main() {}
+//! The `hloom` command: parses the command line, runs the command, and turns its outcome into the exit status.
+
+#![allow(unreachable_pub, reason = "nothing uses a binary's items from outside")]
+
+mod cli;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = cli::args::Cli::parse();
+    cli::crash::guard(move || cli::run(cli)).into()
+}

@@ -2,6 +2,20 @@
 
 super::codes! {
     801 CANNOT_READ "a file cannot be read",
-        "The file does not exist, is not readable, or the medium failed.",
+        "The file does not exist, is a directory, may not be read, or the medium failed.",
         "hloom verify missing.hlo";
+    802 CANNOT_WRITE "a file cannot be written",
+        "The folder does not exist or may not be written to, or the disk is full. What was there before is still there: \
+         output is written to a new file first, which takes the old one's place when it is complete.",
+        "hloom fmt m.hlo -o /no/such/folder/m.hlo";
+    803 EMPTY_FILE "a file is empty",
+        "There is no module in the file: it has no bytes, or nothing but white space.",
+        "hloom verify - < /dev/null";
+    804 UNSUPPORTED_FORMAT "a format that hloom does not read yet",
+        "The file holds a program in a format that is known but not supported.",
+        "hloom verify program.mlirbc";
+    890 INTERNAL "a bug in hloom",
+        "Something went wrong inside hloom, whatever the input was: that is never the input's fault. A reproducer was \
+         written; please report it.",
+        "";
 }

@@ -1,0 +1,1 @@
+//! Costs of small modules, worked out by hand beside each.

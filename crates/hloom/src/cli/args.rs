@@ -1,0 +1,79 @@
+//! The command line: every command and option, in the words that `--help` shows.
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+/// Read, check, print and measure XLA's HLO programs.
+///
+/// A FILE is HLO text or a proto (HloProto or HloModuleProto), told apart by its content; `-` is standard input. Results
+/// go to standard output, everything else to standard error. The exit status is 0 when all is well, 1 when the program or
+/// the data is at fault, 2 when the command line is, and 3 when hloom itself is.
+#[derive(Parser, Debug)]
+#[command(name = "hloom", version, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Print a module in XLA's own form, losing nothing
+    Fmt(FmtArgs),
+    /// Check modules: nothing to say, or errors with their places
+    Verify(VerifyArgs),
+    /// Count a module's operations, flops, bytes, collectives and parameters
+    Stats(StatsArgs),
+    /// Tell what a diagnostic code means; without one, list them all
+    Explain {
+        /// The code, as `H0101`
+        code: Option<String>,
+    },
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct FmtArgs {
+    /// The module to print
+    pub(crate) file: String,
+    /// Write here instead of to standard output; may be FILE itself
+    #[arg(short, long, value_name = "OUT", conflicts_with_all = ["check", "bench"])]
+    pub(crate) output: Option<String>,
+    /// Print nothing; fail unless the text is already as it would be printed
+    #[arg(long, conflicts_with = "bench")]
+    pub(crate) check: bool,
+    /// Leave large constants out as `{...}`, as XLA's dumps do
+    #[arg(long)]
+    pub(crate) elide_constants: bool,
+    /// Time reading, verifying and printing: the fastest of N
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) bench: Option<u32>,
+    /// Print the times as one JSON object
+    #[arg(long, requires = "bench")]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct VerifyArgs {
+    /// The modules to check
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<String>,
+    /// Apply the rules for a run on N devices
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+    pub(crate) devices: Option<i64>,
+    /// Print diagnostics to standard output, one JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct StatsArgs {
+    /// The module to measure
+    pub(crate) file: String,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}

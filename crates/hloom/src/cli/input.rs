@@ -1,0 +1,41 @@
+//! Reading the modules that commands are given, with diagnostics shown when that fails.
+
+use super::{Outcome, Result, Stop, crash, output, progress};
+use hloom::load::{display_name, read_bytes};
+use hloom::{Format, Loaded, Rejected, Verified, load_bytes};
+use std::sync::Arc;
+
+/// Reads the module at `path`, without showing anything.
+pub(crate) fn read(path: &str, format: Option<Format>) -> std::result::Result<Loaded, Box<Rejected>> {
+    let name = display_name(path);
+    let _progress = progress::start(format!("reading {name}"));
+    let bytes = Arc::new(read_bytes(path)?);
+    crash::remember_input(name, &bytes);
+    load_bytes(name, bytes, format)
+}
+
+/// Verifies a module that was read, without showing anything.
+pub(crate) fn verify(loaded: Loaded, devices: Option<i64>) -> std::result::Result<Verified, Box<Rejected>> {
+    let _progress = progress::start(format!("verifying {}", loaded.source.name));
+    loaded.verify(devices)
+}
+
+/// Reads the module at `path`; warnings are shown, and on errors the command stops.
+pub(crate) fn load(path: &str, format: Option<Format>) -> Result<Loaded> {
+    let loaded = read(path, format).map_err(|r| show_rejected(&r))?;
+    output::show(&loaded.source, Some(&loaded.module), &loaded.diagnostics);
+    Ok(loaded)
+}
+
+/// The same, and verified.
+pub(crate) fn load_verified(path: &str) -> Result<Verified> {
+    let verified = read(path, None).and_then(|l| verify(l, None)).map_err(|r| show_rejected(&r))?;
+    output::show(&verified.source, Some(verified.module.module()), &verified.diagnostics);
+    Ok(verified)
+}
+
+/// Shows why a module cannot be used.
+pub(crate) fn show_rejected(rejected: &Rejected) -> Stop {
+    output::show(&rejected.source, rejected.module.as_deref(), &rejected.diagnostics);
+    Stop(Outcome::InputAtFault)
+}

@@ -1,0 +1,74 @@
+//! The commands. Each is a function from its arguments to an [`Outcome`]; nothing else decides the exit status.
+
+pub(crate) mod args;
+pub(crate) mod crash;
+mod explain;
+mod fmt;
+mod input;
+mod json;
+mod lines;
+mod output;
+mod progress;
+mod render;
+mod stats;
+mod table;
+mod verify;
+
+use args::{Cli, Command};
+use clap::CommandFactory;
+use std::process::ExitCode;
+
+/// How a command ended.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Outcome {
+    /// All is well.
+    Well,
+    /// The program or the data is at fault; what is wrong has been said.
+    InputAtFault,
+    /// The command line is at fault; what is wrong has been said.
+    UsageAtFault,
+    /// hloom is at fault.
+    Bug,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> ExitCode {
+        ExitCode::from(match outcome {
+            Outcome::Well => 0,
+            Outcome::InputAtFault => 1,
+            Outcome::UsageAtFault => 2,
+            Outcome::Bug => 3,
+        })
+    }
+}
+
+/// Why a command stopped before its end. What is wrong has been said already.
+pub(crate) struct Stop(Outcome);
+
+/// What a command gives: `?` stops it with the outcome of the part that failed.
+type Result<T = Outcome> = std::result::Result<T, Stop>;
+
+/// Runs the command.
+pub(crate) fn run(cli: Cli) -> Outcome {
+    let result = match cli.command {
+        Command::Fmt(args) => fmt::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Stats(args) => stats::run(&args),
+        Command::Explain { code } => explain::run(code.as_deref()),
+        Command::Completions { shell } => completions(shell),
+    };
+    result.unwrap_or_else(|stop| stop.0)
+}
+
+fn completions(shell: clap_complete::Shell) -> Result {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "hloom", &mut script);
+    output::to_stdout(&script)?;
+    Ok(Outcome::Well)
+}
+
+/// Says that the command line is at fault, and how.
+fn usage_error(message: &str) -> Stop {
+    output::to_stderr(&format!("error: {message}\n\nFor more information, try 'hloom --help'.\n"));
+    Stop(Outcome::UsageAtFault)
+}

@@ -1,0 +1,48 @@
+//! A sign of life on the terminal while something takes long.
+//!
+//! Nothing appears for what takes less than [`PATIENCE`], nor when standard error is not a terminal.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_millis(100);
+
+/// Shows that work is going on until it is dropped.
+pub(crate) struct Progress(Option<(Sender<()>, JoinHandle<()>)>);
+
+/// Begins to wait; `what` is what takes so long.
+pub(crate) fn start(what: String) -> Progress {
+    if !std::io::stderr().is_terminal() {
+        return Progress(None);
+    }
+    let (done, wait) = channel();
+    let begun = Instant::now();
+    let ticker = std::thread::Builder::new().name("progress".into()).spawn(move || {
+        if wait.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+        let style = ProgressStyle::with_template("{spinner} {msg} [{elapsed}]");
+        let bar = ProgressBar::new_spinner().with_elapsed(begun.elapsed()).with_message(what);
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        while wait.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+            bar.tick();
+        }
+        bar.finish_and_clear();
+    });
+    // A machine that cannot start one more thread still reads files.
+    Progress(ticker.ok().map(|t| (done, t)))
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some((done, ticker)) = self.0.take() {
+            drop(done);
+            // Waiting for it keeps the line it draws from mixing with what is said next.
+            let _ = ticker.join();
+        }
+    }
+}

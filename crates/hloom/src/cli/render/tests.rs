@@ -1,0 +1,1 @@
+//! Diagnostics as people see them.

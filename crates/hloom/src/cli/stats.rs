@@ -1,0 +1,223 @@
+//! `hloom stats`: a module in numbers, as tables or as one JSON object.
+
+use super::args::StatsArgs;
+use super::table::{Align, Table};
+use super::{Outcome, Result, input, json, output, progress};
+use hloom::analysis::cost::{Cost, shape_bytes};
+use hloom::analysis::summary::{Summary, summarise};
+use hloom::ir::module::Module;
+use serde::Serialize;
+use std::fmt::Write;
+
+pub(crate) fn run(args: &StatsArgs) -> Result {
+    let verified = input::load_verified(&args.file)?;
+    let summary = {
+        let _progress = progress::start(format!("measuring {}", verified.source.name));
+        summarise(&verified.module)
+    };
+    let module = verified.module.module();
+    let text = if args.json { json::to_line(&Stats::new(module, &summary)) } else { tables(module, &summary) };
+    output::to_stdout(text.as_bytes())?;
+    Ok(Outcome::Well)
+}
+
+/// What `--json` prints. Costs are those of one run on one device; all sizes are in bytes.
+#[derive(Serialize)]
+struct Stats<'a> {
+    module: &'a str,
+    instructions: usize,
+    computations: usize,
+    is_scheduled: bool,
+    replica_count: i64,
+    num_partitions: i64,
+    flops: u64,
+    transcendentals: u64,
+    bytes_accessed: u64,
+    parameter_bytes: u64,
+    result_bytes: u64,
+    loops_of_unknown_trip_count: Vec<&'a str>,
+    opcodes: Vec<OpcodeStats>,
+    collectives: Vec<CollectiveStats<'a>>,
+    parameters: Vec<ParameterStats<'a>>,
+}
+
+#[derive(Serialize)]
+struct OpcodeStats {
+    opcode: &'static str,
+    count: u64,
+    flops: u64,
+    transcendentals: u64,
+    bytes_accessed: u64,
+}
+
+#[derive(Serialize)]
+struct CollectiveStats<'a> {
+    opcode: &'static str,
+    groups: &'a str,
+    count: u64,
+    executions: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct ParameterStats<'a> {
+    number: usize,
+    name: &'a str,
+    shape: String,
+    bytes: u64,
+}
+
+impl<'a> Stats<'a> {
+    fn new(module: &'a Module, summary: &'a Summary) -> Stats<'a> {
+        let Cost { flops, transcendentals, bytes } = summary.cost.total;
+        let opcodes = summary.opcodes.iter().map(|line| OpcodeStats {
+            opcode: line.opcode.name(),
+            count: line.count,
+            flops: line.cost.flops,
+            transcendentals: line.cost.transcendentals,
+            bytes_accessed: line.cost.bytes,
+        });
+        let collectives = summary.collectives.iter().map(|line| CollectiveStats {
+            opcode: line.opcode.name(),
+            groups: &line.groups,
+            count: line.count,
+            executions: line.executions,
+            bytes: line.bytes,
+        });
+        let loops = summary.cost.unknown_trip_counts.iter().map(|&id| module.instruction(id).name());
+        Stats {
+            module: &module.name,
+            instructions: module.instruction_count(),
+            computations: module.computations().len(),
+            is_scheduled: module.is_scheduled,
+            replica_count: module.config.replica_count,
+            num_partitions: module.config.num_partitions,
+            flops,
+            transcendentals,
+            bytes_accessed: bytes,
+            parameter_bytes: summary.parameter_bytes,
+            result_bytes: summary.result_bytes,
+            loops_of_unknown_trip_count: loops.collect(),
+            opcodes: opcodes.collect(),
+            collectives: collectives.collect(),
+            parameters: parameters(module, summary).collect(),
+        }
+    }
+}
+
+fn parameters<'a>(module: &'a Module, summary: &'a Summary) -> impl Iterator<Item = ParameterStats<'a>> {
+    summary.parameters.iter().enumerate().map(|(number, &id)| {
+        let parameter = module.instruction(id);
+        let (shape, bytes) = (parameter.shape.to_string(), shape_bytes(&parameter.shape));
+        ParameterStats { number, name: parameter.name(), shape, bytes }
+    })
+}
+
+fn tables(module: &Module, summary: &Summary) -> String {
+    use Align::{Left, Right};
+    let Cost { flops, transcendentals, bytes } = summary.cost.total;
+    let mut out = format!(
+        "{}: {} instructions in {} computations{}, {} replica{} × {} partition{}\n",
+        module.name,
+        module.instruction_count(),
+        module.computations().len(),
+        if module.is_scheduled { ", scheduled" } else { "" },
+        module.config.replica_count,
+        if module.config.replica_count == 1 { "" } else { "s" },
+        module.config.num_partitions,
+        if module.config.num_partitions == 1 { "" } else { "s" },
+    );
+    let _ = writeln!(
+        out,
+        "one run on one device: {} flops, {} transcendentals, {} accessed\n",
+        count(flops),
+        count(transcendentals),
+        size(bytes)
+    );
+
+    let mut table = Table::new(&[
+        ("opcode", Left),
+        ("count", Right),
+        ("flops", Right),
+        ("transcendentals", Right),
+        ("accessed", Right),
+    ]);
+    for line in &summary.opcodes {
+        let Cost { flops, transcendentals, bytes } = line.cost;
+        let cells =
+            [line.opcode.name().into(), line.count.to_string(), count(flops), count(transcendentals), size(bytes)];
+        table.row(cells);
+    }
+    out.push_str(&table.render());
+
+    if !summary.collectives.is_empty() {
+        let columns =
+            [("collective", Left), ("groups", Left), ("count", Right), ("executions", Right), ("bytes put in", Right)];
+        let mut table = Table::new(&columns);
+        for line in &summary.collectives {
+            let cells = [line.opcode.name().into(), line.groups.clone(), line.count.to_string()];
+            table.row(cells.into_iter().chain([line.executions.to_string(), size(line.bytes)]));
+        }
+        out.push('\n');
+        out.push_str(&table.render());
+    }
+
+    if !summary.parameters.is_empty() {
+        let mut table = Table::new(&[("parameter", Right), ("name", Left), ("shape", Left), ("size", Right)]);
+        for p in parameters(module, summary) {
+            table.row([p.number.to_string(), p.name.to_owned(), super::lines::clip(&p.shape, 80), size(p.bytes)]);
+        }
+        out.push('\n');
+        out.push_str(&table.render());
+    }
+    let _ = writeln!(
+        out,
+        "\nparameters take {}, the result takes {}",
+        size(summary.parameter_bytes),
+        size(summary.result_bytes)
+    );
+    let unknown = summary.cost.unknown_trip_counts.len();
+    if unknown > 0 {
+        let loops = if unknown == 1 { "1 loop has" } else { &format!("{unknown} loops have") };
+        let _ = writeln!(out, "{loops} no known trip count: what is inside is counted as if it ran once");
+    }
+    out
+}
+
+/// `12`, `3.4 k`, `5.67 G`.
+fn count(n: u64) -> String {
+    scaled(n, 1000, &["", " k", " M", " G", " T", " P", " E"])
+}
+
+/// `12 B`, `3.4 KiB`, `5.67 GiB`.
+fn size(n: u64) -> String {
+    scaled(n, 1024, &[" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"])
+}
+
+fn scaled(n: u64, base: u64, units: &[&str]) -> String {
+    let mut value = n as f64;
+    let mut unit = 0;
+    // Half a digit below the next unit is written in it: 999,999 is 1.00 M and not 1000 k.
+    while value >= base as f64 - 0.5 && unit + 1 < units.len() {
+        value /= base as f64;
+        unit += 1;
+    }
+    match (unit, value) {
+        (0, _) => format!("{n}{}", units[0]),
+        (_, v) if v < 9.995 => format!("{v:.2}{}", units[unit]),
+        (_, v) if v < 99.95 => format!("{v:.1}{}", units[unit]),
+        (_, v) => format!("{v:.0}{}", units[unit]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_three_digits() {
+        let shown: Vec<String> = [0, 999, 1000, 1234, 12_345, 999_949, 999_999, u64::MAX].map(count).into();
+        assert_eq!(shown, ["0", "999", "1.00 k", "1.23 k", "12.3 k", "1.00 M", "1.00 M", "18.4 E"]);
+        assert_eq!([0, 1023, 1024, 1536 << 20].map(size), ["0 B", "1023 B", "1.00 KiB", "1.50 GiB"]);
+    }
+}

@@ -1,0 +1,199 @@
+//! From a file to a module: which format it is in, reading it, verifying it.
+//!
+//! The source text stays beside the module, because a diagnostic is about both. A [`Rejected`] always holds at least one
+//! error.
+
+use hloom_formats::hlo_text::{self, SourceMap};
+use hloom_ir::diagnostic::codes::io;
+use hloom_ir::diagnostic::{Blame, Diagnostic, Place, Severity, Span};
+use hloom_ir::module::Module;
+use hloom_ir::verify::{self, VerifiedModule, VerifyOptions};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The formats of programs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Format {
+    /// HLO text.
+    HloText,
+    /// An `HloProto`: the module as XLA dumps it.
+    HloProto,
+    /// A bare `HloModuleProto`.
+    HloModuleProto,
+}
+
+impl Format {
+    /// The format that a file of that name has by its ending, if it says.
+    pub fn of_path(path: &str) -> Option<Format> {
+        match Path::new(path).extension()?.to_str()? {
+            "hlo" | "txt" => Some(Format::HloText),
+            "pb" => Some(Format::HloProto),
+            _ => None,
+        }
+    }
+
+    /// The format that these bytes are most likely in.
+    pub fn of_bytes(bytes: &[u8]) -> Format {
+        let _ = bytes;
+        Format::HloText
+    }
+}
+
+/// The bytes of a program and where they came from.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// What to call it: a path, or `<stdin>`.
+    pub name: String,
+    /// The bytes.
+    pub bytes: Arc<Vec<u8>>,
+    /// The format they are in.
+    pub format: Format,
+    /// Where the parts of the module are in the text; empty for protos.
+    pub positions: SourceMap,
+}
+
+impl Source {
+    /// The bytes of the text that `place` means; `None` where there is no text to point at.
+    pub fn resolve(&self, place: &Place) -> Option<Span> {
+        match self.format {
+            Format::HloText => self.positions.resolve(&self.bytes, place),
+            Format::HloProto | Format::HloModuleProto => None,
+        }
+    }
+}
+
+/// A module that was read.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Where it was read from.
+    pub source: Source,
+    /// The module.
+    pub module: Module,
+    /// Warnings.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// A module that was read and verified.
+#[derive(Debug)]
+pub struct Verified {
+    /// Where it was read from.
+    pub source: Source,
+    /// The module.
+    pub module: VerifiedModule,
+    /// Warnings.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// A program that cannot be used.
+#[derive(Debug)]
+pub struct Rejected {
+    /// Where it was read from.
+    pub source: Source,
+    /// The module, as far as there is one: diagnostics may speak of its instructions.
+    pub module: Option<Box<Module>>,
+    /// Why; at least one of them is an error.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// Reads the program at `path` (`-` is standard input) in `format`, or in the one its content shows.
+pub fn load(path: &str, format: Option<Format>) -> Result<Loaded, Box<Rejected>> {
+    let bytes = read_bytes(path)?;
+    load_bytes(display_name(path), bytes, format)
+}
+
+/// What to call the program at `path`.
+pub fn display_name(path: &str) -> &str {
+    if path == "-" { "<stdin>" } else { path }
+}
+
+/// The bytes at `path` (`-` is standard input).
+pub fn read_bytes(path: &str) -> Result<Vec<u8>, Box<Rejected>> {
+    let bytes = if path == "-" {
+        let mut bytes = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+    } else {
+        std::fs::read(path)
+    };
+    bytes.map_err(|error| {
+        let name = display_name(path);
+        let message = format!("cannot read `{name}`: {}", plain_reason(&error));
+        let diagnostic = Diagnostic::error(&io::CANNOT_READ, message).blame(Blame::Data);
+        reject(name, Arc::default(), Format::HloText, vec![diagnostic])
+    })
+}
+
+/// Reads a program from memory; `name` is what diagnostics call it.
+pub fn load_bytes(name: &str, bytes: impl Into<Arc<Vec<u8>>>, format: Option<Format>) -> Result<Loaded, Box<Rejected>> {
+    let bytes = bytes.into();
+    let format = format.unwrap_or_else(|| Format::of_bytes(&bytes));
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        let diagnostic = Diagnostic::error(&io::EMPTY_FILE, format!("`{name}` is empty: there is no module in it"));
+        return Err(reject(name, bytes, format, vec![diagnostic]));
+    }
+    if let Some(what) = unsupported(&bytes) {
+        let diagnostic =
+            Diagnostic::error(&io::UNSUPPORTED_FORMAT, format!("`{name}` is {what}, which hloom does not read yet"))
+                .help("hloom reads HLO text, HloProto and HloModuleProto");
+        return Err(reject(name, bytes, format, vec![diagnostic]));
+    }
+    let (module, positions, diagnostics) = match format {
+        Format::HloText => {
+            let result = hlo_text::read(&bytes);
+            (result.module, result.positions, result.diagnostics)
+        }
+        Format::HloProto | Format::HloModuleProto => {
+            let message = format!("`{name}` is a proto, which hloom does not read yet");
+            (None, SourceMap::default(), vec![Diagnostic::error(&io::UNSUPPORTED_FORMAT, message)])
+        }
+    };
+    let source = Source { name: name.to_owned(), bytes, format, positions };
+    match module {
+        Some(module) if !has_error(&diagnostics) => Ok(Loaded { source, module, diagnostics }),
+        module => Err(Box::new(Rejected { source, module: module.map(Box::new), diagnostics })),
+    }
+}
+
+impl Loaded {
+    /// Verifies the module, for `devices` devices where that is known.
+    pub fn verify(self, devices: Option<i64>) -> Result<Verified, Box<Rejected>> {
+        let Loaded { source, module, mut diagnostics } = self;
+        match verify::verify(module, &VerifyOptions { devices }) {
+            Ok(module) => Ok(Verified { source, module, diagnostics }),
+            Err(invalid) => {
+                diagnostics.extend(invalid.diagnostics);
+                Err(Box::new(Rejected { source, module: Some(invalid.module), diagnostics }))
+            }
+        }
+    }
+}
+
+fn reject(name: &str, bytes: Arc<Vec<u8>>, format: Format, diagnostics: Vec<Diagnostic>) -> Box<Rejected> {
+    let source = Source { name: name.to_owned(), bytes, format, positions: SourceMap::default() };
+    Box::new(Rejected { source, module: None, diagnostics })
+}
+
+fn has_error(diagnostics: &[Diagnostic]) -> bool {
+    diagnostics.iter().any(|d| d.severity == Severity::Error)
+}
+
+/// What a program in a known but unsupported format is.
+fn unsupported(bytes: &[u8]) -> Option<&'static str> {
+    if bytes.starts_with(b"ML\xefR") {
+        return Some("MLIR bytecode");
+    }
+    let start = bytes.trim_ascii_start();
+    [&b"module @"[..], b"module {", b"module attributes", b"func.func", b"\"builtin.module\""]
+        .iter()
+        .any(|prefix| start.starts_with(prefix))
+        .then_some("MLIR text")
+}
+
+/// The operating system's reason for `error`, without its number.
+pub fn plain_reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.rfind(" (os error") {
+        Some(end) => text[..end].to_lowercase(),
+        None => text,
+    }
+}
