@@ -1,6 +1,7 @@
 //! The HLO language.
 //! ESSAY
 pub mod attributes;
+pub mod collective;
 pub mod device_list;
 pub mod diagnostic;
 pub mod display;

@@ -1,0 +1,184 @@
+//! Calls: threads, memory shared by operands and results, and layout constraints of custom calls.
+//!
+//! That what is passed fits the parameters, and what comes back the caller, is checked by [`crate::infer`].
+
+use super::shapes::{compatible, compatible_arrays, shown};
+use super::{Context, Report};
+use crate::attributes::OutputOperandAlias;
+use crate::diagnostic::codes::verify as codes;
+use crate::diagnostic::{Diagnostic, Part, Place};
+use crate::entity::{ComputationId, InstructionId};
+use crate::op::{CustomCall, Op};
+use crate::shape::{Shape, ShapeIndex};
+
+/// Checks the calls of instruction `id`.
+pub(super) fn check(context: &Context, id: InstructionId, report: &mut Report) {
+    match &context.module[id].op {
+        Op::Fusion(fusion) => {
+            check_thread(context, id, "calls", fusion.calls, report);
+            check_aliases(context, id, &fusion.output_operand_aliasing, report);
+        }
+        Op::While { condition, body } => {
+            check_thread(context, id, "condition", *condition, report);
+            check_thread(context, id, "body", *body, report);
+        }
+        Op::Conditional { branches } => {
+            for &branch in branches {
+                check_thread(context, id, "branch_computations", branch, report);
+            }
+        }
+        Op::CustomCall(call) => custom_call(context, id, call, report),
+        _ => {}
+    }
+}
+
+/// The called computation runs on the caller's thread.
+fn check_thread(
+    context: &Context,
+    id: InstructionId,
+    attribute: &'static str,
+    callee: ComputationId,
+    report: &mut Report,
+) {
+    let module = context.module;
+    let caller = module[module[id].parent()].execution_thread.as_deref();
+    if !same_thread(caller, module[callee].execution_thread.as_deref()) {
+        report.add(thread_mismatch(context, id, attribute, caller, callee));
+    }
+}
+
+/// The name of the thread that computations without one run on.
+const MAIN_THREAD: &str = "main";
+
+pub(super) fn same_thread(a: Option<&str>, b: Option<&str>) -> bool {
+    a.unwrap_or(MAIN_THREAD) == b.unwrap_or(MAIN_THREAD)
+}
+
+pub(super) fn thread_mismatch(
+    context: &Context,
+    id: InstructionId,
+    attribute: &'static str,
+    wanted: Option<&str>,
+    callee: ComputationId,
+) -> Diagnostic {
+    let thread = context.module[callee].execution_thread.as_deref();
+    Diagnostic::error(
+        &codes::EXECUTION_THREAD,
+        format!(
+            "{} `{}` runs computation `{}` on thread `{}`, but the computation is for thread `{}`",
+            context.module[id].opcode(),
+            context.name(id),
+            context.computation_name(callee),
+            wanted.unwrap_or(MAIN_THREAD),
+            thread.unwrap_or(MAIN_THREAD)
+        ),
+    )
+    .at_instruction(id, Part::Attribute(attribute))
+    .note_at("the computation is defined here", Place::Computation(callee))
+}
+
+fn custom_call(context: &Context, id: InstructionId, call: &CustomCall, report: &mut Report) {
+    let instruction = &context.module[id];
+    // These two carry constraints for others than their operands.
+    let exempt = matches!(&*call.target, "LayoutConstraint" | "control_dep");
+    if let Some(layouts) = call.operand_layouts.as_ref().filter(|_| !exempt) {
+        let operands = instruction.operands();
+        if layouts.len() != operands.len() {
+            report.add(
+                Diagnostic::error(
+                    &codes::OPERAND_LAYOUTS,
+                    format!(
+                        "custom-call `{}` has {} operands but {} layout constraints",
+                        context.name(id),
+                        operands.len(),
+                        layouts.len()
+                    ),
+                )
+                .at_instruction(id, Part::Attribute("operand_layout_constraints")),
+            );
+        }
+        for (n, (&operand, layout)) in operands.iter().zip(layouts).enumerate() {
+            let given = &context.module[operand].shape;
+            if !compatible(given, layout) {
+                report.add(
+                    Diagnostic::error(
+                        &codes::OPERAND_LAYOUTS,
+                        format!(
+                            "operand {n} of custom-call `{}` is {}, but its layout constraint is for {}",
+                            context.name(id),
+                            shown(given),
+                            shown(layout)
+                        ),
+                    )
+                    .at_instruction(id, Part::Attribute("operand_layout_constraints")),
+                );
+            }
+            super::shapes::check(layout, report, id);
+        }
+    }
+    check_aliases(context, id, &call.output_operand_aliasing, report);
+}
+
+/// Parts of the result that are said to be parts of operands exist and have the same shape.
+fn check_aliases(context: &Context, id: InstructionId, aliases: &[OutputOperandAlias], report: &mut Report) {
+    let instruction = &context.module[id];
+    let skip_shapes = instruction.common.frontend_attribute("xla_skip_custom_call_alias_shape_check").is_some();
+    for alias in aliases {
+        let operand = usize::try_from(alias.operand).ok().and_then(|n| instruction.operands().get(n));
+        let Some(&operand) = operand else {
+            report.add(alias_error(
+                context,
+                id,
+                format!("operand {} does not exist, there are {}", alias.operand, instruction.operands().len()),
+            ));
+            continue;
+        };
+        let input = &context.module[operand].shape;
+        match (instruction.shape.at(&alias.output_index), input.at(&alias.operand_index)) {
+            (None, _) => report.add(alias_error(
+                context,
+                id,
+                format!("the result {} has no part {}", shown(&instruction.shape), index_text(&alias.output_index)),
+            )),
+            (_, None) => report.add(alias_error(
+                context,
+                id,
+                format!(
+                    "operand {} ({}) has no part {}",
+                    alias.operand,
+                    shown(input),
+                    index_text(&alias.operand_index)
+                ),
+            )),
+            (Some(a), Some(b)) if !skip_shapes && !shares_memory(a, b) => {
+                report.add(alias_error(
+                    context,
+                    id,
+                    format!("{} and {} cannot be the same memory", shown(a), shown(b)),
+                ));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// An array and the buffer of one may share memory.
+fn shares_memory(a: &Shape, b: &Shape) -> bool {
+    match (a.as_array_or_buffer(), b.as_array_or_buffer()) {
+        (Some(a), Some(b)) => compatible_arrays(a, b),
+        _ => compatible(a, b),
+    }
+}
+
+fn alias_error(context: &Context, id: InstructionId, what: String) -> Diagnostic {
+    Diagnostic::error(&codes::OUTPUT_ALIAS, format!("output_to_operand_aliasing of `{}`: {what}", context.name(id)))
+        .at_instruction(id, Part::Attribute("output_to_operand_aliasing"))
+}
+
+/// `{1,0}`.
+pub(super) fn index_text(index: &ShapeIndex) -> String {
+    let mut text = String::from("{");
+    crate::display::write_int_list(&mut text, index);
+    text.push('}');
+    text
+}

@@ -1,0 +1,226 @@
+//! Modules that no text can say: built, or broken, by hand. Those that can be written are file tests.
+
+use super::*;
+use crate::diagnostic::Code;
+use crate::diagnostic::codes::verify as codes;
+use crate::element_type::ElementType::F32;
+use crate::entity::EntityId;
+use crate::instruction::{Common, Operands};
+use crate::layout::Layout;
+use crate::module::NewInstruction;
+use crate::op::{Op, UnaryOp};
+use crate::shape::{ArrayShape, Shape};
+
+/// A module whose entry takes an `f32[4]`.
+fn module() -> (Module, ComputationId, InstructionId) {
+    let mut m = Module::new("m");
+    let entry = m.add_computation("main");
+    m.set_entry(entry);
+    let p = add(&mut m, entry, "p", Op::parameter(0), vector(), &[]);
+    (m, entry, p)
+}
+
+fn vector() -> Shape {
+    Shape::array(F32, [4])
+}
+
+fn add(
+    m: &mut Module,
+    c: ComputationId,
+    name: &str,
+    op: Op,
+    shape: Shape,
+    operands: &[InstructionId],
+) -> InstructionId {
+    let operands = Operands::from_slice(operands);
+    m.add_instruction(c, NewInstruction { name: name.into(), op, shape, operands, common: Common::default() })
+}
+
+fn negate(m: &mut Module, c: ComputationId, name: &str, operand: InstructionId) -> InstructionId {
+    add(m, c, name, Op::unary(UnaryOp::Negate), vector(), &[operand])
+}
+
+/// The one finding, which has that code and place.
+#[track_caller]
+fn expect(m: &Module, code: &'static Code, place: Place) -> Diagnostic {
+    let mut findings = check(m, &VerifyOptions::default());
+    assert_eq!(findings.len(), 1, "one finding is expected: {findings:#?}");
+    let finding = findings.remove(0);
+    assert_eq!((finding.code.number, &finding.place), (code.number, &place), "{finding:#?}");
+    finding
+}
+
+#[test]
+fn a_sound_module_passes() {
+    let (mut m, entry, p) = module();
+    negate(&mut m, entry, "n", p);
+    assert!(verify(m, &VerifyOptions::default()).is_ok_and(|v| v.warnings().is_empty()));
+}
+
+#[test]
+fn the_entry_is_needed() {
+    let m = Module::new("m");
+    expect(&m, &codes::NO_ENTRY, Place::Header);
+}
+
+#[test]
+fn computations_are_not_empty() {
+    let (mut m, ..) = module();
+    let c = m.add_computation("nothing");
+    expect(&m, &codes::EMPTY_COMPUTATION, Place::Computation(c));
+}
+
+#[test]
+fn operands_are_of_the_same_computation() {
+    let (mut m, _, p) = module();
+    let other = m.add_computation("other");
+    let n = negate(&mut m, other, "n", p);
+    let finding = expect(&m, &codes::OPERAND_ELSEWHERE, Place::Instruction(n, Part::Operand(0)));
+    assert_eq!(finding.message, "operand 0 of `n`, `p`, is not an instruction of computation `other`");
+}
+
+#[test]
+fn control_predecessors_are_of_the_same_computation() {
+    let (mut m, entry, p) = module();
+    let other = m.add_computation("other");
+    let q = add(&mut m, other, "q", Op::parameter(0), vector(), &[]);
+    let n = negate(&mut m, entry, "n", p);
+    let place = Place::Instruction(n, Part::Attribute("control-predecessors"));
+    for elsewhere in [q, InstructionId::from_index(1_000_000)] {
+        m.instruction_mut(n).common.rare_mut().control_predecessors = vec![elsewhere];
+        expect(&m, &codes::CONTROL_ELSEWHERE, place.clone());
+    }
+}
+
+#[test]
+fn cycles_are_found_through_operands_and_control_edges() {
+    let (mut m, entry, p) = module();
+    let a = negate(&mut m, entry, "a", p);
+    let b = negate(&mut m, entry, "b", a);
+    let c = negate(&mut m, entry, "c", b);
+    m.replace_operand(a, 0, c).unwrap();
+    let finding = expect(&m, &codes::CYCLE, at(a));
+    assert_eq!(finding.notes[0].message, "each needs the next: `a`, `c`, `b`, `a`");
+
+    let (mut m, entry, p) = module();
+    let a = negate(&mut m, entry, "a", p);
+    let b = negate(&mut m, entry, "b", a);
+    m.add_control_dependency(b, a).unwrap();
+    expect(&m, &codes::CYCLE, at(a));
+}
+
+#[test]
+fn order_matters_in_a_schedule_only() {
+    let (mut m, entry, p) = module();
+    let a = negate(&mut m, entry, "a", p);
+    let b = negate(&mut m, entry, "b", a);
+    m.reorder(entry, vec![p, b, a]).unwrap();
+    assert_eq!(check(&m, &VerifyOptions::default()), []);
+    m.is_scheduled = true;
+    let finding = expect(&m, &codes::SCHEDULE_ORDER, Place::Instruction(b, Part::Operand(0)));
+    assert_eq!(finding.message, "`b` is scheduled before `a`, which it needs");
+}
+
+#[test]
+fn control_predecessors_come_first_in_a_schedule() {
+    let (mut m, entry, p) = module();
+    let a = negate(&mut m, entry, "a", p);
+    let b = negate(&mut m, entry, "b", p);
+    m.add_control_dependency(b, a).unwrap();
+    m.is_scheduled = true;
+    expect(&m, &codes::SCHEDULE_ORDER, Place::Instruction(a, Part::Attribute("control-predecessors")));
+}
+
+#[test]
+fn called_computations_exist() {
+    let (mut m, entry, p) = module();
+    let callee = m.add_computation("callee");
+    let q = add(&mut m, callee, "q", Op::parameter(0), vector(), &[]);
+    negate(&mut m, callee, "r", q);
+    let call = add(&mut m, entry, "c", Op::Call { to_apply: callee, is_composite: false }, vector(), &[p]);
+    assert_eq!(check(&m, &VerifyOptions::default()), []);
+    m.remove_computations(&[callee]);
+    expect(&m, &codes::UNKNOWN_COMPUTATION, at(call));
+    let nowhere = ComputationId::from_index(1_000_000);
+    m.instruction_mut(call).op = Op::Call { to_apply: nowhere, is_composite: false };
+    expect(&m, &codes::UNKNOWN_COMPUTATION, at(call));
+}
+
+#[test]
+fn recursion_is_found_through_several_computations() {
+    let (mut m, ..) = module();
+    let names = ["a", "b", "c"];
+    let ids: Vec<_> = names.iter().map(|n| m.add_computation(n)).collect();
+    let mut calls = Vec::new();
+    for (i, &c) in ids.iter().enumerate() {
+        let q = add(&mut m, c, "q", Op::parameter(0), vector(), &[]);
+        let callee = Op::Call { to_apply: ids[(i + 1) % 3], is_composite: false };
+        calls.push(add(&mut m, c, "call", callee, vector(), &[q]));
+    }
+    let finding = expect(&m, &codes::RECURSION, at(calls[2]));
+    assert_eq!(finding.notes[0].message, "the calls are `a` → `b` → `c` → `a`");
+}
+
+#[test]
+fn a_wrong_list_of_users_is_our_fault() {
+    let (mut m, entry, p) = module();
+    let n = negate(&mut m, entry, "n", p);
+    let o = negate(&mut m, entry, "o", n);
+    m.instructions[p].users = Operands::from_slice(&[o]);
+    let finding = expect(&m, &codes::INCONSISTENT, at(p));
+    assert_eq!(finding.blame, crate::diagnostic::Blame::Hloom);
+}
+
+#[test]
+fn shapes_do_not_nest_without_end() {
+    let mut deep = vector();
+    for _ in 0..Shape::MAX_DEPTH + 1 {
+        deep = Shape::tuple([deep]);
+    }
+    let (mut m, _, p) = module();
+    m.instruction_mut(p).shape = deep;
+    expect(&m, &codes::SHAPE_TOO_DEEP, Place::Instruction(p, Part::Shape));
+}
+
+#[test]
+fn layouts_of_physical_shapes_are_checked() {
+    let wrong = ArrayShape::new(F32, [2, 2]).with_layout(Layout::new([0, 0]));
+    let mut layout = Layout::descending(1);
+    layout.rare_mut().physical_shape = Some(wrong.into());
+    let (mut m, _, p) = module();
+    m.instruction_mut(p).shape = ArrayShape::new(F32, [4]).with_layout(layout).into();
+    expect(&m, &codes::LAYOUT_ORDER, Place::Instruction(p, Part::Shape));
+}
+
+#[test]
+fn findings_are_limited() {
+    let (mut m, entry, p) = module();
+    for _ in 0..2 * MAX_DIAGNOSTICS {
+        add(&mut m, entry, "n", Op::unary(UnaryOp::Negate), Shape::array(F32, [-3]), &[p]);
+    }
+    assert_eq!(check(&m, &VerifyOptions::default()).len(), MAX_DIAGNOSTICS);
+}
+
+#[test]
+fn deep_chains_and_long_call_chains_need_no_stack() {
+    let (mut m, entry, mut last) = module();
+    let first = negate(&mut m, entry, "first", last);
+    last = first;
+    for _ in 0..200_000 {
+        last = negate(&mut m, entry, "n", last);
+    }
+    m.replace_operand(first, 0, last).unwrap();
+    expect(&m, &codes::CYCLE, at(first));
+
+    let (mut m, entry, p) = module();
+    let mut callee = m.add_computation("last");
+    add(&mut m, callee, "q", Op::parameter(0), vector(), &[]);
+    for _ in 0..50_000 {
+        let caller = m.add_computation("f");
+        let q = add(&mut m, caller, "q", Op::parameter(0), vector(), &[]);
+        add(&mut m, caller, "c", Op::Call { to_apply: callee, is_composite: false }, vector(), &[q]);
+        callee = caller;
+    }
+    add(&mut m, entry, "c", Op::Call { to_apply: callee, is_composite: false }, vector(), &[p]);
+    assert_eq!(check(&m, &VerifyOptions::default()), []);
+}
