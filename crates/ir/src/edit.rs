@@ -115,6 +115,7 @@ impl Module {
             // Pin the root first: it may have been the last instruction only by default.
             self.computations[c].root = self.root(c);
             self.computations[c].instructions.retain(|&i| !is_dead[i]);
+            self.computations[c].parameters.retain(|&i| !is_dead[i]);
         }
         Ok(())
     }

@@ -42,6 +42,9 @@ pub struct Module {
 pub struct Computation {
     pub(crate) name: Box<str>,
     pub(crate) instructions: Vec<InstructionId>,
+    /// Those of the instructions that are parameters, in the order in which they were added: known without a walk,
+    /// since a computation can be called from many places.
+    pub(crate) parameters: Vec<InstructionId>,
     pub(crate) root: Option<InstructionId>,
     /// `execution_thread="…"`; the main thread when absent.
     pub execution_thread: Option<Box<str>>,
@@ -172,6 +175,7 @@ impl Module {
         let id = self.computations.push(Computation {
             name,
             instructions: Vec::new(),
+            parameters: Vec::new(),
             root: None,
             execution_thread: None,
             proto_id: None,
@@ -192,6 +196,9 @@ impl Module {
             if users.last() != Some(&id) {
                 users.push(id);
             }
+        }
+        if matches!(op, Op::Parameter { .. }) {
+            self.computations[computation].parameters.push(id);
         }
         self.instructions.push(Instruction {
             name,
@@ -242,7 +249,8 @@ impl Module {
         &self.instructions[id]
     }
 
-    /// The instruction `id`, to change what may be changed freely (operation, shape, common attributes).
+    /// The instruction `id`, to change what may be changed freely (operation, shape, common attributes). Nothing is to
+    /// be made a parameter, or cease to be one, this way.
     pub fn instruction_mut(&mut self, id: InstructionId) -> &mut Instruction {
         &mut self.instructions[id]
     }
@@ -272,7 +280,7 @@ impl Module {
     /// range are the verifier's to report; here they are passed over.
     pub fn parameters(&self, computation: ComputationId) -> Vec<InstructionId> {
         let mut parameters: Vec<(i64, InstructionId)> = self.computations[computation]
-            .instructions
+            .parameters
             .iter()
             .filter_map(|&i| match self.instructions[i].op {
                 Op::Parameter { number, .. } => Some((number, i)),

@@ -80,6 +80,16 @@ impl ArrayShape {
         self.with_layout(Layout::descending(rank))
     }
 
+    /// The same array without a layout.
+    pub fn without_layout(&self) -> ArrayShape {
+        ArrayShape {
+            element_type: self.element_type,
+            dims: self.dims.clone(),
+            dynamic: self.dynamic.clone(),
+            layout: None,
+        }
+    }
+
     /// Sizes, or upper bounds where dynamic.
     pub fn dims(&self) -> &[i64] {
         &self.dims
@@ -258,9 +268,14 @@ impl Shape {
             other => other.clone(),
         }
     }
-    /// The same shape without layouts.
+    /// The same shape without layouts; arrays that have none are shared.
     pub fn without_layout(&self) -> Shape {
-        self.map_arrays(&mut |a| ArrayShape { layout: None, ..a.clone() })
+        match self {
+            Shape::Array(a) if a.layout.is_some() => a.without_layout().into(),
+            Shape::Buffer(a) if a.layout.is_some() => Shape::Buffer(Arc::new(a.without_layout())),
+            Shape::Tuple(t) => Shape::Tuple(t.iter().map(Shape::without_layout).collect()),
+            other => other.clone(),
+        }
     }
     /// The same shape with the row-major layout wherever none is set.
     pub fn with_default_layout(&self) -> Shape {
