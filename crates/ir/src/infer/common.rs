@@ -315,7 +315,7 @@ pub(super) fn counted(n: usize, noun: &str) -> String {
 const MAX_SHAPE_TEXT: usize = 200;
 
 /// The shape for a message: without layouts, cut if long.
-pub(super) fn text(shape: &Shape) -> String {
+pub(crate) fn text(shape: &Shape) -> String {
     let mut out = String::new();
     shape.write(&mut out, ShapeStyle { layout: false, index_comments: false });
     if out.len() > MAX_SHAPE_TEXT {
@@ -327,7 +327,7 @@ pub(super) fn text(shape: &Shape) -> String {
 }
 
 /// The array for a message.
-pub(super) fn array_text(array: &ArrayShape) -> String {
+pub(crate) fn array_text(array: &ArrayShape) -> String {
     let mut out = String::new();
     array.write(&mut out, ShapeStyle { layout: false, index_comments: false });
     out

@@ -1,13 +1,14 @@
-//! Calls: threads, memory shared by operands and results, and layout constraints of custom calls.
+//! Calls: threads, memory shared by operands and results, and the layouts that custom calls ask for.
 //!
 //! That what is passed fits the parameters, and what comes back the caller, is checked by [`crate::infer`].
 
-use super::shapes::{compatible, compatible_arrays, shown};
+use super::shapes;
 use super::{Context, Report};
 use crate::attributes::OutputOperandAlias;
 use crate::diagnostic::codes::verify as codes;
 use crate::diagnostic::{Diagnostic, Part, Place};
 use crate::entity::{ComputationId, InstructionId};
+use crate::infer::{compatible, text};
 use crate::op::{CustomCall, Op};
 use crate::shape::{Shape, ShapeIndex};
 
@@ -29,6 +30,20 @@ pub(super) fn check(context: &Context, id: InstructionId, report: &mut Report) {
         }
         Op::CustomCall(call) => custom_call(context, id, call, report),
         _ => {}
+    }
+}
+
+/// The computation that `attribute` names.
+pub(super) fn named_by(op: &Op, attribute: &str) -> Option<ComputationId> {
+    match (op, attribute) {
+        (Op::While { condition, .. }, "condition") => Some(*condition),
+        (Op::While { body, .. }, "body") => Some(*body),
+        (Op::SelectAndScatter { select, .. }, "select") => Some(*select),
+        (Op::SelectAndScatter { scatter, .. }, "scatter") => Some(*scatter),
+        (Op::Conditional { branches }, "true_computation") => branches.first().copied(),
+        (Op::Conditional { branches }, "false_computation") => branches.get(1).copied(),
+        (_, "to_apply" | "calls") => op.called_computations().first().copied(),
+        _ => None,
     }
 }
 
@@ -78,43 +93,8 @@ pub(super) fn thread_mismatch(
 }
 
 fn custom_call(context: &Context, id: InstructionId, call: &CustomCall, report: &mut Report) {
-    let instruction = &context.module[id];
-    // These two carry constraints for others than their operands.
-    let exempt = matches!(&*call.target, "LayoutConstraint" | "control_dep");
-    if let Some(layouts) = call.operand_layouts.as_ref().filter(|_| !exempt) {
-        let operands = instruction.operands();
-        if layouts.len() != operands.len() {
-            report.add(
-                Diagnostic::error(
-                    &codes::OPERAND_LAYOUTS,
-                    format!(
-                        "custom-call `{}` has {} operands but {} layout constraints",
-                        context.name(id),
-                        operands.len(),
-                        layouts.len()
-                    ),
-                )
-                .at_instruction(id, Part::Attribute("operand_layout_constraints")),
-            );
-        }
-        for (n, (&operand, layout)) in operands.iter().zip(layouts).enumerate() {
-            let given = &context.module[operand].shape;
-            if !compatible(given, layout) {
-                report.add(
-                    Diagnostic::error(
-                        &codes::OPERAND_LAYOUTS,
-                        format!(
-                            "operand {n} of custom-call `{}` is {}, but its layout constraint is for {}",
-                            context.name(id),
-                            shown(given),
-                            shown(layout)
-                        ),
-                    )
-                    .at_instruction(id, Part::Attribute("operand_layout_constraints")),
-                );
-            }
-            super::shapes::check(layout, report, id);
-        }
+    for shape in call.operand_layouts.iter().flatten() {
+        shapes::check(shape, report, id);
     }
     check_aliases(context, id, &call.output_operand_aliasing, report);
 }
@@ -138,24 +118,15 @@ fn check_aliases(context: &Context, id: InstructionId, aliases: &[OutputOperandA
             (None, _) => report.add(alias_error(
                 context,
                 id,
-                format!("the result {} has no part {}", shown(&instruction.shape), index_text(&alias.output_index)),
+                format!("the result {} has no part {}", text(&instruction.shape), index_text(&alias.output_index)),
             )),
             (_, None) => report.add(alias_error(
                 context,
                 id,
-                format!(
-                    "operand {} ({}) has no part {}",
-                    alias.operand,
-                    shown(input),
-                    index_text(&alias.operand_index)
-                ),
+                format!("operand {} ({}) has no part {}", alias.operand, text(input), index_text(&alias.operand_index)),
             )),
             (Some(a), Some(b)) if !skip_shapes && !shares_memory(a, b) => {
-                report.add(alias_error(
-                    context,
-                    id,
-                    format!("{} and {} cannot be the same memory", shown(a), shown(b)),
-                ));
+                report.add(alias_error(context, id, format!("{} and {} cannot be the same memory", text(a), text(b))));
             }
             _ => {}
         }
@@ -165,7 +136,7 @@ fn check_aliases(context: &Context, id: InstructionId, aliases: &[OutputOperandA
 /// An array and the buffer of one may share memory.
 fn shares_memory(a: &Shape, b: &Shape) -> bool {
     match (a.as_array_or_buffer(), b.as_array_or_buffer()) {
-        (Some(a), Some(b)) => compatible_arrays(a, b),
+        (Some(a), Some(b)) => a.same_dims_and_type(b),
         _ => compatible(a, b),
     }
 }

@@ -1,12 +1,13 @@
 //! The header against the entry computation: layouts, aliases, donors, counts; and what instructions say of their past.
 
 use super::calls::index_text;
-use super::shapes::{check_in_header, compatible, shown};
+use super::shapes::check_in_header;
 use super::{Context, Report, VerifyOptions, at};
 use crate::attributes::AliasKind;
 use crate::diagnostic::codes::verify as codes;
 use crate::diagnostic::{Diagnostic, Part, Place};
 use crate::entity::{ComputationId, InstructionId};
+use crate::infer::{compatible, text};
 use crate::instruction::{OriginTree, OriginalValue};
 use crate::module::Module;
 use crate::shape::{ArrayShape, Shape, ShapeIndex};
@@ -79,9 +80,9 @@ fn entry_layout(context: &Context, entry: ComputationId, report: &mut Report) {
                     &codes::ENTRY_LAYOUT,
                     format!(
                         "entry_computation_layout says {} for parameter {n}, but `{}` is {}",
-                        shown(said),
+                        text(said),
                         context.name(parameter),
-                        shown(shape)
+                        text(shape)
                     ),
                 )
                 .note_at(format!("`{}` is here", context.name(parameter)), at(parameter)),
@@ -96,9 +97,9 @@ fn entry_layout(context: &Context, entry: ComputationId, report: &mut Report) {
                     &codes::ENTRY_LAYOUT,
                     format!(
                         "entry_computation_layout says {} for the result, but `{}` is {}",
-                        shown(&layout.result),
+                        text(&layout.result),
                         context.name(root),
-                        shown(shape)
+                        text(shape)
                     ),
                 )
                 .note_at(format!("`{}` is here", context.name(root)), at(root)),
@@ -142,7 +143,7 @@ fn aliases(context: &Context, entry: ComputationId, report: &mut Report) {
             other => {
                 let why = match other {
                     None => "does not exist".to_owned(),
-                    Some(s) => format!("is {}, not an array", shown(s)),
+                    Some(s) => format!("is {}, not an array", text(s)),
                 };
                 let message = format!("{what}: part {} of the result {why}", index_text(&alias.output_index));
                 report.add(header_error(&codes::ALIAS_PART, message));
@@ -190,12 +191,12 @@ fn parameter_part<'m>(
     let why = match shape.at(index) {
         Some(Shape::Array(array)) => return Some(array),
         None => "does not exist".to_owned(),
-        Some(s) => format!("is {}, not an array", shown(s)),
+        Some(s) => format!("is {}, not an array", text(s)),
     };
     report.add(
         header_error(
             &codes::ALIAS_PART,
-            format!("{what}: part {} of parameter {parameter} ({}) {why}", index_text(index), shown(shape)),
+            format!("{what}: part {} of parameter {parameter} ({}) {why}", index_text(index), text(shape)),
         )
         .note_at(format!("`{}` is here", context.name(id)), at(id)),
     );
@@ -216,7 +217,8 @@ pub(super) fn check_provenance(context: &Context, id: InstructionId, report: &mu
     let instruction = &context.module[id];
     if let Some(metadata) = &instruction.common.metadata {
         let frames = context.module.stack_frames.frames.len();
-        if usize::try_from(metadata.stack_frame_id).map_or(true, |f| f > frames) {
+        // Many dumps leave the table out altogether.
+        if frames > 0 && usize::try_from(metadata.stack_frame_id).map_or(true, |f| f > frames) {
             report.add(
                 Diagnostic::warning(
                     &codes::STACK_FRAME,
@@ -239,7 +241,7 @@ pub(super) fn check_provenance(context: &Context, id: InstructionId, report: &mu
                 format!(
                     "the origin of `{}` does not have the form of its shape {}",
                     instruction.name(),
-                    shown(&instruction.shape)
+                    text(&instruction.shape)
                 ),
             )
             .at_instruction(id, Part::Attribute("origin")),

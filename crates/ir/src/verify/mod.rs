@@ -28,7 +28,7 @@
 //! - What is passed fits the parameters of called computations, and their results fit the caller ([`crate::infer`]).
 //! - Fusions, loops, branches and asynchronous operations run their computations on the thread they say.
 //! - Results said to share memory with operands name parts that exist and have the same shape.
-//! - Layout constraints of a custom call fit its operands.
+//! - Layouts that a custom call asks for are sound.
 //!
 //! **Asynchronous pairs** (`async_pairs`)
 //! - Every start is used, and by one done of its kind; every done and update takes a start of its kind. Values may pass
@@ -84,7 +84,7 @@ pub struct VerifiedModule {
 pub struct Invalid {
     /// The module as it was given.
     pub module: Box<Module>,
-    /// What is wrong with it, at most [`MAX_DIAGNOSTICS`] findings.
+    /// What is wrong with it: at most [`MAX_DIAGNOSTICS`] errors, then as many warnings.
     pub diagnostics: Vec<Diagnostic>,
 }
 
@@ -95,7 +95,7 @@ pub struct VerifyOptions {
     pub devices: Option<i64>,
 }
 
-/// More findings than this are not kept: a module of a million instructions may be wrong in all of them.
+/// More errors than this are not kept, nor more warnings: a module of a million instructions may be wrong in all of them.
 pub const MAX_DIAGNOSTICS: usize = 100;
 
 /// Checks `module`.
@@ -107,11 +107,11 @@ pub fn verify(module: Module, options: &VerifyOptions) -> Result<VerifiedModule,
     Ok(VerifiedModule { module, warnings: diagnostics })
 }
 
-/// All that is wrong with `module`: at most [`MAX_DIAGNOSTICS`] findings, errors first. Without an error among them the
+/// All that is wrong with `module`: at most [`MAX_DIAGNOSTICS`] errors, then as many warnings. Without an error the
 /// module is valid.
 pub fn check(module: &Module, options: &VerifyOptions) -> Vec<Diagnostic> {
-    let mut report = Report { findings: Vec::new() };
-    let Some(facts) = structure::check(module, &mut report) else { return report.findings };
+    let mut report = Report::default();
+    let Some(facts) = structure::check(module, &mut report) else { return report.into_findings() };
     let context = Context { module, facts: &facts, counts: Counts::of(module, options) };
     header::check(&context, options, &mut report);
     let mut channels = devices::Channels::default();
@@ -120,17 +120,22 @@ pub fn check(module: &Module, options: &VerifyOptions) -> Vec<Diagnostic> {
             check_instruction(&context, id, &mut channels, &mut report);
         }
     }
-    report.findings.sort_by_key(|d| d.severity);
-    report.findings
+    report.into_findings()
 }
 
 /// The rules for one instruction of a module whose structure and sizes are sound.
 fn check_instruction(context: &Context, id: InstructionId, channels: &mut devices::Channels, report: &mut Report) {
     let instruction = &context.module[id];
     let (op, operands) = (&instruction.op, instruction.operands());
-    if let Err(e) = infer::infer_shape(context.module, op, operands, Some(&instruction.shape)) {
+    if let Err(e) = infer::check_shape(context.module, op, operands, &instruction.shape) {
+        let mut finding = Diagnostic::error(e.code, e.message).at_instruction(id, e.part);
+        if let Part::Attribute(attribute) = e.part
+            && let Some(callee) = calls::named_by(op, attribute)
+        {
+            finding = finding.note_at("the computation is defined here", Place::Computation(callee));
+        }
         // The other rules for this instruction may rely on its shape.
-        return report.add(Diagnostic::error(e.code, e.message).at_instruction(id, e.part));
+        return report.add(finding);
     }
     calls::check(context, id, report);
     async_pairs::check(context, id, report);
@@ -193,19 +198,29 @@ impl Counts {
     }
 }
 
-/// What was found so far.
+/// What was found so far. Warnings are kept apart, so that any number of them leaves room for errors.
+#[derive(Default)]
 struct Report {
-    findings: Vec<Diagnostic>,
+    errors: Vec<Diagnostic>,
+    warnings: Vec<Diagnostic>,
 }
 
 impl Report {
     fn add(&mut self, diagnostic: Diagnostic) {
-        if self.findings.len() < MAX_DIAGNOSTICS {
-            self.findings.push(diagnostic);
+        let findings = match diagnostic.severity {
+            Severity::Error => &mut self.errors,
+            Severity::Warning => &mut self.warnings,
+        };
+        if findings.len() < MAX_DIAGNOSTICS {
+            findings.push(diagnostic);
         }
     }
     fn has_errors(&self) -> bool {
-        self.findings.iter().any(|d| d.severity == Severity::Error)
+        !self.errors.is_empty()
+    }
+    fn into_findings(mut self) -> Vec<Diagnostic> {
+        self.errors.append(&mut self.warnings);
+        self.errors
     }
 }
 

@@ -3,12 +3,11 @@
 use super::Report;
 use crate::diagnostic::codes::verify as codes;
 use crate::diagnostic::{Diagnostic, Part, Place};
-use crate::display::ShapeStyle;
 use crate::element_type::ElementType;
 use crate::entity::InstructionId;
+use crate::infer::array_text;
 use crate::layout::{Layout, RareLayout, Tile};
 use crate::shape::{ArrayShape, Shape};
-use std::sync::Arc;
 
 /// Checks the shape of instruction `id`.
 pub(super) fn check(shape: &Shape, report: &mut Report, id: InstructionId) {
@@ -50,7 +49,7 @@ fn check_array(array: &ArrayShape, depth: usize) -> Finding {
             Some(n) => format!("{n} elements of {} bytes each", array.element_type.bytes()),
             None => "more elements than can be counted in 63 bits".to_owned(),
         };
-        return error(&codes::SHAPE_TOO_LARGE, format!("{} has {elements}", without_layout(array)))
+        return error(&codes::SHAPE_TOO_LARGE, format!("{} has {elements}", array_text(array)))
             .map_err(|d| Box::new(d.help("no machine holds an array of 2^63 bytes: check its sizes")));
     }
     match &array.layout {
@@ -63,13 +62,14 @@ fn check_layout(layout: &Layout, array: &ArrayShape, depth: usize) -> Finding {
     let rank = array.rank();
     let order = &layout.minor_to_major;
     // Almost every layout is row-major, which is cheaper to see than that it is a permutation.
-    if !(order.len() == rank && layout.is_descending()) && !layout.is_permutation(rank) {
+    let row_major = order.len() == rank && layout.is_descending();
+    if !row_major && !layout.is_permutation(rank) {
         let why = if order.len() == rank {
             format!("each of the dimensions 0 to {} must be named once", rank as i64 - 1)
         } else {
             format!("the layout orders {} dimensions, the array has {rank}", order.len())
         };
-        return error(&codes::LAYOUT_ORDER, format!("layout {layout} does not fit {}: {why}", without_layout(array)));
+        return error(&codes::LAYOUT_ORDER, format!("layout {layout} does not fit {}: {why}", array_text(array)));
     }
     for tile in &layout.tiles {
         if let Some(size) = tile.0.iter().find(|&&s| s < 1 && s != Tile::COMBINE) {
@@ -132,48 +132,4 @@ fn check_rare(rare: &RareLayout, layout: &Layout, array: &ArrayShape, depth: usi
 
 fn error(code: &'static crate::diagnostic::Code, message: String) -> Finding {
     Err(Box::new(Diagnostic::error(code, message)))
-}
-
-fn without_layout(array: &ArrayShape) -> String {
-    let mut out = String::new();
-    array.write(&mut out, ShapeStyle { layout: false, index_comments: false });
-    out
-}
-
-/// The longest shape that a message shows whole.
-const MAX_SHAPE_TEXT: usize = 200;
-
-/// The shape for a message: without layouts, cut if long.
-pub(super) fn shown(shape: &Shape) -> String {
-    let mut out = String::new();
-    shape.write(&mut out, ShapeStyle { layout: false, index_comments: false });
-    if out.len() > MAX_SHAPE_TEXT {
-        // Shapes are written in ASCII, so any place is between two characters.
-        out.truncate(MAX_SHAPE_TEXT);
-        out.push_str(" …");
-    }
-    out
-}
-
-/// Same types and sizes; layouts and dynamic flags set aside, and a size without a bound fits any. What XLA calls
-/// compatible.
-pub(super) fn compatible(a: &Shape, b: &Shape) -> bool {
-    match (a, b) {
-        (Shape::Array(a), Shape::Array(b)) | (Shape::Buffer(a), Shape::Buffer(b)) => {
-            Arc::ptr_eq(a, b) || compatible_arrays(a, b)
-        }
-        (Shape::Tuple(a), Shape::Tuple(b)) => {
-            Arc::ptr_eq(a, b) || (a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| compatible(a, b)))
-        }
-        (Shape::Token, Shape::Token) | (Shape::Opaque, Shape::Opaque) => true,
-        _ => false,
-    }
-}
-
-/// [`compatible`], of arrays.
-pub(super) fn compatible_arrays(a: &ArrayShape, b: &ArrayShape) -> bool {
-    let unbounded = |d: i64| d == ArrayShape::UNBOUNDED;
-    a.element_type == b.element_type
-        && a.rank() == b.rank()
-        && a.dims().iter().zip(b.dims()).all(|(&a, &b)| a == b || unbounded(a) || unbounded(b))
 }

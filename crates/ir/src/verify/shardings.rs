@@ -1,12 +1,12 @@
 //! Shardings: the parts fit the shape, and the devices fit the parts.
 
 use super::devices::{check_axes, check_mesh, check_unique};
-use super::shapes::shown;
 use super::{Context, Report};
 use crate::device_list::ReplicaGroups;
 use crate::diagnostic::codes::verify as codes;
 use crate::diagnostic::{Diagnostic, Part};
 use crate::entity::InstructionId;
+use crate::infer::text;
 use crate::shape::Shape;
 use crate::sharding::{NamedSharding, Sharding, ShardingKind, TileAssignment, TileDevices};
 
@@ -18,7 +18,7 @@ pub(super) fn check(context: &Context, id: InstructionId, sharding: &Sharding, r
         report.add(
             Diagnostic::error(&codes::SHARDING, format!("sharding of `{}`: {what}", instruction.name()))
                 .at_instruction(id, Part::Attribute("sharding"))
-                .label(format!("for {}", shown(&instruction.shape))),
+                .label(format!("for {}", text(&instruction.shape))),
         );
     }
 }
@@ -39,7 +39,7 @@ fn check_sharding(sharding: &Sharding, shape: &Shape, ids: Option<i64>) -> Resul
                 leaf => check_kind(&part.kind, leaf, ids),
             })
         }
-        (Sharding::Tuple(_), _) => Err(format!("it is for a tuple, but the shape is {}", shown(shape))),
+        (Sharding::Tuple(_), _) => Err(format!("it is for a tuple, but the shape is {}", text(shape))),
     }
 }
 
@@ -95,6 +95,6 @@ fn check_rank(cut: usize, shape: &Shape) -> Result<(), String> {
     match shape.as_array_or_buffer() {
         Some(array) if array.rank() == cut => Ok(()),
         Some(array) => Err(format!("it cuts {cut} dimensions, but the array has {}", array.rank())),
-        None => Err(format!("it cuts {cut} dimensions, but the shape is {}", shown(shape))),
+        None => Err(format!("it cuts {cut} dimensions, but the shape is {}", text(shape))),
     }
 }

@@ -166,6 +166,9 @@ impl Walk<'_> {
                 _ => self.call_sites(computation, id, report),
             }
         }
+        if body.parameters.len() != self.facts.parameters.len() - first_parameter {
+            report.add(inconsistent("the list of parameters is wrong", Place::Computation(computation)));
+        }
         if !in_order {
             self.out_of_order.push(computation);
         }

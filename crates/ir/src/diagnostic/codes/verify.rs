@@ -71,9 +71,6 @@ super::codes! {
     455 OUTPUT_ALIAS "output_to_operand_aliasing names something wrong",
         "Each entry `{output part}: (operand, {operand part})` names parts that exist and have the same shape.",
         "c = f32[4] custom-call(x), custom_call_target=\"f\", output_to_operand_aliasing={{}: (1, {})}";
-    456 OPERAND_LAYOUTS "layout constraints do not fit the operands",
-        "A custom call with operand_layout_constraints has one for each operand, of the operand's type and sizes.",
-        "c = f32[4] custom-call(x), custom_call_target=\"f\", operand_layout_constraints={f32[8]{0}}";
     490 ASYNC_NOT_DONE "something is started and never finished",
         "Every start (all-reduce-start, copy-start, send, async-start, …) must be finished by the done of its kind.",
         "s = (f32[4], f32[4], u32[]) copy-start(x)";
