@@ -76,23 +76,29 @@ pub(super) fn check(module: &Module, sites: &[CallSite], report: &mut Report) ->
 fn shared(module: &Module, site: &CallSite, other: InstructionId) -> Diagnostic {
     let callee = module[site.callee].name();
     let opcode = |id: InstructionId| module[id].opcode();
-    let bound =
-        if matches!(module[site.instruction].op, Op::Fusion(_) | Op::AsyncStart(_)) { site.instruction } else { other };
-    Diagnostic::error(
-        &codes::SHARED_BODY,
-        format!(
-            "computation `{callee}` is called by {} `{}` and by {} `{}`",
-            opcode(other),
-            module[other].name(),
-            opcode(site.instruction),
-            module[site.instruction].name()
-        ),
-    )
-    .at_instruction(site.instruction, Part::Attribute("calls"))
-    .label("called here too")
-    .note_at("the first call is here", at(other))
-    .note_at("the computation is defined here", Place::Computation(site.callee))
-    .help(format!("the body of {} belongs to it alone: give each caller a copy of `{callee}`", opcode(bound)))
+    let binds = |id: InstructionId| matches!(module[id].op, Op::Fusion(_) | Op::AsyncStart(_));
+    let bound = if binds(site.instruction) { site.instruction } else { other };
+    let part = if binds(site.instruction) { Part::Attribute("calls") } else { Part::Whole };
+    let message = format!(
+        "computation `{callee}` is called by {} `{}` and by {} `{}`",
+        opcode(other),
+        module[other].name(),
+        opcode(site.instruction),
+        module[site.instruction].name()
+    );
+    // What a fusion computes is clear all the same; which start an asynchronous body belongs to is not.
+    let is_async = |id: InstructionId| matches!(module[id].op, Op::AsyncStart(_));
+    let finding = if is_async(site.instruction) || is_async(other) {
+        Diagnostic::error(&codes::SHARED_BODY, message)
+    } else {
+        Diagnostic::warning(&codes::SHARED_BODY, message)
+    };
+    finding
+        .at_instruction(site.instruction, part)
+        .label("called here too")
+        .note_at("the first call is here", at(other))
+        .note_at("the computation is defined here", Place::Computation(site.callee))
+        .help(format!("the body of {} belongs to it alone: give each caller a copy of `{callee}`", opcode(bound)))
 }
 
 /// Reports a computation that calls itself, directly or through others.

@@ -10,7 +10,8 @@
 //! - Every opcode with a fixed number of operands has that many.
 //! - Called computations exist, and none calls itself, directly or through others.
 //! - The parameters of a computation are numbered 0, 1, …, each number once.
-//! - A computation called by a fusion, or by an asynchronous start, is called by nothing else; the entry is neither.
+//! - A computation called by an asynchronous start is called by nothing else (nor should one called by a fusion: a
+//!   warning); the entry is neither.
 //! - In a scheduled module an instruction comes after its operands and control predecessors, but for the bodies of
 //!   fusions, which have no schedule of their own.
 //! - Users are exactly the instructions that have a value as an operand. (Names are unique by construction: there is no
@@ -23,6 +24,10 @@
 //!   numbers that can be.
 //! - Every instruction's shape is the one that [`crate::infer`] derives from its operands and attributes, which are in
 //!   range; dynamic dimensions and layouts are set aside.
+//!
+//! **Other attributes** (`attributes`)
+//! - `parameter_replication` has an entry per leaf; `result_accuracy` is given only to operations that round, and its
+//!   tolerances are not negative.
 //!
 //! **Calls** (`calls`)
 //! - What is passed fits the parameters of called computations, and their results fit the caller ([`crate::infer`]).
@@ -56,6 +61,7 @@
 //! Later checks rely on earlier ones, so a module whose structure or sizes are wrong is told that alone.
 
 mod async_pairs;
+mod attributes;
 mod callers;
 mod calls;
 mod devices;
@@ -140,9 +146,7 @@ fn check_instruction(context: &Context, id: InstructionId, channels: &mut device
     calls::check(context, id, report);
     async_pairs::check(context, id, report);
     devices::check(context, id, channels, report);
-    if let Some(sharding) = &instruction.common.sharding {
-        shardings::check(context, id, sharding, report);
-    }
+    attributes::check(context, id, report);
     header::check_provenance(context, id, report);
 }
 

@@ -10,14 +10,20 @@ use crate::infer::text;
 use crate::shape::Shape;
 use crate::sharding::{NamedSharding, Sharding, ShardingKind, TileAssignment, TileDevices};
 
-/// Checks the sharding of instruction `id`.
-pub(super) fn check(context: &Context, id: InstructionId, sharding: &Sharding, report: &mut Report) {
+/// Checks the sharding of instruction `id` that `attribute` gives.
+pub(super) fn check(
+    context: &Context,
+    id: InstructionId,
+    attribute: &'static str,
+    sharding: &Sharding,
+    report: &mut Report,
+) {
     let instruction = &context.module[id];
     let ids = (context.counts.partitions > 1).then_some(context.counts.partitions);
     if let Err(what) = check_sharding(sharding, &instruction.shape, ids) {
         report.add(
             Diagnostic::error(&codes::SHARDING, format!("sharding of `{}`: {what}", instruction.name()))
-                .at_instruction(id, Part::Attribute("sharding"))
+                .at_instruction(id, Part::Attribute(attribute))
                 .label(format!("for {}", text(&instruction.shape))),
         );
     }

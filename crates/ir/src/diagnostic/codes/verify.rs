@@ -28,8 +28,8 @@ super::codes! {
         "The parameters of a computation have the numbers from 0 on, each once; callers pass values by these numbers.",
         "x = f32[] parameter(0)\ny = f32[] parameter(2)";
     410 SHARED_BODY "a body has more than one caller",
-        "The body of a fusion, or of an asynchronous operation, is a part of that instruction: nothing else may call \
-         it. Give each caller a copy.",
+        "The body of an asynchronous operation is a part of that instruction: nothing else may call it. The same holds \
+         for the body of a fusion, though there it is only a warning, as the meaning is clear. Give each caller a copy.",
         "f1 = f32[4] fusion(x), kind=kLoop, calls=body\nf2 = f32[4] fusion(y), kind=kLoop, calls=body";
     411 ENTRY_CALLED "the entry is the body of a fusion or asynchronous operation",
         "The entry computation runs by itself; it cannot be a part of another instruction as well.",
@@ -71,6 +71,13 @@ super::codes! {
     455 OUTPUT_ALIAS "output_to_operand_aliasing names something wrong",
         "Each entry `{output part}: (operand, {operand part})` names parts that exist and have the same shape.",
         "c = f32[4] custom-call(x), custom_call_target=\"f\", output_to_operand_aliasing={{}: (1, {})}";
+    470 PARAMETER_REPLICATION "parameter_replication does not fit the parameter",
+        "parameter_replication says for each leaf of a parameter whether all replicas get the same value: one entry per \
+         leaf.",
+        "p = (f32[], f32[]) parameter(0), parameter_replication={true}";
+    471 RESULT_ACCURACY "result_accuracy cannot be",
+        "Only operations that round, such as exponential or tanh, take a result_accuracy, and tolerances are 0 or more.",
+        "n = f32[] negate(x), result_accuracy={mode=highest}";
     490 ASYNC_NOT_DONE "something is started and never finished",
         "Every start (all-reduce-start, copy-start, send, async-start, …) must be finished by the done of its kind.",
         "s = (f32[4], f32[4], u32[]) copy-start(x)";
