@@ -171,8 +171,15 @@ impl Module {
 
     /// Adds an empty computation.
     pub fn add_computation(&mut self, name: &str) -> ComputationId {
+        let id = self.add_unlisted_computation(name);
+        self.list_computation(id);
+        id
+    }
+
+    /// Makes a computation that is not part of the module until it is listed.
+    pub(crate) fn add_unlisted_computation(&mut self, name: &str) -> ComputationId {
         let name = self.computation_names.register(name);
-        let id = self.computations.push(Computation {
+        self.computations.push(Computation {
             name,
             instructions: Vec::new(),
             parameters: Vec::new(),
@@ -180,9 +187,12 @@ impl Module {
             execution_thread: None,
             proto_id: None,
             unknown_fields: Box::default(),
-        });
+        })
+    }
+
+    /// Puts a computation made by [`Module::add_unlisted_computation`] after those that are there.
+    pub(crate) fn list_computation(&mut self, id: ComputationId) {
         self.order.push(id);
-        id
     }
 
     /// Adds an instruction at the end of `computation`. The last one added is the root until another is set.

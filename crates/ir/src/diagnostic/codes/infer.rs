@@ -101,4 +101,7 @@ super::codes! {
     329 SHARD_COUNT "the groups and the shapes disagree about the number of shards",
         "All-gather multiplies a dimension by the number of devices in a group, reduce-scatter and all-to-all divide it.",
         "ROOT g = f32[8] all-gather(x), dimensions={0}, replica_groups={{0,1,2,3}}";
+    330 FOREIGN_OPERAND "an operand belongs to another computation",
+        "An instruction reads only instructions of its own computation; values come in from elsewhere as parameters.",
+        "b.add(x, y) where y was made by another builder";
 }
