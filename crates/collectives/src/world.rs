@@ -1,0 +1,358 @@
+//! The place where devices meet.
+
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Where devices meet: a name that all of them use for the same collective.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Spot {
+    /// All instructions with this channel id.
+    Channel(i64),
+    /// One instruction, by its index.
+    Instruction(usize),
+}
+
+/// What a device says when it comes to a meeting.
+#[derive(Clone, Debug)]
+pub struct Meeting<'a> {
+    /// Where.
+    pub spot: Spot,
+    /// Who is expected, in the group's order; the device itself is among them.
+    pub participants: &'a [usize],
+    /// What is done there, in words; all must say the same.
+    pub what: &'a str,
+}
+
+/// Why a device did not meet the others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MissError {
+    /// Some never arrive: nobody is left who could.
+    Absent(Vec<(usize, Whereabouts)>),
+    /// Some had not arrived within the time limit.
+    TimedOut(Duration, Vec<(usize, Whereabouts)>),
+    /// Another device came for something else.
+    Disagree {
+        /// That device.
+        device: usize,
+        /// What it came for.
+        what: String,
+    },
+    /// The device is not among the participants it names, or names one that does not exist.
+    NotInvited,
+    /// The run is being ended.
+    Cancelled,
+}
+
+/// What a device is doing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Whereabouts {
+    /// Computing.
+    Running,
+    /// Waiting for others, at what it says.
+    Waiting(String),
+    /// Done with its program.
+    Finished,
+}
+
+/// All devices of a run, and what is between them. `V` is what they bring and take.
+pub struct World<V> {
+    state: Mutex<State<V>>,
+    changed: Condvar,
+    time_limit: Duration,
+}
+
+struct State<V> {
+    devices: Vec<Whereabouts>,
+    meetings: FxHashMap<MeetingKey, MeetingState<V>>,
+    /// How often each device has been at each spot: devices in step are at the same count.
+    visits: FxHashMap<(usize, Spot), u64>,
+    mailboxes: FxHashMap<(i64, usize, usize), VecDeque<V>>,
+    /// Devices that wait for a message, and from which mailbox.
+    expecting: FxHashMap<usize, (i64, usize)>,
+    /// The run is being ended.
+    cancelled: bool,
+    /// Nobody can go on: set once, so that all who wait learn of it.
+    stuck: bool,
+}
+
+/// Spot, visit, and the first of the participants: groups of one collective are apart.
+type MeetingKey = (Spot, u64, usize);
+
+struct MeetingState<V> {
+    what: String,
+    first: usize,
+    participants: Vec<usize>,
+    brought: Vec<Option<V>>,
+    taken: Option<Vec<Option<V>>>,
+}
+
+impl<V> World<V> {
+    /// A world of `devices` running devices, none of which waits longer than `time_limit` for another that computes.
+    pub fn new(devices: usize, time_limit: Duration) -> World<V> {
+        let state = State {
+            devices: vec![Whereabouts::Running; devices],
+            meetings: FxHashMap::default(),
+            visits: FxHashMap::default(),
+            mailboxes: FxHashMap::default(),
+            expecting: FxHashMap::default(),
+            cancelled: false,
+            stuck: false,
+        };
+        World { state: Mutex::new(state), changed: Condvar::new(), time_limit }
+    }
+
+    /// Meets the other participants. The last to arrive computes, from what everyone brought (in the order of the
+    /// participants), what everyone takes away; if that fails, it alone gets the failure and the run should be cancelled.
+    pub fn meet<E>(
+        &self,
+        device: usize,
+        meeting: &Meeting<'_>,
+        brings: V,
+        finish: impl FnOnce(Vec<V>) -> Result<Vec<V>, E>,
+    ) -> Result<Result<V, E>, MissError> {
+        let place = meeting.participants.iter().position(|&p| p == device).ok_or(MissError::NotInvited)?;
+        let mut state = self.lock();
+        if meeting.participants.iter().any(|&p| p >= state.devices.len()) {
+            return Err(MissError::NotInvited);
+        }
+        let visit = state.visits.entry((device, meeting.spot)).or_insert(0);
+        let key = (meeting.spot, *visit, meeting.participants[0]);
+        *visit += 1;
+        let count = meeting.participants.len();
+        let m = state.meetings.entry(key).or_insert_with(|| MeetingState {
+            what: meeting.what.to_owned(),
+            first: device,
+            participants: meeting.participants.to_vec(),
+            brought: (0..count).map(|_| None).collect(),
+            taken: None,
+        });
+        if m.what != meeting.what || m.participants != meeting.participants {
+            let (device, what) = (m.first, m.what.clone());
+            return Err(MissError::Disagree { device, what });
+        }
+        m.brought[place] = Some(brings);
+        if m.brought.iter().all(Option::is_some) {
+            let brought: Vec<V> = m.brought.iter_mut().filter_map(Option::take).collect();
+            drop(state);
+            let taken = match finish(brought) {
+                Ok(taken) => taken,
+                Err(error) => return Ok(Err(error)),
+            };
+            let mut state = self.lock();
+            for &p in meeting.participants {
+                state.devices[p] = Whereabouts::Running;
+            }
+            if let Some(m) = state.meetings.get_mut(&key) {
+                m.taken = Some(taken.into_iter().map(Some).collect());
+            }
+            let mine = take(&mut state, &key, place);
+            self.changed.notify_all();
+            return mine.map(Ok).ok_or(MissError::Cancelled);
+        }
+        state.devices[device] = Whereabouts::Waiting(meeting.what.to_owned());
+        let absent = |state: &State<V>| {
+            let m = state.meetings.get(&key);
+            let missing = |place: usize| m.is_none_or(|m| m.brought.get(place).is_some_and(Option::is_none));
+            let places = meeting.participants.iter().enumerate().filter(|&(place, _)| missing(place));
+            places.map(|(_, &p)| (p, state.devices[p].clone())).collect::<Vec<_>>()
+        };
+        self.wait(state, device, |state| take(state, &key, place), absent).map(Ok)
+    }
+
+    /// Puts `value` into the mailbox from `from` to `to` on `channel`.
+    pub fn post(&self, channel: i64, from: usize, to: usize, value: V) {
+        let mut state = self.lock();
+        state.mailboxes.entry((channel, from, to)).or_default().push_back(value);
+        if state.expecting.get(&to) == Some(&(channel, from)) {
+            state.expecting.remove(&to);
+            state.devices[to] = Whereabouts::Running;
+        }
+        self.changed.notify_all();
+    }
+
+    /// Takes the next value from the mailbox from `from` to `to` on `channel`, waiting for it as long as it may come.
+    pub fn take(&self, channel: i64, from: usize, to: usize, what: &str) -> Result<V, MissError> {
+        let mut state = self.lock();
+        if from >= state.devices.len() || to >= state.devices.len() {
+            return Err(MissError::NotInvited);
+        }
+        let open = |state: &mut State<V>| state.mailboxes.get_mut(&(channel, from, to)).and_then(VecDeque::pop_front);
+        if let Some(value) = open(&mut state) {
+            return Ok(value);
+        }
+        state.devices[to] = Whereabouts::Waiting(what.to_owned());
+        state.expecting.insert(to, (channel, from));
+        self.wait(state, to, open, |state| vec![(from, state.devices[from].clone())])
+    }
+
+    /// Says that `device` is done with its program.
+    pub fn finish(&self, device: usize) {
+        let mut state = self.lock();
+        // Once nobody can go on, the picture stays as it was then: it is what everyone is told.
+        if !state.stuck
+            && let Some(d) = state.devices.get_mut(device)
+        {
+            *d = Whereabouts::Finished;
+        }
+        self.changed.notify_all();
+    }
+
+    /// Ends every wait, now and later.
+    pub fn cancel(&self) {
+        self.lock().cancelled = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<V>> {
+        // A device that panicked holding the lock left the state as it was before its change: each change is one step.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `ready` gives something, or it is certain that it never will.
+    fn wait<T>(
+        &self,
+        mut state: MutexGuard<'_, State<V>>,
+        device: usize,
+        ready: impl Fn(&mut State<V>) -> Option<T>,
+        absent: impl Fn(&State<V>) -> Vec<(usize, Whereabouts)>,
+    ) -> Result<T, MissError> {
+        let start = Instant::now();
+        loop {
+            if let Some(value) = ready(&mut state) {
+                state.devices[device] = Whereabouts::Running;
+                return Ok(value);
+            }
+            if state.cancelled {
+                return Err(MissError::Cancelled);
+            }
+            // Who has been let go is marked running by the one who let it go, so if nobody runs, nobody ever will.
+            if state.stuck || !state.devices.contains(&Whereabouts::Running) {
+                state.stuck = true;
+                self.changed.notify_all();
+                return Err(MissError::Absent(absent(&state)));
+            }
+            let Some(left) = self.time_limit.checked_sub(start.elapsed()).filter(|d| !d.is_zero()) else {
+                return Err(MissError::TimedOut(self.time_limit, absent(&state)));
+            };
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// What the participant at `place` takes away, if the meeting has taken place; the last to take clears it away.
+fn take<V>(state: &mut State<V>, key: &MeetingKey, place: usize) -> Option<V> {
+    let taken = state.meetings.get_mut(key)?.taken.as_mut()?;
+    let mine = taken.get_mut(place).and_then(Option::take);
+    if taken.iter().all(Option::is_none) {
+        state.meetings.remove(key);
+    }
+    mine
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn meet(world: &World<i64>, device: usize, spot: usize, participants: &[usize], what: &str) -> Result<i64, MissError> {
+        let meeting = Meeting { spot: Spot::Instruction(spot), participants, what };
+        let sum = |brought: Vec<i64>| Ok::<_, ()>(vec![brought.iter().sum(); brought.len()]);
+        world.meet(device, &meeting, 10 + device as i64, sum).map(|r| r.unwrap())
+    }
+
+    /// Runs `program` on each device and tells the world when it is done.
+    fn run<T: Send>(world: &World<i64>, devices: usize, program: impl Fn(usize) -> T + Sync) -> Vec<T> {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..devices)
+                .map(|d| {
+                    let program = &program;
+                    scope.spawn(move || {
+                        let result = program(d);
+                        world.finish(d);
+                        result
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn everyone_takes_what_was_made_of_all() {
+        let world = World::new(4, LIMIT);
+        let sums = run(&world, 4, |d| {
+            let group = if d < 2 { [0, 1] } else { [2, 3] };
+            (0..200).map(|_| meet(&world, d, 0, &group, "sum").unwrap()).sum::<i64>()
+        });
+        assert_eq!(sums, [200 * 21, 200 * 21, 200 * 25, 200 * 25]);
+    }
+
+    #[test]
+    fn a_device_that_never_comes_is_named_at_once() {
+        let world = World::new(3, LIMIT);
+        let start = Instant::now();
+        let results = run(&world, 3, |d| if d == 2 { Ok(0) } else { meet(&world, d, 0, &[0, 1, 2], "sum") });
+        assert!(start.elapsed() < LIMIT / 2, "the time limit was waited for");
+        let absent = Err(MissError::Absent(vec![(2, Whereabouts::Finished)]));
+        assert_eq!(results, [absent.clone(), absent, Ok(0)]);
+    }
+
+    #[test]
+    fn devices_that_wait_for_each_other_elsewhere_are_told_so() {
+        let world = World::new(2, LIMIT);
+        let results = run(&world, 2, |d| meet(&world, d, d, &[0, 1], ["left", "right"][d]));
+        let waiting = |device, what: &str| Err(MissError::Absent(vec![(device, Whereabouts::Waiting(what.into()))]));
+        assert_eq!(results, [waiting(1, "right"), waiting(0, "left")]);
+    }
+
+    #[test]
+    fn devices_that_come_for_different_things_disagree() {
+        let world = World::new(2, LIMIT);
+        let results = run(&world, 2, |d| {
+            let result = meet(&world, d, 0, &[0, 1], ["sum of f32[2]", "sum of f32[3]"][d]);
+            if matches!(result, Err(MissError::Disagree { .. })) {
+                world.cancel();
+            }
+            result
+        });
+        assert!(results.iter().any(|r| matches!(r, Err(MissError::Disagree { .. }))), "{results:?}");
+        assert!(results.iter().all(Result::is_err));
+    }
+
+    #[test]
+    fn a_device_that_computes_for_too_long_is_named_after_the_time_limit() {
+        let world = World::new(2, Duration::from_millis(50));
+        let results = run(&world, 2, |d| {
+            if d == 1 {
+                std::thread::sleep(Duration::from_millis(400));
+                return Ok(0);
+            }
+            meet(&world, d, 0, &[0, 1], "sum")
+        });
+        assert!(matches!(&results[0], Err(MissError::TimedOut(_, absent)) if absent == &[(1, Whereabouts::Running)]));
+    }
+
+    #[test]
+    fn messages_arrive_in_order_and_may_be_awaited_first() {
+        let world = World::new(2, LIMIT);
+        let results = run(&world, 2, |d| {
+            if d == 0 {
+                (0..100).for_each(|n| world.post(7, 0, 1, n));
+                return vec![];
+            }
+            (0..100).map(|_| world.take(7, 0, 1, "recv").unwrap()).collect::<Vec<_>>()
+        });
+        assert_eq!(results[1], (0..100).collect::<Vec<_>>());
+        assert_eq!(world.take(7, 0, 1, "recv"), Err(MissError::Absent(vec![(0, Whereabouts::Finished)])));
+    }
+
+    #[test]
+    fn a_device_outside_the_world_is_not_invited() {
+        let world = World::new(2, LIMIT);
+        assert_eq!(meet(&world, 0, 0, &[0, 5], "sum"), Err(MissError::NotInvited));
+        assert_eq!(meet(&world, 0, 0, &[1], "sum"), Err(MissError::NotInvited));
+    }
+}
