@@ -89,6 +89,10 @@ impl Array {
         debug_assert_eq!(size_of::<T>(), self.element_type.bytes());
         self.data.elements()
     }
+    /// Whether nobody else holds the elements, so that changing them copies nothing.
+    pub fn is_unshared(&self) -> bool {
+        Arc::strong_count(&self.data) == 1
+    }
     /// The elements, to change; copied first if another value shares them.
     pub fn elements_mut<T: Pod>(&mut self) -> &mut [T] {
         debug_assert_eq!(size_of::<T>(), self.element_type.bytes());

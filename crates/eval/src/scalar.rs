@@ -154,6 +154,16 @@ impl Compiler<'_> {
             Some(&o) => self.module[o].shape.as_array().filter(|a| a.is_scalar())?.element_type,
             None => to,
         };
+        // Operands of mixed precision are left to the interpreter, which widens them; only the first operand of select is
+        // of another type by right.
+        let same = instruction.operands().iter().skip(usize::from(matches!(instruction.op, Op::Select)));
+        let mixed_result = from != to
+            && from.is_float()
+            && to.is_float()
+            && !matches!(instruction.op, Op::Convert | Op::BitcastConvert);
+        if mixed_result || same.map(|&o| self.module[o].shape.element_type()).any(|t| t != Some(from)) {
+            return None;
+        }
         let operand = |n: usize| operands.get(n).and_then(|o| o.first().copied());
         let code = match &instruction.op {
             Op::Constant(ConstantValue::Literal(literal)) => {
