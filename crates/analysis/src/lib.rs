@@ -3,4 +3,5 @@
 //! Everything here is linear in the size of the module, and total: a verified module gives an answer, never a panic.
 
 pub mod cost;
+pub mod devices;
 pub mod summary;

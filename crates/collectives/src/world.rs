@@ -257,7 +257,13 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(20);
 
-    fn meet(world: &World<i64>, device: usize, spot: usize, participants: &[usize], what: &str) -> Result<i64, MissError> {
+    fn meet(
+        world: &World<i64>,
+        device: usize,
+        spot: usize,
+        participants: &[usize],
+        what: &str,
+    ) -> Result<i64, MissError> {
         let meeting = Meeting { spot: Spot::Instruction(spot), participants, what };
         let sum = |brought: Vec<i64>| Ok::<_, ()>(vec![brought.iter().sum(); brought.len()]);
         world.meet(device, &meeting, 10 + device as i64, sum).map(|r| r.unwrap())

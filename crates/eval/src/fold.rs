@@ -83,7 +83,7 @@ impl Fold {
             function: device.scalar_function(function),
             types: types.into(),
             results: vec![Scalar::default(); result_types.len()],
-            known: known_operation(module, function)
+            known: Fold::known_operation(module, function)
                 .filter(|_| types.iter().all(|&t| Some(t) == result_types.first().copied())),
             result_types,
             registers: Registers::default(),
@@ -160,11 +160,13 @@ fn low_bytes<const N: usize>(scalar: Scalar) -> [u8; N] {
     bytes
 }
 
-/// The operation, if `function` is one binary operation on its two parameters, in either order (all the operations that
-/// are folded here are commutative).
-fn known_operation(module: &Module, function: ComputationId) -> Option<BinaryOp> {
-    let root = &module[module.root(function)?];
-    let Op::Binary(op) = root.op else { return None };
-    let [a, b] = module.parameters(function)[..] else { return None };
-    (root.operands() == [a, b] || root.operands() == [b, a]).then_some(op)
+impl Fold {
+    /// The operation, if `function` is one binary operation on its two parameters, in either order (all the operations that
+    /// are folded here are commutative).
+    pub fn known_operation(module: &Module, function: ComputationId) -> Option<BinaryOp> {
+        let root = &module[module.root(function)?];
+        let Op::Binary(op) = root.op else { return None };
+        let [a, b] = module.parameters(function)[..] else { return None };
+        (root.operands() == [a, b] || root.operands() == [b, a]).then_some(op)
+    }
 }

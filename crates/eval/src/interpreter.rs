@@ -45,12 +45,12 @@ impl<'r> Device<'r> {
 
     /// Which replica this device is.
     pub fn replica(&self) -> usize {
-        self.ordinal / self.shared.grid.partitions
+        self.shared.grid.replica(self.ordinal)
     }
 
     /// Which partition this device is.
     pub fn partition(&self) -> usize {
-        self.ordinal % self.shared.grid.partitions
+        self.shared.grid.partition(self.ordinal)
     }
 
     /// Evaluates `computation` on `arguments`.

@@ -6,28 +6,19 @@ use crate::fault::Fault;
 use crate::interpreter::Device;
 use crate::observe::Observer;
 use crate::plan::Plan;
+use hloom_collectives::World;
 use hloom_ir::diagnostic::codes;
 use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::{ConstantValue, Op};
 use hloom_ir::verify::VerifiedModule;
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-/// Virtual devices, numbered replica × partitions + partition.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs, reason = "each field is what its name says")]
-pub struct DeviceGrid {
-    pub replicas: usize,
-    pub partitions: usize,
-}
-
-impl DeviceGrid {
-    /// The number of devices.
-    pub fn devices(self) -> usize {
-        self.replicas.saturating_mul(self.partitions)
-    }
-}
+pub use hloom_analysis::devices::DeviceGrid;
 
 /// How a run is to go.
 #[derive(Default)]
@@ -40,6 +31,12 @@ pub struct Options<'o> {
     pub observer: Option<&'o dyn Observer>,
     /// Raise to end the run.
     pub cancel: Option<&'o AtomicBool>,
+    /// How long a device waits in a collective for one that is still computing; ten minutes when absent.
+    pub time_limit: Option<Duration>,
+    /// Values for infeed, per device, in order.
+    pub infeed: Vec<Mutex<VecDeque<Value>>>,
+    /// Takes what outfeed gives, with the device's number.
+    pub outfeed: Option<&'o Mutex<Vec<(usize, Value)>>>,
     /// Is kept at the instruction that device 0 is at, for a progress display.
     pub progress: Option<&'o AtomicU32>,
 }
@@ -56,6 +53,8 @@ pub struct Shared<'r> {
     pub options: &'r Options<'r>,
     /// The values of all constants but the elided ones.
     pub constants: FxHashMap<InstructionId, Value>,
+    /// Where the devices meet.
+    pub world: World<Value>,
     /// The custom calls found in XLA's dumps.
     pub builtin_calls: CustomCalls,
     /// Raised when the run is to end early.
@@ -83,6 +82,18 @@ impl Shared<'_> {
             ));
         }
         Ok(())
+    }
+
+    /// The next value of a device's infeed.
+    pub fn infeed(&self, device: usize) -> Option<Value> {
+        self.options.infeed.get(device)?.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// Takes a value from a device's outfeed.
+    pub fn outfeed(&self, device: usize, value: Value) {
+        if let Some(outfeed) = self.options.outfeed {
+            outfeed.lock().unwrap_or_else(PoisonError::into_inner).push((device, value));
+        }
     }
 
     /// Whether anybody wants to see values.
@@ -119,6 +130,7 @@ pub fn run(
         grid,
         options,
         constants: constants(module)?,
+        world: World::new(grid.devices(), options.time_limit.unwrap_or(Duration::from_secs(600))),
         builtin_calls: custom_call::builtin(),
         cancel: AtomicBool::new(false),
         steps: AtomicU64::new(0),
@@ -133,9 +145,11 @@ pub fn run(
                 .spawn_scoped(scope, move || {
                     let result = Device::new(shared, ordinal).call(entry, arguments);
                     if result.is_err() {
-                        // The others must not wait for a device that has ended.
+                        // The others must not go on for a device that has failed.
                         shared.cancel.store(true, Ordering::Relaxed);
+                        shared.world.cancel();
                     }
+                    shared.world.finish(ordinal);
                     result
                 });
             threads.push(thread);

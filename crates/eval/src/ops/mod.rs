@@ -13,6 +13,7 @@ pub mod normalization;
 pub mod random;
 pub mod reduction;
 pub mod sort;
+pub mod transfer;
 
 use crate::array::{Array, Value};
 use crate::fault::Fault;

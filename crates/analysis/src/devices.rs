@@ -1,0 +1,116 @@
+//! Which devices a collective joins. Devices are numbered replica × partitions + partition.
+
+use hloom_ir::attributes::CollectiveGroupMode;
+use hloom_ir::device_list::ReplicaGroups;
+use hloom_ir::op::Op;
+
+/// A grid of devices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct DeviceGrid {
+    pub replicas: usize,
+    pub partitions: usize,
+}
+
+impl DeviceGrid {
+    /// The number of devices.
+    pub fn devices(self) -> usize {
+        self.replicas.saturating_mul(self.partitions)
+    }
+    /// Which replica a device is.
+    pub fn replica(self, device: usize) -> usize {
+        device / self.partitions.max(1)
+    }
+    /// Which partition a device is.
+    pub fn partition(self, device: usize) -> usize {
+        device % self.partitions.max(1)
+    }
+    /// The device of a replica and a partition.
+    pub fn device(self, replica: usize, partition: usize) -> usize {
+        replica * self.partitions + partition
+    }
+}
+
+/// The devices that meet `device` in a collective, in the group's order, the device itself among them. `None` if the
+/// device is in no group, or the groups mean nothing.
+pub fn group_of(op: &Op, grid: DeviceGrid, device: usize) -> Option<Vec<usize>> {
+    use CollectiveGroupMode::*;
+    let mode = op.group_mode()?;
+    let groups = &op.collective()?.replica_groups;
+    let (replica, partition) = (grid.replica(device), grid.partition(device));
+    // The ids that a group may hold, the id of this device among them, and the devices that an id stands for.
+    let (ids, id) = match mode {
+        CrossReplica | CrossReplicaAndPartition => (grid.replicas, replica),
+        CrossPartition => (grid.partitions, partition),
+        FlattenedId => (grid.devices(), device),
+    };
+    let group = group_with(groups, ids, id)?;
+    Some(match mode {
+        CrossReplica => group.into_iter().map(|r| grid.device(r, partition)).collect(),
+        CrossPartition => group.into_iter().map(|p| grid.device(replica, p)).collect(),
+        CrossReplicaAndPartition => {
+            group.into_iter().flat_map(|r| (0..grid.partitions).map(move |p| grid.device(r, p))).collect()
+        }
+        FlattenedId => group,
+    })
+}
+
+/// The group that holds `id`; all ids in one group if none is named.
+fn group_with(groups: &ReplicaGroups, ids: usize, id: usize) -> Option<Vec<usize>> {
+    if groups.is_empty() {
+        return Some((0..ids).collect());
+    }
+    let groups = groups.expand()?;
+    let group = groups.into_iter().find(|g| g.contains(&(id as i64)))?;
+    group.into_iter().map(|i| usize::try_from(i).ok().filter(|&i| i < ids)).collect()
+}
+
+/// The devices among which a collective-permute (or send and recv) moves data when `device` takes part: those that share
+/// its partition, or, where ids are partitions, its replica. Position in the list is the id in the pairs.
+pub fn plane_of(across_partitions: bool, grid: DeviceGrid, device: usize) -> Vec<usize> {
+    if across_partitions {
+        (0..grid.partitions).map(|p| grid.device(grid.replica(device), p)).collect()
+    } else {
+        (0..grid.replicas).map(|r| grid.device(r, grid.partition(device))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hloom_ir::op::{AllGather, Collective};
+
+    /// The group of every device for an all-gather on 2 replicas × 4 partitions.
+    fn groups(channel_id: Option<i64>, global: bool, groups: &[&[i64]]) -> Vec<Option<Vec<usize>>> {
+        let replica_groups = ReplicaGroups::Explicit(groups.iter().map(|g| g.to_vec()).collect());
+        let collective = Collective { channel_id, use_global_device_ids: global, replica_groups, ..Default::default() };
+        let op = Op::AllGather(Box::new(AllGather { collective, dimension: 0 }));
+        (0..8).map(|d| group_of(&op, DeviceGrid { replicas: 2, partitions: 4 }, d)).collect()
+    }
+
+    #[test]
+    fn every_mode_reads_its_ids() {
+        // Replicas of the same partition.
+        let cross_replica = groups(None, false, &[]);
+        assert_eq!(cross_replica[1], Some(vec![1, 5]));
+        assert_eq!(cross_replica[6], Some(vec![2, 6]));
+        // A group's order is its own.
+        assert_eq!(groups(None, false, &[&[1, 0]])[1], Some(vec![5, 1]));
+        // All partitions of the group's replicas.
+        assert_eq!(groups(Some(1), false, &[&[0], &[1]])[6], Some(vec![4, 5, 6, 7]));
+        assert_eq!(groups(Some(1), false, &[&[1, 0]])[0], Some(vec![4, 5, 6, 7, 0, 1, 2, 3]));
+        // Global ids.
+        assert_eq!(groups(Some(1), true, &[&[0, 7], &[1, 2, 3, 4, 5, 6]])[7], Some(vec![0, 7]));
+        // In no group, out of range, or meaningless.
+        assert_eq!(groups(Some(1), true, &[&[0, 7]])[3], None);
+        assert_eq!(groups(Some(1), true, &[&[0, 9]])[0], None);
+        assert_eq!(groups(None, true, &[&[0, 7]])[0], None);
+    }
+
+    #[test]
+    fn operations_without_a_choice_meet_across_partitions() {
+        let collective = Box::new(Collective { channel_id: Some(1), ..Default::default() });
+        let op = Op::AllToAll { collective, split_dimension: Some(0) };
+        assert_eq!(group_of(&op, DeviceGrid { replicas: 2, partitions: 4 }, 6), Some(vec![4, 5, 6, 7]));
+    }
+}

@@ -1,0 +1,163 @@
+//! Point-to-point transfers (send, recv), the world outside (infeed, outfeed), and the in-place form of
+//! collective-permute.
+//!
+//! A send puts its value into a mailbox and goes on; the receiver waits at recv-done, so that the usual order recv, send,
+//! recv-done cannot block. Which devices are joined is said by `_xla_send_recv_source_target_pairs`; without it a device
+//! sends to itself.
+
+use crate::array::{Array, Value};
+use crate::fault::Fault;
+use crate::interpreter::{Device, OperandValues};
+use crate::ops::collective::{exchange, missed};
+use crate::ops::data_movement::{dynamic_slice, dynamic_update_slice};
+use hloom_analysis::devices::plane_of;
+use hloom_ir::diagnostic::codes;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::layout::DimVec;
+use hloom_ir::module::Module;
+use hloom_ir::op::{CollectivePermute, Op};
+use smallvec::smallvec;
+
+/// Evaluates one instruction of this family.
+pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+    let module = device.module();
+    let shape = &module[i].shape;
+    let mut operands = operands.into_iter();
+    let mut next = || operands.next().ok_or_else(|| Fault::bug("an operand is missing"));
+    match &module[i].op {
+        Op::Send(transfer) => {
+            let data = next()?;
+            if transfer.is_host_transfer {
+                return Err(outside(module, i, "sends to the host"));
+            }
+            let route = Route::new(device, i);
+            for target in route.targets(device) {
+                device.shared.world.post(route.channel, device.ordinal, target, data.clone());
+            }
+            let state = match Value::zeroed(shape)? {
+                Value::Tuple(mut state) if !state.is_empty() => {
+                    state[0] = data;
+                    Value::Tuple(state)
+                }
+                other => other,
+            };
+            Ok(state)
+        }
+        Op::SendDone(_) => Ok(Value::Token),
+        Op::Recv(transfer) => {
+            if transfer.is_host_transfer {
+                return Err(outside(module, i, "receives from the host"));
+            }
+            Value::zeroed(shape)
+        }
+        Op::RecvDone(_) => {
+            let route = Route::new(device, i);
+            let Some(source) = route.source(device) else { return Value::zeroed(shape) };
+            let what = format!("{} on channel {}", module[i].opcode(), route.channel);
+            let taken = device.shared.world.take(route.channel, source, device.ordinal, &what);
+            let data = taken.map_err(|miss| missed(device, i, &[source, device.ordinal], miss))?;
+            Ok(Value::Tuple(vec![data, Value::Token]))
+        }
+        Op::Infeed { .. } => match device.shared.infeed(device.ordinal) {
+            Some(value) => Ok(Value::Tuple(vec![value, Value::Token])),
+            None => Err(outside(module, i, "takes data from the host, and none is left")),
+        },
+        Op::Outfeed { .. } => {
+            device.shared.outfeed(device.ordinal, next()?);
+            Ok(Value::Token)
+        }
+        other => Err(Fault::bug(format!("{} is not a transfer", other.opcode()))),
+    }
+}
+
+fn outside(module: &Module, i: InstructionId, what: &str) -> Fault {
+    Fault::new(&codes::eval::UNSUPPORTED, format!("{} {what}", module[i].name()))
+        .note("hloom runs a program in one process; infeed data can be given in Rust with Options::infeed")
+}
+
+/// Which devices a send and its recv join.
+struct Route {
+    channel: i64,
+    /// The devices whose positions the pairs name.
+    plane: Vec<usize>,
+    pairs: Option<Vec<(usize, usize)>>,
+}
+
+impl Route {
+    /// The route of a send, recv or one of their dones. A done in a loop may not see its start, but carries the channel;
+    /// then the start with that channel is asked.
+    fn new(device: &Device<'_>, i: InstructionId) -> Route {
+        let module = device.module();
+        let channel = module[i].op.channel_id();
+        let own = module[i].common.frontend_attribute(PAIRS);
+        let of_start = || {
+            let all = module.computations().iter().flat_map(|&c| module[c].instructions());
+            let mut starts = all.filter(|&&s| {
+                matches!(module[s].op, Op::Send(_) | Op::Recv(_)) && module[s].op.channel_id() == channel
+            });
+            starts.find_map(|&s| module[s].common.frontend_attribute(PAIRS))
+        };
+        let pairs = own.or_else(of_start).map(parse_pairs);
+        let grid = device.shared.grid;
+        Route { channel: channel.unwrap_or(0), plane: plane_of(grid.partitions > 1, grid, device.ordinal), pairs }
+    }
+
+    fn position(&self, device: &Device<'_>) -> Option<usize> {
+        self.plane.iter().position(|&d| d == device.ordinal)
+    }
+
+    fn targets(&self, device: &Device<'_>) -> Vec<usize> {
+        let Some(pairs) = &self.pairs else { return vec![device.ordinal] };
+        let Some(me) = self.position(device) else { return Vec::new() };
+        pairs.iter().filter(|p| p.0 == me).filter_map(|p| self.plane.get(p.1).copied()).collect()
+    }
+
+    fn source(&self, device: &Device<'_>) -> Option<usize> {
+        let Some(pairs) = &self.pairs else { return Some(device.ordinal) };
+        let me = self.position(device)?;
+        pairs.iter().find(|p| p.1 == me).and_then(|p| self.plane.get(p.0).copied())
+    }
+}
+
+const PAIRS: &str = "_xla_send_recv_source_target_pairs";
+
+/// `{{0,1},{1,2}}`.
+fn parse_pairs(text: &str) -> Vec<(usize, usize)> {
+    let numbers: Vec<usize> = text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+    numbers.chunks_exact(2).map(|p| (p[0], p[1])).collect()
+}
+
+/// The form of collective-permute that copies slices: operands are the input, the output, and for each slice a start in
+/// either.
+pub fn permute_slices(
+    device: &mut Device<'_>,
+    i: InstructionId,
+    plane: &[usize],
+    operands: OperandValues,
+    permute: &CollectivePermute,
+    source_of: &[Option<usize>],
+) -> Result<Vec<Value>, Fault> {
+    let mut operands = operands.into_iter();
+    let mut next = || operands.next().ok_or_else(|| Fault::bug("an operand is missing"));
+    let (input, output, from, to) = (next()?.into_array()?, next()?.into_array()?, next()?, next()?);
+    let (from, to) = (slice_starts(&from, input.rank())?, slice_starts(&to, output.rank())?);
+    let mut result = output;
+    for (n, sizes) in permute.slice_sizes.iter().enumerate() {
+        let missing = || Fault::bug("a slice has no start");
+        let (from, to) = (from.get(n).ok_or_else(missing)?, to.get(n).ok_or_else(missing)?);
+        let slice = dynamic_slice(&input, from, sizes)?;
+        let taken = exchange(device, i, plane, smallvec![Value::Array(slice)], source_of)?;
+        let is_target = plane.iter().position(|&d| d == device.ordinal).is_some_and(|k| source_of[k].is_some());
+        if let (true, Some(Value::Array(slice))) = (is_target, taken.first()) {
+            result = dynamic_update_slice(result, slice, to)?;
+        }
+    }
+    Ok(vec![Value::Array(result)])
+}
+
+/// One start per slice: a tuple of scalars is one, a tuple of such tuples is several.
+fn slice_starts(value: &Value, rank: usize) -> Result<Vec<DimVec>, Fault> {
+    let scalars = value.leaves().into_iter().map(|v| v.as_array().and_then(Array::to_i64));
+    let scalars = scalars.collect::<Result<Vec<_>, _>>()?;
+    Ok(scalars.chunks(rank.max(1)).map(DimVec::from).collect())
+}
