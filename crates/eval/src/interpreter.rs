@@ -25,6 +25,8 @@ pub struct Device<'r> {
     pub shared: &'r Shared<'r>,
     /// The device's number: replica × partitions + partition.
     pub ordinal: usize,
+    /// The state of rng-get-and-update-state, and the count of rng; starts where XLA's starts.
+    pub random_state: u128,
     /// Computations being evaluated, one inside the other.
     depth: usize,
 }
@@ -35,7 +37,7 @@ const MAX_CALL_DEPTH: usize = 2048;
 impl<'r> Device<'r> {
     /// The device `ordinal` of a run.
     pub fn new(shared: &'r Shared<'r>, ordinal: usize) -> Device<'r> {
-        Device { shared, ordinal, depth: 0 }
+        Device { shared, ordinal, random_state: 0x701_2395, depth: 0 }
     }
 
     /// The module that runs.
