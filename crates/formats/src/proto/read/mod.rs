@@ -1,0 +1,34 @@
+//! Reading: from bytes to a [`Module`].
+
+mod error;
+mod instruction;
+mod literal;
+mod metadata;
+mod module;
+mod op;
+mod shape;
+mod sharding;
+
+use super::container;
+use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::diagnostic::codes::proto as codes;
+use hloom_ir::module::Module;
+
+/// Reads an `HloModuleProto`, or the one inside an `HloProto` or `HloSnapshot`.
+pub fn read(bytes: &[u8]) -> Result<Module, Vec<Diagnostic>> {
+    match container::module_bytes(bytes) {
+        Some(module) => module::module(module, 0).map_err(|d| vec![d]),
+        None => Err(vec![not_a_proto(bytes)]),
+    }
+}
+
+fn not_a_proto(bytes: &[u8]) -> Diagnostic {
+    let diagnostic = Diagnostic::error(&codes::NOT_A_PROTO, "this is neither an HloModuleProto nor an HloProto");
+    if bytes.is_empty() {
+        return diagnostic.note("there is nothing in it");
+    }
+    match container::first_fault(bytes) {
+        Some(at) => diagnostic.note(format!("as protobuf it makes sense up to byte {at} of {}", bytes.len())),
+        None => diagnostic.note("it is protobuf, but has no computations where a module has them"),
+    }
+}
