@@ -12,7 +12,11 @@ pub(super) fn module_bytes(bytes: &[u8]) -> Option<&[u8]> {
         if is_module(candidate) {
             return Some(candidate);
         }
-        candidate = Fields::new(candidate).flatten().find(|f| f.number == 1)?.value.bytes()?;
+        let inner = Fields::new(candidate).flatten().find(|f| f.number == 1).and_then(|f| f.value.bytes());
+        match inner {
+            Some(inner) => candidate = inner,
+            None => break,
+        }
     }
     // A damaged module is read nevertheless, for the reader to say what is wrong with it.
     resembles_module(bytes).then_some(bytes)

@@ -126,7 +126,7 @@ fn new_instruction<'a>(
         decode(bytes, "the instruction")?
     };
     let Some(shape) = &frame.shape else { return missing("shape") };
-    let shape = reader.shape(shape)?;
+    let shape = reader.shape(shape.clone())?;
     let operands: Operands = resolve(local, &frame.operands, "operand")?;
     let mut called = Vec::with_capacity(frame.called_computations.len());
     for &id in &frame.called_computations {

@@ -193,11 +193,11 @@ impl<'a> Reader<'a> {
     }
 
     /// The shape with that encoding.
-    pub(super) fn shape(&mut self, encoded: &Cow<'a, [u8]>) -> Result<Shape> {
-        if let Some(shape) = self.shapes.get(&**encoded) {
+    pub(super) fn shape(&mut self, encoded: Cow<'a, [u8]>) -> Result<Shape> {
+        if let Some(shape) = self.shapes.get(&*encoded) {
             return Ok(shape.clone());
         }
-        let shape = shape::shape(&decode::<ShapeProto>(encoded, "the shape")?)?;
+        let shape = shape::shape(&decode::<ShapeProto>(&encoded, "the shape")?)?;
         if let Cow::Borrowed(encoded) = encoded {
             self.shapes.insert(encoded, shape.clone());
         }

@@ -7,8 +7,8 @@
 use super::error::{Result, error, member, missing};
 use super::instruction::Parts;
 use super::module::Reader;
-use super::sharding::{replica_groups, sharding};
 use super::shape;
+use super::sharding::{replica_groups, sharding};
 use crate::proto::messages as m;
 use hloom_ir::attributes::*;
 use hloom_ir::diagnostic::codes::proto as codes;
@@ -122,10 +122,9 @@ pub(super) fn op(reader: &mut Reader<'_>, opcode: Opcode, parts: Parts<'_>) -> R
             Op::Sort { dimension: dimension(p)?, is_stable: p.is_stable, to_apply: only_computation(&parts)? }
         }
         Opcode::TopK => Op::TopK { k: p.k, largest: p.largest, is_stable: p.is_stable },
-        Opcode::Fft => Op::Fft {
-            kind: member("fft_type", p.fft_type, FftType::from_proto_number)?,
-            length: dims(&p.fft_length),
-        },
+        Opcode::Fft => {
+            Op::Fft { kind: member("fft_type", p.fft_type, FftType::from_proto_number)?, length: dims(&p.fft_length) }
+        }
         Opcode::Cholesky => Op::Cholesky { lower: p.cholesky_options.as_ref().is_some_and(|o| o.lower) },
         Opcode::TriangularSolve => {
             let Some(o) = &p.triangular_solve_options else { return missing("triangular_solve_options") };
@@ -208,10 +207,9 @@ pub(super) fn op(reader: &mut Reader<'_>, opcode: Opcode, parts: Parts<'_>) -> R
         Opcode::RaggedAllToAll => {
             Op::RaggedAllToAll { collective: Box::new(collective(p)?), split_dimension: p.dimensions.first().copied() }
         }
-        Opcode::CollectiveBroadcast => Op::CollectiveBroadcast {
-            collective: Box::new(collective(p)?),
-            has_dynamic_root: p.has_dynamic_root,
-        },
+        Opcode::CollectiveBroadcast => {
+            Op::CollectiveBroadcast { collective: Box::new(collective(p)?), has_dynamic_root: p.has_dynamic_root }
+        }
         Opcode::CollectivePermute => Op::CollectivePermute(Box::new(permute(reader, &parts)?)),
         Opcode::CollectivePermuteStart => Op::CollectivePermuteStart(Box::new(permute(reader, &parts)?)),
         Opcode::CollectivePermuteDone => Op::CollectivePermuteDone,
@@ -314,9 +312,7 @@ fn compare(reader: &Reader<'_>, parts: &Parts<'_>) -> Result<Op> {
 fn result_accuracy(p: &m::InstructionAttributes) -> Result<ResultAccuracy> {
     let Some(accuracy) = &p.result_accuracy else { return Ok(ResultAccuracy::Default) };
     Ok(match (&accuracy.tolerance, accuracy.mode.unwrap_or(0)) {
-        (Some(t), _) => {
-            ResultAccuracy::Tolerance { atol: t.atol.to_bits(), rtol: t.rtol.to_bits(), ulps: t.ulps }
-        }
+        (Some(t), _) => ResultAccuracy::Tolerance { atol: t.atol.to_bits(), rtol: t.rtol.to_bits(), ulps: t.ulps },
         (None, 0) => ResultAccuracy::Default,
         (None, 1) => ResultAccuracy::Highest,
         (None, other) => return error(&codes::BAD_VALUE, format!("the mode of result_accuracy is {other}")),

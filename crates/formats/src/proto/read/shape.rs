@@ -43,7 +43,8 @@ fn array(proto: &ShapeProto) -> Result<ArrayShape> {
     }
     let (dims, flags) = (&proto.dimensions, &proto.is_dynamic_dimension);
     if !flags.is_empty() && flags.len() != dims.len() {
-        let message = format!("a shape has {} dimensions but says of {} whether they are dynamic", dims.len(), flags.len());
+        let message =
+            format!("a shape has {} dimensions but says of {} whether they are dynamic", dims.len(), flags.len());
         return error(&codes::BAD_SHAPE, message);
     }
     if let Some(d) = dims.iter().find(|&&d| d < 0 && d != ArrayShape::UNBOUNDED) {
@@ -120,8 +121,5 @@ fn dim_levels(proto: &LayoutProto) -> Result<Vec<DimLevel>> {
 
 pub(super) fn program_shape(proto: &ProgramShapeProto) -> Result<ProgramShape> {
     let Some(result) = &proto.result else { return super::error::missing("result of the program shape") };
-    Ok(ProgramShape {
-        parameters: proto.parameters.iter().map(shape).collect::<Result<_>>()?,
-        result: shape(result)?,
-    })
+    Ok(ProgramShape { parameters: proto.parameters.iter().map(shape).collect::<Result<_>>()?, result: shape(result)? })
 }

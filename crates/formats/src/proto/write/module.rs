@@ -25,10 +25,7 @@ pub(super) fn module(module: &Module, errors: &mut Vec<Diagnostic>) -> Vec<u8> {
         errors.push(Diagnostic::error(&codes::CANNOT_ENCODE, message).at_place(Place::Header));
     }
     let order = order::computations(module);
-    let mut ids = Ids {
-        computations: SideTable::with_len(module.computation_slots(), 0),
-        places: Places::new(module),
-    };
+    let mut ids = Ids { computations: SideTable::with_len(module.computation_slots(), 0), places: Places::new(module) };
     for (number, &c) in order.iter().enumerate() {
         ids.computations.set(c, number as i64);
     }
@@ -101,7 +98,8 @@ fn header(module: &Module, entry: ComputationId, ids: &Ids, errors: &mut Vec<Dia
             .then(|| HloBufferDonorProto { entries: config.buffer_donors.iter().map(donor).collect() }),
         frontend_attributes: (!config.frontend_attributes.is_empty())
             .then(|| frontend_attributes(&config.frontend_attributes)),
-        original_value_recovery_table: (!table.is_empty()).then_some(OriginalValueRecoveryTableProto { entries: table }),
+        original_value_recovery_table: (!table.is_empty())
+            .then_some(OriginalValueRecoveryTableProto { entries: table }),
         payloads: Vec::new(),
     }
 }

@@ -290,10 +290,8 @@ fn convolution(p: &mut m::InstructionAttributes, c: &Convolution, operands: usiz
         idx: s.idx,
     };
     if c.lhs_sparsity.is_some() || c.rhs_sparsity.is_some() {
-        p.sparsity_config = Some(Box::new(m::SparsityConfig {
-            lhs: c.lhs_sparsity.map(sparsity),
-            rhs: c.rhs_sparsity.map(sparsity),
-        }));
+        p.sparsity_config =
+            Some(Box::new(m::SparsityConfig { lhs: c.lhs_sparsity.map(sparsity), rhs: c.rhs_sparsity.map(sparsity) }));
     }
 }
 

@@ -6,11 +6,7 @@ use hloom_ir::module::Module;
 /// `items` with whatever each one needs before it, each once. Items whose needs come first already keep their order;
 /// on a cycle, something of it comes before what it needs. Linear in the number of items and needs. `seen` says of none
 /// of them that it was seen.
-fn needs_first<K: EntityId>(
-    items: &[K],
-    seen: &mut SideTable<K, bool>,
-    needs: impl Fn(K, &mut Vec<K>),
-) -> Vec<K> {
+fn needs_first<K: EntityId>(items: &[K], seen: &mut SideTable<K, bool>, needs: impl Fn(K, &mut Vec<K>)) -> Vec<K> {
     let mut order = Vec::with_capacity(items.len());
     let mut found = Vec::new();
     // Items to look at; the flag says that their needs have been.
