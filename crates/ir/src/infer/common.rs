@@ -344,6 +344,16 @@ pub(super) fn same_size(a: i64, b: i64) -> bool {
     a == b || a == ArrayShape::UNBOUNDED || b == ArrayShape::UNBOUNDED
 }
 
+/// What two dimensions that must be the same amount to: the size or bound where only one has it, dynamic where either
+/// is; `None` if their sizes differ.
+pub(super) fn merge_dim(a: (i64, bool), b: (i64, bool)) -> Option<(i64, bool)> {
+    match (a.0 == ArrayShape::UNBOUNDED, b.0 == ArrayShape::UNBOUNDED) {
+        (true, false) => Some(b),
+        (false, true) => Some(a),
+        _ => (a.0 == b.0).then_some((a.0, a.1 || b.1)),
+    }
+}
+
 /// Whether a value of one shape can stand where one of the other is wanted: equal but for layouts and for whether a
 /// dimension is dynamic; an unbounded dimension fits any.
 pub fn compatible(a: &Shape, b: &Shape) -> bool {
@@ -428,6 +438,11 @@ impl Dims {
     /// The dimensions of `array`.
     pub(super) fn of(array: &ArrayShape) -> Dims {
         Dims { sizes: array.dims().iter().copied().collect(), dynamic: array.dynamic_dims().collect() }
+    }
+
+    /// Size of dimension `d`, and whether it is dynamic.
+    pub(super) fn get(&self, d: usize) -> (i64, bool) {
+        (self.sizes.get(d).copied().unwrap_or(1), self.dynamic.get(d).copied().unwrap_or(false))
     }
 
     pub(super) fn set(&mut self, d: usize, size: i64, dynamic: bool) {

@@ -1,7 +1,8 @@
 //! Operations that put elements elsewhere: reshape, broadcast, transpose, slices, pad, concatenate and the like.
 
 use super::common::{
-    Dims, Site, array_text, at_attribute, counted, error, higher_precision, same_dims, same_size, same_type_or_floats,
+    Dims, Site, array_text, at_attribute, counted, error, higher_precision, merge_dim, same_dims, same_size,
+    same_type_or_floats,
 };
 use super::{Inferred, Result1, ShapeError};
 use crate::attributes::{PaddingDim, SliceDim};
@@ -139,17 +140,17 @@ pub(super) fn concatenate<'a>(s: &Site<'a>, dimension: i64) -> Result1<'a> {
         if array.rank() != first.rank() {
             return Err(s.dimensions_differ(0, i));
         }
-        for (d, (&size, &first_size)) in array.dims().iter().zip(first.dims()).enumerate() {
-            if d == along {
-                dynamic |= array.is_dynamic_dim(d);
-                match size == ArrayShape::UNBOUNDED {
-                    true => unbounded = true,
-                    false => total = total.checked_add(size).ok_or_else(|| s.overflow(d))?,
-                }
-            } else if !same_size(size, first_size) {
-                return Err(s.dimensions_differ(0, i));
-            } else if array.is_dynamic_dim(d) && !first.is_dynamic_dim(d) || first_size == ArrayShape::UNBOUNDED {
-                dims.set(d, if size == ArrayShape::UNBOUNDED { first_size } else { size }, array.is_dynamic_dim(d));
+        for (d, &size) in array.dims().iter().enumerate() {
+            if d != along {
+                let merged = merge_dim(dims.get(d), (size, array.is_dynamic_dim(d)));
+                let (size, dynamic) = merged.ok_or_else(|| s.dimensions_differ(0, i))?;
+                dims.set(d, size, dynamic);
+                continue;
+            }
+            dynamic |= array.is_dynamic_dim(d);
+            match size == ArrayShape::UNBOUNDED {
+                true => unbounded = true,
+                false => total = total.checked_add(size).ok_or_else(|| s.overflow(d))?,
             }
         }
     }

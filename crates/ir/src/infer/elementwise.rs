@@ -1,7 +1,7 @@
 //! Operations on each element: unary and binary ones, comparisons, select, clamp and conversions.
 
 use super::common::{
-    Dims, Site, array_text, at_attribute, error, higher_precision, same_dims, same_size, same_type_or_floats,
+    Dims, Site, array_text, at_attribute, error, higher_precision, merge_dim, same_dims, same_size, same_type_or_floats,
 };
 use super::{Inferred, Result1, ShapeError};
 use crate::attributes::ComparisonType;
@@ -76,15 +76,13 @@ fn combine<'a>(s: &Site<'a>, i: usize, j: usize) -> Result1<'a> {
     Ok(merge(a, b).inferred(higher_precision(a.element_type, b.element_type)))
 }
 
-/// The dimensions of two arrays that fit each other: the bound where only one has it, dynamic where either is.
+/// The dimensions of two arrays that fit each other.
 fn merge(a: &ArrayShape, b: &ArrayShape) -> Dims {
     let mut dims = Dims::default();
     for (d, (&x, &y)) in a.dims().iter().zip(b.dims()).enumerate() {
-        match (x == ArrayShape::UNBOUNDED, y == ArrayShape::UNBOUNDED) {
-            (true, false) => dims.push(y, b.is_dynamic_dim(d)),
-            (false, true) => dims.push(x, a.is_dynamic_dim(d)),
-            _ => dims.push(x, a.is_dynamic_dim(d) || b.is_dynamic_dim(d)),
-        }
+        let x = (x, a.is_dynamic_dim(d));
+        let (size, dynamic) = merge_dim(x, (y, b.is_dynamic_dim(d))).unwrap_or(x);
+        dims.push(size, dynamic);
     }
     dims
 }

@@ -18,6 +18,9 @@ mod linear_algebra;
 mod reduction;
 mod transfer;
 
+#[cfg(test)]
+mod tests;
+
 use crate::diagnostic::{Code, Part, codes};
 use crate::element_type::ElementType;
 use crate::entity::InstructionId;
