@@ -43,6 +43,10 @@ impl IotaTransform {
         if !crate::layout::is_permutation(&self.transpose_perm, rank) {
             return None;
         }
+        if n == 0 {
+            return Some(Vec::new());
+        }
+        // No product of sizes exceeds `n`, since none of them is 0.
         let mut strides: SmallVec<[i64; 4]> = SmallVec::from_elem(1, rank);
         for d in (0..rank.saturating_sub(1)).rev() {
             strides[d] = strides[d + 1] * self.reshape_dims[d + 1];
@@ -234,6 +238,48 @@ mod tests {
             IotaTransform { reshape_dims: [2, 4].into_iter().collect(), transpose_perm: [1, 0].into_iter().collect() };
         assert_eq!(t.expand(100), Some(vec![0, 4, 1, 5, 2, 6, 3, 7]));
         assert_eq!(t.expand(7), None);
+    }
+
+    fn transform(reshape_dims: &[i64], transpose_perm: &[i64]) -> IotaTransform {
+        IotaTransform { reshape_dims: reshape_dims.into(), transpose_perm: transpose_perm.into() }
+    }
+
+    #[test]
+    fn lists_that_make_no_sense_are_refused() {
+        assert_eq!(transform(&[2, 2], &[0, 0]).expand(100), None);
+        assert_eq!(transform(&[2, 2], &[0]).expand(100), None);
+        assert_eq!(transform(&[2, 2], &[0, 2]).expand(100), None);
+        assert_eq!(transform(&[-2, 2], &[0, 1]).expand(100), None);
+        assert_eq!(transform(&[i64::MAX, 2], &[0, 1]).expand(100), None);
+        assert_eq!(transform(&[0, i64::MAX, i64::MAX], &[0, 1, 2]).expand(100), Some(vec![]));
+        assert_eq!(transform(&[], &[]).expand(100), Some(vec![0]));
+        let iota = |num_groups, group_size| {
+            ReplicaGroups::Iota { num_groups, group_size, devices: IotaTransform::identity(4) }.expand()
+        };
+        assert_eq!(iota(2, 2), Some(vec![vec![0, 1], vec![2, 3]]));
+        assert_eq!(iota(2, 3), None);
+        assert_eq!(iota(0, 0), None);
+        assert_eq!(iota(-2, -2), None);
+        assert_eq!(iota(i64::MAX, 2), None);
+    }
+
+    #[test]
+    fn mesh_axes_that_make_no_sense_are_refused() {
+        let groups = |axes: &[i64], refs: &[(u32, Option<(i64, i64)>)], devices| {
+            let axes = axes.iter().enumerate().map(|(i, &n)| (format!("a{i}").into(), n)).collect();
+            let refs = refs.iter().map(|&(axis, sub_axis)| AxisRef { axis, sub_axis }).collect();
+            ReplicaGroups::MeshAxes { mesh: Arc::new(Mesh { axes, devices }), axes: refs }.expand()
+        };
+        assert_eq!(groups(&[4], &[(0, None)], MeshDevices::Explicit(vec![3, 1])), None);
+        assert_eq!(groups(&[2], &[(0, None)], MeshDevices::Explicit(vec![3, 1])), Some(vec![vec![3, 1]]));
+        assert_eq!(groups(&[2], &[(1, None)], MeshDevices::Iota), None, "no such axis");
+        assert_eq!(groups(&[2], &[(0, None), (0, None)], MeshDevices::Iota), None, "an axis twice");
+        for part in [(3, 2), (2, 3), (0, 2), (-1, 2), (1, 0), (1, -2), (8, 1), (i64::MAX, 2)] {
+            assert_eq!(groups(&[4], &[(0, Some(part))], MeshDevices::Iota), None, "{part:?} of an axis of 4");
+        }
+        assert_eq!(groups(&[-4], &[(0, None)], MeshDevices::Iota), None);
+        assert_eq!(groups(&[i64::MAX, 2], &[(0, None)], MeshDevices::Iota), None);
+        assert_eq!(groups(&[i64::MAX, 0], &[(0, None)], MeshDevices::Iota), None);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Edits that keep users, names, roots and the schedule consistent.
 //!
 //! Every edit is linear in what it touches (the users and operands of the instructions named), but for removals, which
-//! are collected and carried out together ([`Module::remove_instructions`]) so that a pass stays linear.
+//! are collected and carried out together ([`Module::remove_instructions`]) so that a pass stays linear. To take a value
+//! from many users one by one is quadratic in their number: [`Module::replace_all_uses`] does it at once.
 
 use crate::entity::{ComputationId, InstructionId, SideTable};
 use crate::instruction::Operands;
@@ -34,7 +35,8 @@ impl Module {
         Ok(())
     }
 
-    /// Makes every user of `old` use `new` instead, and `new` the root if `old` was. Control dependencies stay.
+    /// Makes every user of `old` use `new` instead, and `new` the root if `old` was. If `new` itself uses `old` it goes
+    /// on to, so that a value can be replaced by a function of it. Control dependencies stay.
     pub fn replace_all_uses(&mut self, old: InstructionId, new: InstructionId) -> Result<(), EditError> {
         let parent = self[old].parent();
         if parent != self[new].parent() {
@@ -45,6 +47,10 @@ impl Module {
         }
         let users = std::mem::take(&mut self.instructions[old].users);
         for user in users {
+            if user == new {
+                self.instructions[old].users.push(user);
+                continue;
+            }
             self.note_use(new, user);
             for operand in &mut self.instructions[user].operands {
                 if *operand == old {
@@ -103,13 +109,16 @@ impl Module {
                 }
             }
         }
+        // What a dead instruction read may have very many users: each list is cleaned once.
+        let mut read: Vec<InstructionId> = Vec::new();
         for &i in dead {
-            for operand in std::mem::take(&mut self.instructions[i].operands) {
-                if !is_dead[operand] {
-                    self.forget_use(operand, i);
-                }
-            }
+            read.extend(std::mem::take(&mut self.instructions[i].operands).into_iter().filter(|&o| !is_dead[o]));
             self.instructions[i].users.clear();
+        }
+        read.sort_unstable();
+        read.dedup();
+        for operand in read {
+            self.instructions[operand].users.retain(|u| !is_dead[*u]);
         }
         for &c in &touched {
             // Pin the root first: it may have been the last instruction only by default.
@@ -160,6 +169,9 @@ impl Module {
 
     /// Gives `instruction` another name, or one like it if that is taken.
     pub fn rename(&mut self, instruction: InstructionId, name: &str) {
+        if &*self.instructions[instruction].name == name {
+            return;
+        }
         self.instructions[instruction].name = self.instruction_names.register(name);
     }
 
@@ -167,20 +179,30 @@ impl Module {
     pub fn clone_computation(&mut self, computation: ComputationId, name: &str) -> ComputationId {
         let copy = self.add_computation(name);
         let mut copies: FxHashMap<InstructionId, InstructionId> = FxHashMap::default();
-        for i in self[computation].instructions().to_vec() {
+        let originals = self[computation].instructions().to_vec();
+        for &i in &originals {
             let original = &self[i];
-            let mut new = NewInstruction {
+            let new = NewInstruction {
                 name: original.name.clone(),
                 op: original.op.clone(),
                 shape: original.shape.clone(),
-                operands: original.operands.iter().filter_map(|o| copies.get(o).copied()).collect(),
+                operands: Operands::new(),
                 common: original.common.clone(),
             };
-            if let Some(rare) = &mut new.common.rare {
-                rare.control_predecessors =
-                    rare.control_predecessors.iter().filter_map(|p| copies.get(p).copied()).collect();
-            }
             copies.insert(i, self.add_instruction(copy, new));
+        }
+        // Operands come second, so that the order of the list does not matter.
+        for &i in &originals {
+            let of_copy = |o: &InstructionId| copies.get(o).copied();
+            let operands: Operands = self[i].operands.iter().filter_map(of_copy).collect();
+            let Some(new) = of_copy(&i) else { continue };
+            for &operand in &operands {
+                self.note_use(operand, new);
+                self.instructions[new].operands.push(operand);
+            }
+            if let Some(rare) = &mut self.instructions[new].common.rare {
+                rare.control_predecessors = rare.control_predecessors.iter().filter_map(of_copy).collect();
+            }
         }
         self.computations[copy].root = self.computations[computation].root.and_then(|r| copies.get(&r).copied());
         self.computations[copy].execution_thread = self.computations[computation].execution_thread.clone();
@@ -201,3 +223,6 @@ impl Module {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
