@@ -149,6 +149,36 @@ impl Array {
     }
 }
 
+/// Rust's types that are element types.
+pub trait Native: Pod {
+    /// The element type.
+    const TYPE: ElementType;
+}
+
+macro_rules! native {
+    ($($t:ty, $variant:ident;)+) => {$(
+        impl Native for $t {
+            const TYPE: ElementType = ElementType::$variant;
+        }
+    )+};
+}
+
+native! {
+    i8, S8; i16, S16; i32, S32; i64, S64; u8, U8; u16, U16; u32, U32; u64, U64; f32, F32; f64, F64;
+    half::f16, F16; half::bf16, Bf16; num_complex::Complex<f32>, C64; num_complex::Complex<f64>, C128;
+}
+
+impl Array {
+    /// An array with those elements, in row-major order; `None` if their number does not fit the dimensions.
+    pub fn new<T: Native>(dims: &[i64], elements: &[T]) -> Option<Array> {
+        Array::from_elements(T::TYPE, dims, elements).ok()
+    }
+    /// The elements, if they are of that type.
+    pub fn as_slice<T: Native>(&self) -> Option<&[T]> {
+        (self.element_type == T::TYPE).then(|| self.elements())
+    }
+}
+
 /// Row-major strides of an array with those sizes, in elements.
 pub fn strides(dims: &[i64]) -> DimVec {
     let mut strides: DimVec = dims.into();

@@ -13,6 +13,11 @@ impl Fault {
         Fault(Box::new(Diagnostic::error(code, message)))
     }
 
+    /// What a diagnostic says.
+    pub fn from_diagnostic(diagnostic: Box<Diagnostic>) -> Fault {
+        Fault(diagnostic)
+    }
+
     /// Memory that cannot be had.
     pub fn out_of_memory(bytes: usize) -> Fault {
         let message = format!("{bytes} bytes ({:.2} GiB) of memory cannot be had", bytes as f64 / (1u64 << 30) as f64);

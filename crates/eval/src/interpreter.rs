@@ -98,7 +98,7 @@ impl<'r> Device<'r> {
             let Some(Value::Tuple(elements)) = &mut slots[tuple.slot as usize] else { return Err(missing()) };
             let element = usize::try_from(*index).ok().and_then(|n| elements.get_mut(n)).ok_or_else(missing)?;
             let value = if tuple.last { std::mem::replace(element, Value::Token) } else { element.clone() };
-            self.shared.observe(self.ordinal, i, &value, &[]);
+            self.shared.observe(self.ordinal, i, &value, &[])?;
             return Ok(value);
         }
         let mut operands = OperandValues::with_capacity(uses.len());
@@ -109,7 +109,7 @@ impl<'r> Device<'r> {
         if self.shared.observes() {
             let before = operands.clone();
             let value = ops::evaluate(self, i, operands)?;
-            self.shared.observe(self.ordinal, i, &value, &before);
+            self.shared.observe(self.ordinal, i, &value, &before)?;
             return Ok(value);
         }
         ops::evaluate(self, i, operands)

@@ -1,16 +1,18 @@
 //! A run: a verified module on a grid of virtual devices, each its own thread.
 
-use crate::array::Value;
+use crate::array::{Array, Value};
 use crate::custom_call::{self, CustomCalls};
 use crate::fault::Fault;
 use crate::interpreter::Device;
-use crate::observe::Observer;
+use crate::observe::{Observer, Verdict};
 use crate::plan::Plan;
 use hloom_collectives::World;
 use hloom_ir::diagnostic::codes;
+use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::{ConstantValue, Op};
+use hloom_ir::shape::Shape;
 use hloom_ir::verify::VerifiedModule;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -25,6 +27,8 @@ pub use hloom_analysis::devices::DeviceGrid;
 pub struct Options<'o> {
     /// Instructions that each device may execute; no limit when absent.
     pub max_steps: Option<u64>,
+    /// Make up values for constants that the dump leaves out, instead of failing.
+    pub fill_constants: bool,
     /// Code for custom calls besides that for the calls found in XLA's dumps.
     pub custom_calls: CustomCalls,
     /// Who is told of every value.
@@ -102,9 +106,16 @@ impl Shared<'_> {
     }
 
     /// Tells the observer, if there is one.
-    pub fn observe(&self, device: usize, instruction: InstructionId, value: &Value, operands: &[Value]) {
-        if let Some(observer) = self.options.observer {
-            observer.made(device, instruction, value, operands);
+    pub fn observe(
+        &self,
+        device: usize,
+        instruction: InstructionId,
+        value: &Value,
+        operands: &[Value],
+    ) -> Result<(), Fault> {
+        match self.options.observer.map(|o| o.made(device, instruction, value, operands)) {
+            Some(Verdict::Stop(diagnostic)) => Err(Fault::from_diagnostic(diagnostic)),
+            Some(Verdict::GoOn) | None => Ok(()),
         }
     }
 }
@@ -129,7 +140,7 @@ pub fn run(
         plan: Plan::new(module),
         grid,
         options,
-        constants: constants(module)?,
+        constants: constants(module, options.fill_constants)?,
         world: World::new(grid.devices(), options.time_limit.unwrap_or(Duration::from_secs(600))),
         builtin_calls: custom_call::builtin(),
         cancel: AtomicBool::new(false),
@@ -180,13 +191,32 @@ pub fn run(
     failure.map_or(Ok(values), Err)
 }
 
-/// The values of all constants that the module has; made once, since loops ask for them again and again.
-fn constants(module: &Module) -> Result<FxHashMap<InstructionId, Value>, Fault> {
+/// The values of all constants that the module has, made once, since loops ask for them again and again; those that the
+/// dump leaves out only if they are to be filled.
+fn constants(module: &Module, fill: bool) -> Result<FxHashMap<InstructionId, Value>, Fault> {
     let mut values = FxHashMap::default();
     for &i in module.computations().iter().flat_map(|&c| module[c].instructions()) {
-        if let Op::Constant(ConstantValue::Literal(literal)) = &module[i].op {
-            values.insert(i, Value::from_literal(literal).map_err(|fault| fault.at(i))?);
-        }
+        let value = match &module[i].op {
+            Op::Constant(ConstantValue::Literal(literal)) => Value::from_literal(literal),
+            Op::Constant(ConstantValue::Elided) if fill => filled(&module[i].shape),
+            _ => continue,
+        };
+        values.insert(i, value.map_err(|fault| fault.at(i))?);
     }
     Ok(values)
+}
+
+/// A made-up constant: small numbers that go up and down, so that nothing overflows and few elements are equal to their
+/// neighbours; integers stay 0, which is in range of whatever they index.
+fn filled(shape: &Shape) -> Result<Value, Fault> {
+    match (shape, Value::zeroed(shape)?) {
+        (Shape::Array(a), Value::Array(array)) if a.element_type.is_float() => {
+            let mut numbers = Array::zeroed(ElementType::F32, array.dims())?;
+            for (n, x) in numbers.elements_mut::<f32>().iter_mut().enumerate() {
+                *x = ((n * 7) % 17) as f32 / 16.0 - 0.5;
+            }
+            crate::ops::elementwise::convert(numbers, a.element_type).map(Value::Array)
+        }
+        (_, zeros) => Ok(zeros),
+    }
 }

@@ -9,9 +9,14 @@
 //!
 //! Nothing here prints: what goes wrong comes back as [`ir::diagnostic::Diagnostic`]s with the source they are about.
 
+pub mod arrays;
+pub mod execute;
 pub mod load;
 
+pub use execute::run;
 pub use hloom_analysis as analysis;
+pub use hloom_eval as eval;
+pub use hloom_eval::Array;
 pub use hloom_formats as formats;
 pub use hloom_ir as ir;
 pub use load::{Format, Loaded, Rejected, Source, Verified, load, load_bytes};

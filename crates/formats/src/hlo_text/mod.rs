@@ -4,6 +4,6 @@ pub mod print;
 pub mod read;
 pub mod source_map;
 
-pub use print::{PrintOptions, print, print_instruction};
+pub use print::{PrintOptions, print, print_array, print_instruction};
 pub use read::{ReadResult, read};
 pub use source_map::SourceMap;

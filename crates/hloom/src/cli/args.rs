@@ -21,6 +21,8 @@ pub(crate) enum Command {
     Fmt(FmtArgs),
     /// Check modules: nothing to say, or errors with their places
     Verify(VerifyArgs),
+    /// Run a module on virtual devices
+    Run(RunArgs),
     /// Count a module's operations, flops, bytes, collectives and parameters
     Stats(StatsArgs),
     /// Tell what a diagnostic code means; without one, list them all
@@ -76,4 +78,52 @@ pub(crate) struct StatsArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// The module to run
+    pub(crate) file: String,
+    /// What runs it
+    #[arg(long, value_enum, default_value = "eval")]
+    pub(crate) engine: Engine,
+    /// The number of devices; what the header says, unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) devices: Option<u32>,
+    /// Arrays for the parameters: p0, p1, … for all devices, d0.p0, … for one
+    #[arg(long, value_name = "IN.npz", conflicts_with = "seed")]
+    pub(crate) input: Option<String>,
+    /// Make parameters up: floats uniform in [-1, 1), integers 0 or 1
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Write the results here, as d0.o0, d0.o1, …
+    #[arg(long, value_name = "OUT.npz", conflicts_with = "bench")]
+    pub(crate) output: Option<String>,
+    /// Time N runs after one to warm up
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) bench: Option<u32>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// End the run after this many instructions
+    #[arg(long, value_name = "N")]
+    pub(crate) max_steps: Option<u64>,
+    /// Print the values of this instruction as they come; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub(crate) print_values: Vec<String>,
+    /// Stop at the first instruction that makes a NaN or an infinity out of finite operands
+    #[arg(long)]
+    pub(crate) check_nan: bool,
+    /// Make up values for constants that the dump leaves out as {...}
+    #[arg(long)]
+    pub(crate) fill_constants: bool,
+    /// Seconds that a device waits in a collective for one that is still computing
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) time_limit: Option<u64>,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Engine {
+    /// The reference evaluator
+    Eval,
 }

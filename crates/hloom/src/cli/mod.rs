@@ -10,9 +10,11 @@ mod lines;
 mod output;
 mod progress;
 mod render;
+mod run;
 mod stats;
 mod table;
 mod verify;
+mod watch;
 
 use args::{Cli, Command};
 use clap::CommandFactory;
@@ -53,6 +55,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
     let result = match cli.command {
         Command::Fmt(args) => fmt::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Explain { code } => explain::run(code.as_deref()),
         Command::Completions { shell } => completions(shell),

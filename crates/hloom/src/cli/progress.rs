@@ -14,6 +14,42 @@ const TICK: Duration = Duration::from_millis(100);
 /// Shows that work is going on until it is dropped.
 pub(crate) struct Progress(Option<(Sender<()>, JoinHandle<()>)>);
 
+/// Does `work`; if it takes long, shows `what` and, after it, where the work is, as `at` tells.
+pub(crate) fn follow<T: Send>(
+    what: &str,
+    at: impl Fn() -> Option<String> + Sync,
+    work: impl FnOnce() -> T + Send,
+) -> T {
+    if !std::io::stderr().is_terminal() {
+        return work();
+    }
+    let begun = Instant::now();
+    let (done, wait) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let wait = wait;
+            if wait.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            let bar = spinner(begun, what.to_owned());
+            while wait.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                bar.set_message(format!("{what} {}", at().unwrap_or_default()));
+            }
+            bar.finish_and_clear();
+        });
+        let result = work();
+        drop(done);
+        result
+    })
+}
+
+fn spinner(begun: Instant, what: String) -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} {msg} [{elapsed}]");
+    let bar = ProgressBar::new_spinner().with_elapsed(begun.elapsed()).with_message(what);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar
+}
+
 /// Begins to wait; `what` is what takes so long.
 pub(crate) fn start(what: String) -> Progress {
     if !std::io::stderr().is_terminal() {
@@ -25,9 +61,7 @@ pub(crate) fn start(what: String) -> Progress {
         if wait.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
             return;
         }
-        let style = ProgressStyle::with_template("{spinner} {msg} [{elapsed}]");
-        let bar = ProgressBar::new_spinner().with_elapsed(begun.elapsed()).with_message(what);
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        let bar = spinner(begun, what);
         while wait.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
             bar.tick();
         }

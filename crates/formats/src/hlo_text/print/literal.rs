@@ -51,7 +51,7 @@ impl Printer<'_> {
     }
 }
 
-fn write_array(out: &mut String, array: &ArrayLiteral) {
+pub(super) fn write_array(out: &mut String, array: &ArrayLiteral) {
     use ElementType::*;
     let signed = |out: &mut String, n: i64| write_int(out, n);
     match array.element_type() {

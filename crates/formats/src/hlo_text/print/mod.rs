@@ -20,6 +20,7 @@ mod tests;
 
 use hloom_ir::display::{write_int, write_int_list, write_uint};
 use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::literal::ArrayLiteral;
 use hloom_ir::module::Module;
 use rustc_hash::FxHashMap;
 
@@ -49,6 +50,13 @@ pub fn print_instruction(module: &Module, id: InstructionId, options: &PrintOpti
     let mut printer = Printer::new(module, options);
     printer.instruction(id);
     printer.out
+}
+
+/// The elements of an array as they stand in a constant.
+pub fn print_array(array: &ArrayLiteral) -> String {
+    let mut out = String::new();
+    literal::write_array(&mut out, array);
+    out
 }
 
 /// The text so far, and what is needed to write more of it.

@@ -28,4 +28,10 @@ super::codes! {
     1009 COLLECTIVE "a collective cannot complete",
         "Devices that should meet in a collective disagree, or some of them never arrive. The message names the instruction, the group and the absent devices.",
         "";
+    1010 DEVICE_COUNT "the program is for another number of devices",
+        "The header of the module names replica_count or num_partitions, and the number of devices asked for cannot be arranged to fit.",
+        "hloom run four_partitions.hlo --devices 6";
+    1011 NOT_A_NUMBER "a value is not finite",
+        "With --check-nan the run ends at the first instruction that made a NaN or an infinity out of finite operands. The message names it, its operands and its source line.",
+        "hloom run p.hlo --seed 0 --check-nan";
 }

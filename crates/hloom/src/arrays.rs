@@ -1,0 +1,231 @@
+//! The arrays that go into and come out of a run, by the names they have in npz files.
+//!
+//! Inputs: `p3` is parameter 3 on every device, `d1.p3` parameter 3 of device 1, `p3.0`, `p3.1`, … the leaves of a tuple
+//! parameter, numbered flat. Outputs: `d0.o0`, `d0.o1`, … the leaves of each device's result. A missing, superfluous or
+//! wrongly shaped array is an error that names it.
+
+use hloom_analysis::devices::DeviceGrid;
+use hloom_eval::{Array, Value};
+use hloom_formats::npz::{self, Descr, NpyArray};
+use hloom_ir::diagnostic::{Blame, Diagnostic, Part, codes::eval as codes};
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::module::Module;
+use hloom_ir::shape::{ArrayShape, Shape};
+use std::collections::BTreeMap;
+
+/// The arguments of each device, one per parameter of the entry.
+pub type Inputs = Vec<Vec<Value>>;
+
+/// The arguments from the arrays of an npz file.
+pub fn from_npz(module: &Module, grid: DeviceGrid, file: &[u8]) -> Result<Inputs, Vec<Diagnostic>> {
+    let arrays = npz::read(file).map_err(|e| vec![bad(format!("the npz file cannot be read: {e}"))])?;
+    let mut named: BTreeMap<String, (NpyArray, bool)> = BTreeMap::new();
+    for (name, array) in arrays {
+        named.insert(name, (array, false));
+    }
+    let mut errors = Vec::new();
+    // An array that stands for all devices is converted once and shared.
+    let mut shared: BTreeMap<String, Value> = BTreeMap::new();
+    let mut inputs = Vec::with_capacity(grid.devices());
+    for device in 0..grid.devices() {
+        let mut arguments = Vec::new();
+        for (number, &p) in parameters(module).iter().enumerate() {
+            let shape = &module[p].shape;
+            let is_tuple = shape.is_tuple();
+            let mut leaves = Vec::new();
+            for (leaf, (_, leaf_shape)) in shape.leaves().into_iter().enumerate() {
+                let base = if is_tuple { format!("p{number}.{leaf}") } else { format!("p{number}") };
+                let own = format!("d{device}.{base}");
+                let name = if named.contains_key(&own) { own } else { base };
+                if let Some(value) = shared.get(&name) {
+                    leaves.push(value.clone());
+                    continue;
+                }
+                match leaf_value(leaf_shape, named.get_mut(&name)) {
+                    Ok(value) => {
+                        shared.insert(name, value.clone());
+                        leaves.push(value);
+                    }
+                    Err(why) => errors.push(bad(format!("input {name} {why}")).at_instruction(p, Part::Shape)),
+                }
+            }
+            let mut leaves = leaves.into_iter();
+            arguments.push(assemble(shape, &mut leaves));
+        }
+        inputs.push(arguments);
+        if !errors.is_empty() {
+            break;
+        }
+    }
+    for (name, (_, used)) in &named {
+        if !used && errors.is_empty() {
+            errors.push(bad(format!("input {name} is not one of the program's")).help(wanted(module, grid)));
+        }
+    }
+    if errors.is_empty() { Ok(inputs) } else { Err(errors) }
+}
+
+fn bad(message: String) -> Diagnostic {
+    Diagnostic::error(&codes::BAD_INPUT, message).blame(Blame::Data)
+}
+
+fn parameters(module: &Module) -> Vec<InstructionId> {
+    module.entry().map_or_else(Vec::new, |entry| module.parameters(entry).to_vec())
+}
+
+fn wanted(module: &Module, grid: DeviceGrid) -> String {
+    let count = parameters(module).len();
+    match count {
+        0 => "the program has no parameters".to_owned(),
+        _ => format!("it has parameters p0 to p{} and runs on devices d0 to d{}", count - 1, grid.devices() - 1),
+    }
+}
+
+/// The value of one leaf, or what is wrong with the array given for it.
+fn leaf_value(shape: &Shape, given: Option<&mut (NpyArray, bool)>) -> Result<Value, String> {
+    let array_shape = match shape {
+        Shape::Token => return Ok(Value::Token),
+        Shape::Opaque => return Ok(Value::Opaque),
+        other => other.as_array_or_buffer().ok_or("has no array type")?,
+    };
+    let (array, used) = given.ok_or_else(|| format!("is missing: {array_shape} is needed"))?;
+    *used = true;
+    let fits = descr_fits(array_shape.element_type, array.descr) && dims_fit(array_shape, &array.dims);
+    if !fits {
+        return Err(format!(
+            "is {}{:?}, but {} is needed",
+            array.descr,
+            array.dims,
+            Shape::from(array_shape.clone()).without_layout()
+        ));
+    }
+    let mut value =
+        Array::from_bytes(array_shape.element_type, &array.dims, &array.bytes).map_err(|_| "does not fit in memory")?;
+    normalize(&mut value);
+    Ok(Value::Array(value))
+}
+
+/// Sizes equal the shape's, or are within the bound where that is dynamic.
+fn dims_fit(shape: &ArrayShape, dims: &[i64]) -> bool {
+    shape.rank() == dims.len()
+        && shape.dims().iter().zip(dims).enumerate().all(|(d, (&bound, &size))| {
+            size == bound || (shape.is_dynamic_dim(d) && (bound == ArrayShape::UNBOUNDED || size <= bound))
+        })
+}
+
+/// Brings elements whose type has fewer bits than a byte into the form that arrays have: sign-extended or masked; pred 0
+/// or 1.
+fn normalize(array: &mut Array) {
+    let element_type = array.element_type();
+    let bits = element_type.bits();
+    if element_type == ElementType::Pred {
+        array.bytes_mut().iter_mut().for_each(|b| *b = u8::from(*b != 0));
+    } else if element_type.is_signed_integer() && bits < 8 {
+        array.bytes_mut().iter_mut().for_each(|b| *b = (((*b << (8 - bits)) as i8) >> (8 - bits)) as u8);
+    } else if bits < 8 {
+        array.bytes_mut().iter_mut().for_each(|b| *b &= (1 << bits) - 1);
+    }
+}
+
+/// The type that an array has in a file.
+pub fn descr_of(element_type: ElementType) -> Descr {
+    let kind = match element_type {
+        ElementType::Pred => b'b',
+        ElementType::Bf16 => b'V',
+        t if t.is_small_float() => b'V',
+        t if t.is_signed_integer() => b'i',
+        t if t.is_unsigned_integer() => b'u',
+        t if t.is_complex() => b'c',
+        _ => b'f',
+    };
+    Descr { kind, size: element_type.bytes() }
+}
+
+/// Whether an array of that type in a file can be one of `element_type`: the same, or raw bytes of the same size.
+fn descr_fits(element_type: ElementType, descr: Descr) -> bool {
+    let own = descr_of(element_type);
+    let raw_integer = element_type.is_sub_byte() || element_type.is_small_float();
+    descr == own
+        || (descr.size == own.size && descr.kind == b'V')
+        || (raw_integer && descr.size == 1 && matches!(descr.kind, b'i' | b'u'))
+        || (element_type == ElementType::Pred && descr.size == 1 && descr.kind == b'u')
+}
+
+/// A value of `shape` from its leaves; one that is missing has been reported.
+fn assemble(shape: &Shape, leaves: &mut impl Iterator<Item = Value>) -> Value {
+    match shape {
+        Shape::Tuple(t) => Value::Tuple(t.iter().map(|s| assemble(s, leaves)).collect()),
+        _ => leaves.next().unwrap_or(Value::Token),
+    }
+}
+
+/// Made-up arguments, the same on every device: floats uniform in [-1, 1), integers and preds 0 or 1.
+pub fn from_seed(module: &Module, grid: DeviceGrid, seed: u64) -> Result<Inputs, Diagnostic> {
+    let mut random = SplitMix(seed);
+    let mut arguments = Vec::new();
+    for p in parameters(module) {
+        arguments.push(made_up(&module[p].shape, &mut random).map_err(|f| f.at(p).into_diagnostic())?);
+    }
+    Ok(vec![arguments; grid.devices()])
+}
+
+/// A made-up value of `shape`.
+pub fn made_up(shape: &Shape, random: &mut SplitMix) -> Result<Value, hloom_eval::Fault> {
+    Ok(match shape {
+        Shape::Array(a) | Shape::Buffer(a) => {
+            let float = a.element_type.is_float() || a.element_type.is_complex();
+            if !float {
+                let mut array = Array::zeroed(a.element_type, a.dims())?;
+                let width = a.element_type.bytes();
+                array.bytes_mut().chunks_exact_mut(width).for_each(|e| e[0] = (random.next() >> 63) as u8);
+                if a.element_type == ElementType::S1 {
+                    normalize(&mut array);
+                }
+                return Ok(Value::Array(array));
+            }
+            let wide = if a.element_type.is_complex() { ElementType::C128 } else { ElementType::F64 };
+            let mut array = Array::zeroed(wide, a.dims())?;
+            for x in array.bytes_mut().as_chunks_mut::<8>().0 {
+                *x = ((random.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0).to_le_bytes();
+            }
+            Value::Array(hloom_eval::ops::elementwise::convert(array, a.element_type)?)
+        }
+        Shape::Tuple(t) => Value::Tuple(t.iter().map(|s| made_up(s, random)).collect::<Result<_, _>>()?),
+        Shape::Token => Value::Token,
+        Shape::Opaque => Value::Opaque,
+    })
+}
+
+/// The generator SplitMix64: small, fast, and the same everywhere.
+pub struct SplitMix(pub u64);
+
+impl SplitMix {
+    /// The next 64 random bits.
+    #[allow(clippy::should_implement_trait, reason = "it never ends, and nobody iterates over it")]
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+}
+
+/// An npz file with the leaves of each device's result. Tokens have no array.
+pub fn to_npz(results: &[Value]) -> Vec<u8> {
+    npz::write(outputs(results).into_iter().map(|(name, a)| (name, descr_of(a.element_type()), a.dims(), a.bytes())))
+}
+
+/// The leaves of each device's result that are arrays, with their names.
+pub fn outputs(results: &[Value]) -> Vec<(String, &Array)> {
+    let mut named = Vec::new();
+    for (device, result) in results.iter().enumerate() {
+        for (n, leaf) in result.leaves().into_iter().enumerate() {
+            if let Value::Array(array) = leaf {
+                named.push((format!("d{device}.o{n}"), array));
+            }
+        }
+    }
+    named
+}

@@ -1,0 +1,134 @@
+//! Watching a run: values of named instructions, and the first one that is not finite.
+
+use super::args::RunArgs;
+use super::{Result, output};
+use hloom::Array;
+use hloom::eval::Value;
+use hloom::eval::observe::{Observer, Verdict};
+use hloom::formats::hlo_text;
+use hloom::ir::diagnostic::{Diagnostic, Part, codes::eval as codes};
+use hloom::ir::element_type::ElementType;
+use hloom::ir::entity::InstructionId;
+use hloom::ir::literal::ArrayLiteral;
+use hloom::ir::module::Module;
+use std::sync::{Mutex, PoisonError};
+
+/// What a run is watched for.
+pub(crate) struct Watch<'a> {
+    module: &'a Module,
+    print: Vec<InstructionId>,
+    check_nan: bool,
+    seen: Mutex<Vec<String>>,
+}
+
+impl<'a> Watch<'a> {
+    /// What `args` ask for; an instruction that does not exist is an error.
+    pub(crate) fn new(module: &'a Module, args: &RunArgs) -> std::result::Result<Watch<'a>, String> {
+        let find = |name: &String| {
+            let plain = name.trim_start_matches('%');
+            module.instruction_by_name(plain).ok_or_else(|| format!("the program has no instruction named {plain}"))
+        };
+        let print = args.print_values.iter().map(find).collect::<std::result::Result<_, _>>()?;
+        Ok(Watch { module, print, check_nan: args.check_nan, seen: Mutex::new(Vec::new()) })
+    }
+
+    /// The observer, if there is anything to observe.
+    pub(crate) fn observer(&self) -> Option<&dyn Observer> {
+        (self.check_nan || !self.print.is_empty()).then_some(self as &dyn Observer)
+    }
+
+    /// Prints the values that were asked for.
+    pub(crate) fn report(&self) -> Result<()> {
+        let lines = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        output::to_stdout(lines.concat().as_bytes())
+    }
+}
+
+impl Observer for Watch<'_> {
+    fn made(&self, device: usize, i: InstructionId, value: &Value, operands: &[Value]) -> Verdict {
+        if self.print.contains(&i) {
+            let mut text = String::new();
+            for (n, leaf) in value.leaves().into_iter().enumerate() {
+                let part = if matches!(value, Value::Tuple(_)) { format!(".{n}") } else { String::new() };
+                let shown = leaf.as_array().map_or_else(|_| "token[]".to_owned(), show_array);
+                text.push_str(&format!("d{device} {}{part} = {shown}\n", self.module[i].name()));
+            }
+            self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        }
+        if self.check_nan && !all_finite(value) && operands.iter().all(all_finite) {
+            return Verdict::Stop(Box::new(self.not_finite(device, i, value, operands)));
+        }
+        Verdict::GoOn
+    }
+}
+
+impl Watch<'_> {
+    fn not_finite(&self, device: usize, i: InstructionId, value: &Value, operands: &[Value]) -> Diagnostic {
+        let instruction = &self.module[i];
+        let what = match value.leaves().iter().any(|v| v.as_array().is_ok_and(|a| count(a, is_nan) > 0)) {
+            true => "a NaN",
+            false => "an infinity",
+        };
+        let mut diagnostic = Diagnostic::error(
+            &codes::NOT_A_NUMBER,
+            format!("{} made {what} out of finite operands, first on device {device}", instruction.name()),
+        )
+        .at_instruction(i, Part::Opcode);
+        for (&o, operand) in instruction.operands().iter().zip(operands) {
+            for leaf in operand.leaves() {
+                if let Ok(array) = leaf.as_array() {
+                    diagnostic = diagnostic.note(format!("{} is {}", self.module[o].name(), show_array(array)));
+                }
+            }
+        }
+        diagnostic
+    }
+}
+
+fn all_finite(value: &Value) -> bool {
+    value.leaves().iter().all(|leaf| leaf.as_array().map_or(true, |a| count(a, |x| !x.is_finite()) == 0))
+}
+
+fn is_nan(x: f64) -> bool {
+    x.is_nan()
+}
+
+/// How many elements (parts, for complex ones) of a float array have the property.
+fn count(array: &Array, property: impl Fn(f64) -> bool) -> usize {
+    let element_type = array.element_type();
+    if !element_type.is_float() && !element_type.is_complex() {
+        return 0;
+    }
+    match element_type {
+        ElementType::F32 | ElementType::C64 => {
+            array.bytes().as_chunks::<4>().0.iter().filter(|b| property(f32::from_le_bytes(**b).into())).count()
+        }
+        ElementType::F64 | ElementType::C128 => {
+            array.bytes().as_chunks::<8>().0.iter().filter(|b| property(f64::from_le_bytes(**b))).count()
+        }
+        _ => match hloom::eval::ops::elementwise::convert(array.clone(), ElementType::F64) {
+            Ok(wide) => wide.bytes().as_chunks::<8>().0.iter().filter(|b| property(f64::from_le_bytes(**b))).count(),
+            Err(_) => 0,
+        },
+    }
+}
+
+/// An array for people: its shape, and its elements if they are few, or else the first of them.
+pub(crate) fn show_array(array: &Array) -> String {
+    const SHOWN: usize = 64;
+    let shape = array.shape();
+    if array.len() > SHOWN {
+        let width = array.element_type().bytes();
+        let first = Array::from_bytes(array.element_type(), &[8], &array.bytes()[..8 * width]);
+        let elements = first.map_or_else(|_| String::new(), |a| literal_text(&a));
+        return format!("{shape} {}, ...}} ({} elements)", elements.trim_end_matches('}').trim_end(), array.len());
+    }
+    format!("{shape} {}", literal_text(array))
+}
+
+fn literal_text(array: &Array) -> String {
+    match ArrayLiteral::new(array.shape(), array.bytes().to_vec()) {
+        Ok(literal) => hlo_text::print_array(&literal),
+        Err(_) => "{...}".to_owned(),
+    }
+}

@@ -1,0 +1,63 @@
+//! Running a verified program in this process.
+
+use hloom_analysis::devices::DeviceGrid;
+use hloom_eval::{Array, Options, Value};
+use hloom_ir::diagnostic::{Diagnostic, Place, codes::eval as codes};
+use hloom_ir::module::Module;
+use hloom_ir::verify::VerifiedModule;
+
+/// The devices that a program runs on: as many as its header names, or `devices`. Where the header names neither count,
+/// the devices are replicas; where it names one of them, the other is what is left.
+pub fn device_grid(module: &Module, devices: Option<usize>) -> Result<DeviceGrid, Diagnostic> {
+    let count = |n: i64| usize::try_from(n).unwrap_or(1).max(1);
+    let (replicas, partitions) = (count(module.config.replica_count), count(module.config.num_partitions));
+    let named = DeviceGrid { replicas, partitions };
+    let Some(devices) = devices.filter(|&n| n != named.devices()) else { return Ok(named) };
+    match (replicas, partitions) {
+        (1, p) if devices.is_multiple_of(p) => Ok(DeviceGrid { replicas: devices / p, partitions: p }),
+        (r, 1) if devices.is_multiple_of(r) => Ok(DeviceGrid { replicas: r, partitions: devices / r }),
+        (r, p) => Err(Diagnostic::error(
+            &codes::DEVICE_COUNT,
+            format!("the program is for {r} replicas × {p} partitions, which does not make {devices} devices"),
+        )
+        .at_place(Place::Header)),
+    }
+}
+
+/// Runs a program without further ado: `arguments` are the same on every device, all results come back, one list of
+/// leaves per device.
+pub fn run(
+    program: &VerifiedModule,
+    arguments: impl IntoIterator<Item = Array>,
+) -> Result<Vec<Vec<Array>>, Diagnostic> {
+    let grid = device_grid(program.module(), None)?;
+    let arguments: Vec<Value> = arguments.into_iter().map(Value::Array).collect();
+    check_arguments(program.module(), &arguments)?;
+    let inputs = vec![arguments; grid.devices()];
+    let results = hloom_eval::run(program, grid, inputs, &Options::default()).map_err(|f| f.into_diagnostic())?;
+    let arrays = |result: Value| {
+        result.leaves().into_iter().filter_map(|leaf| leaf.as_array().ok().cloned()).collect::<Vec<_>>()
+    };
+    Ok(results.into_iter().map(arrays).collect())
+}
+
+/// Whether `arguments` are what the entry's parameters ask for.
+fn check_arguments(module: &Module, arguments: &[Value]) -> Result<(), Diagnostic> {
+    let parameters = module.entry().map_or_else(Vec::new, |entry| module.parameters(entry).to_vec());
+    let bad = |message: String| Err(Diagnostic::error(&codes::BAD_INPUT, message));
+    if parameters.len() != arguments.len() {
+        return bad(format!("{} arrays are given, the program takes {}", arguments.len(), parameters.len()));
+    }
+    for (number, (&p, argument)) in parameters.iter().zip(arguments).enumerate() {
+        let (shape, Value::Array(array)) = (&module[p].shape, argument) else { continue };
+        let fits = shape.as_array().is_some_and(|s| {
+            s.element_type == array.element_type()
+                && s.rank() == array.rank()
+                && s.dims().iter().zip(array.dims()).enumerate().all(|(d, (b, n))| n == b || s.is_dynamic_dim(d))
+        });
+        if !fits {
+            return bad(format!("argument {number} is {}, but {} is needed", array.shape(), shape.without_layout()));
+        }
+    }
+    Ok(())
+}
