@@ -60,8 +60,8 @@ pub trait HloInt: Copy + Ord {
     /// Shift right filling with the top bit (of unsigned types too). The amount is read as
     /// unsigned; at or beyond the width gives the top bit everywhere.
     fn shift_right_arithmetic(self, amount: Self) -> Self;
-    /// Wrapping power. `x^0` is 1; a negative exponent gives 1 for base 1 and 0 for every other
-    /// base, −1 and 0 among them.
+    /// Wrapping power. `x^0` is 1; a negative exponent gives ±1 for bases 1 and −1 and 0 for every
+    /// other base, 0 among them.
     fn power(self, exponent: Self) -> Self;
     /// The upper half of the double-width product.
     fn multiply_high(self, rhs: Self) -> Self;
@@ -113,7 +113,12 @@ macro_rules! hlo_int {
             fn power(self, exponent: Self) -> Self {
                 #[allow(unused_comparisons)]
                 if exponent < 0 {
-                    return (self == 1) as Self;
+                    return match self {
+                        1 => 1,
+                        minus_one if minus_one.wrapping_neg() == 1 && exponent & 1 == 1 => minus_one,
+                        minus_one if minus_one.wrapping_neg() == 1 => 1,
+                        _ => 0,
+                    };
                 }
                 let (mut base, mut rest, mut result) = (self, exponent, 1 as Self);
                 while rest != 0 {

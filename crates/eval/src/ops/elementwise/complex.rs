@@ -32,7 +32,7 @@ pub(super) fn abs(z: C) -> f64 {
 
 pub(super) fn sign(z: C) -> C {
     let h = abs(z);
-    if h == 0.0 { ZERO } else { c(z.re / h, z.im / h) }
+    if h == 0.0 { z } else { c(z.re / h, z.im / h) }
 }
 
 /// The quotient: by Smith's method, with the infinities of C's Annex G where that gives no number.

@@ -40,6 +40,8 @@ storage!(u8, u16, u32, u64, u128);
 pub(super) trait Read: 'static {
     type Bits: Storage;
     type Value: Copy;
+    /// Whether arrays read so get loops of their own; rare types share those that call a function per element.
+    const FAST: bool;
     fn read(bits: Self::Bits) -> Self::Value;
 
     #[inline(always)]
@@ -71,6 +73,7 @@ pub(super) struct Total<E>(E);
 impl<E: TotalOrder> Read for Total<E> {
     type Bits = E::Bits;
     type Value = i64;
+    const FAST: bool = false;
     #[inline(always)]
     fn read(bits: E::Bits) -> i64 {
         E::key(bits)
@@ -88,10 +91,11 @@ pub(super) mod types {
 }
 
 macro_rules! element {
-    ($t:ident, $bits:ty, $value:ty, |$b:ident| $read:expr, |$v:ident| $write:expr) => {
+    ($t:ident, $fast:literal, $bits:ty, $value:ty, |$b:ident| $read:expr, |$v:ident| $write:expr) => {
         impl Read for types::$t {
             type Bits = $bits;
             type Value = $value;
+            const FAST: bool = $fast;
             #[inline(always)]
             fn read($b: $bits) -> $value {
                 $read
@@ -107,31 +111,31 @@ macro_rules! element {
     };
 }
 
-element!(Pred, u8, bool, |b| b != 0, |v| v.into());
-element!(S8, u8, i8, |b| b as i8, |v| v as u8);
-element!(S16, u16, i16, |b| b as i16, |v| v as u16);
-element!(S32, u32, i32, |b| b as i32, |v| v as u32);
-element!(S64, u64, i64, |b| b as i64, |v| v as u64);
-element!(U8, u8, u8, |b| b, |v| v);
-element!(U16, u16, u16, |b| b, |v| v);
-element!(U32, u32, u32, |b| b, |v| v);
-element!(U64, u64, u64, |b| b, |v| v);
-element!(S1, u8, Narrow<1, true>, |b| Narrow::new(b as i8 as i64), |v| v.get() as u8);
-element!(S2, u8, Narrow<2, true>, |b| Narrow::new(b as i8 as i64), |v| v.get() as u8);
-element!(S4, u8, Narrow<4, true>, |b| Narrow::new(b as i8 as i64), |v| v.get() as u8);
-element!(U1, u8, Narrow<1, false>, |b| Narrow::new(b as i64), |v| v.get() as u8);
-element!(U2, u8, Narrow<2, false>, |b| Narrow::new(b as i64), |v| v.get() as u8);
-element!(U4, u8, Narrow<4, false>, |b| Narrow::new(b as i64), |v| v.get() as u8);
-element!(F16, u16, f32, |b| f16::from_bits(b).to_f32(), |v| f16::from_f32(v).to_bits());
-element!(Bf16, u16, f32, |b| bf16::from_bits(b).to_f32(), |v| bf16::from_f32(v).to_bits());
-element!(F32, u32, f32, |b| f32::from_bits(b), |v| v.to_bits());
-element!(F64, u64, f64, |b| f64::from_bits(b), |v| v.to_bits());
-element!(C64, u64, Complex<f32>, |b| bytemuck::cast(b), |v| bytemuck::cast(v));
-element!(C128, u128, Complex<f64>, |b| bytemuck::cast(b), |v| bytemuck::cast(v));
+element!(Pred, true, u8, bool, |b| b != 0, |v| v.into());
+element!(S8, true, u8, i8, |b| b as i8, |v| v as u8);
+element!(S16, true, u16, i16, |b| b as i16, |v| v as u16);
+element!(S32, true, u32, i32, |b| b as i32, |v| v as u32);
+element!(S64, true, u64, i64, |b| b as i64, |v| v as u64);
+element!(U8, true, u8, u8, |b| b, |v| v);
+element!(U16, true, u16, u16, |b| b, |v| v);
+element!(U32, true, u32, u32, |b| b, |v| v);
+element!(U64, true, u64, u64, |b| b, |v| v);
+element!(S1, false, u8, Narrow<1, true>, |b| Narrow::new(b as i8 as i64), |v| v.get() as u8);
+element!(S2, false, u8, Narrow<2, true>, |b| Narrow::new(b as i8 as i64), |v| v.get() as u8);
+element!(S4, false, u8, Narrow<4, true>, |b| Narrow::new(b as i8 as i64), |v| v.get() as u8);
+element!(U1, false, u8, Narrow<1, false>, |b| Narrow::new(b as i64), |v| v.get() as u8);
+element!(U2, false, u8, Narrow<2, false>, |b| Narrow::new(b as i64), |v| v.get() as u8);
+element!(U4, false, u8, Narrow<4, false>, |b| Narrow::new(b as i64), |v| v.get() as u8);
+element!(F16, true, u16, f32, |b| f16::from_bits(b).to_f32(), |v| f16::from_f32(v).to_bits());
+element!(Bf16, true, u16, f32, |b| bf16::from_bits(b).to_f32(), |v| bf16::from_f32(v).to_bits());
+element!(F32, true, u32, f32, |b| f32::from_bits(b), |v| v.to_bits());
+element!(F64, true, u64, f64, |b| f64::from_bits(b), |v| v.to_bits());
+element!(C64, true, u64, Complex<f32>, |b| bytemuck::cast(b), |v| bytemuck::cast(v));
+element!(C128, true, u128, Complex<f64>, |b| bytemuck::cast(b), |v| bytemuck::cast(v));
 
 macro_rules! small_floats {
     ($($t:ident $float:ident),*) => {$(
-        element!($t, u8, f32, |b| small::$float(b).to_f32(), |v| small::$float::from_f32(v).0);
+        element!($t, false, u8, f32, |b| small::$float(b).to_f32(), |v| small::$float::from_f32(v).0);
         impl TotalOrder for types::$t {
             #[inline(always)]
             fn key(bits: u8) -> i64 {

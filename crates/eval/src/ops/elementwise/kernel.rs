@@ -76,7 +76,7 @@ pub(super) use by_width;
 macro_rules! kernel1 {
     (fast $A:ty => $R:ty, |$x:ident| $f:expr) => {
         Kernel1 {
-            fast: Some(|a| crate::ops::elementwise::kernel::map1::<$A, $R>(a, |$x| $f)),
+            fast: if <$A as Read>::FAST { Some(|a| crate::ops::elementwise::kernel::map1::<$A, $R>(a, |$x| $f)) } else { None },
             ..kernel1!($A => $R, |$x| $f)
         }
     };
@@ -95,7 +95,7 @@ macro_rules! kernel1 {
 macro_rules! kernel2 {
     (fast $A:ty => $R:ty, |$x:ident, $y:ident| $f:expr) => {
         Kernel2 {
-            fast: Some(|a, b| crate::ops::elementwise::kernel::map2::<$A, $R>(a, b, |$x, $y| $f)),
+            fast: if <$A as Read>::FAST { Some(|a, b| crate::ops::elementwise::kernel::map2::<$A, $R>(a, b, |$x, $y| $f)) } else { None },
             ..kernel2!($A => $R, |$x, $y| $f)
         }
     };
