@@ -131,3 +131,8 @@ pub(super) fn logistic(x: f64) -> f64 {
 pub(super) fn rsqrt(x: f64) -> f64 {
     1.0 / x.sqrt()
 }
+
+/// The inverse of cosh. (That of `libm` gives numbers for some arguments below −1.)
+pub(super) fn acosh(x: f64) -> f64 {
+    if x < 1.0 { f64::NAN } else { libm::acosh(x) }
+}

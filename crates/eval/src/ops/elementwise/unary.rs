@@ -2,7 +2,7 @@
 
 use super::complex;
 use super::element::{Element, Read, types, with_type};
-use super::float_functions::{Float, logistic, rsqrt};
+use super::float_functions::{Float, acosh, logistic, rsqrt};
 use super::integer::Integer;
 use super::kernel::{Kernel1, kernel1};
 use hloom_ir::element_type::ElementType;
@@ -77,7 +77,7 @@ fn float_unary<E: Element<Value: Float>>(op: UnaryOp) -> Option<Kernel1> {
         UnaryOp::Cosh => kernel1!(E => E, |x| x.in_f64(f64::cosh)),
         UnaryOp::Tanh => kernel1!(E => E, |x| x.in_f64(f64::tanh)),
         UnaryOp::Asinh => kernel1!(E => E, |x| x.in_f64(libm::asinh)),
-        UnaryOp::Acosh => kernel1!(E => E, |x| x.in_f64(libm::acosh)),
+        UnaryOp::Acosh => kernel1!(E => E, |x| x.in_f64(acosh)),
         UnaryOp::Atanh => kernel1!(E => E, |x| x.in_f64(libm::atanh)),
         UnaryOp::Not | UnaryOp::PopulationCount | UnaryOp::CountLeadingZeros => return None,
     })
