@@ -1,6 +1,7 @@
-//! How the ids in a collective's replica groups are to be read.
+//! How the ids in a collective's replica groups are to be read, and how many devices meet.
 
 use crate::attributes::CollectiveGroupMode;
+use crate::device_list::ReplicaGroups;
 use crate::op::Op;
 
 impl Op {
@@ -28,5 +29,29 @@ impl Op {
             (None, Some(_), Some(false)) => Some(CrossReplicaAndPartition),
             (None, Some(_), Some(true)) => Some(FlattenedId),
         }
+    }
+
+    /// How many devices meet in each group of a collective, where its groups or the counts of devices tell it; a count
+    /// of 1 may mean that nobody said, so a group of one is not known to be one.
+    pub fn group_size(&self, replicas: i64, partitions: i64) -> Option<i64> {
+        use CollectiveGroupMode::*;
+        let listed = match &self.collective()?.replica_groups {
+            ReplicaGroups::Explicit(groups) => groups.first().map(|g| g.len() as i64),
+            ReplicaGroups::Iota { group_size, .. } => Some(*group_size),
+            ReplicaGroups::MeshAxes { mesh, axes } => axes.iter().try_fold(1i64, |n, axis| {
+                let whole = mesh.axes.get(axis.axis as usize)?.1;
+                n.checked_mul(axis.sub_axis.map_or(whole, |(_, size)| size))
+            }),
+        };
+        let size = match (self.group_mode()?, listed) {
+            (CrossReplica, None) => Some(replicas),
+            (CrossPartition, None) => Some(partitions),
+            (CrossReplicaAndPartition, None) => replicas.checked_mul(partitions),
+            // Groups may name replicas that there are not, and then have fewer devices than they name.
+            (CrossReplicaAndPartition, Some(_)) if replicas == 1 => None,
+            (CrossReplicaAndPartition, Some(n)) => n.checked_mul(partitions),
+            (_, listed) => listed,
+        };
+        size.filter(|&n| n > 1)
     }
 }

@@ -5,8 +5,6 @@
 
 use super::common::{Dims, Site, array_text, at_attribute, error, text};
 use super::{Inferred, Result1, ShapeError, compatible};
-use crate::attributes::CollectiveGroupMode;
-use crate::device_list::ReplicaGroups;
 use crate::diagnostic::Part;
 use crate::diagnostic::codes::infer as codes;
 use crate::element_type::ElementType;
@@ -41,30 +39,30 @@ pub(super) fn all_reduce<'a>(s: &Site<'a>, to_apply: ComputationId) -> Result1<'
     operands(s, s.operands.len())
 }
 
+/// The reduced operands, or, in an older form, a tuple of the operands and of what becomes of them.
+pub(super) fn all_reduce_start<'a>(s: &Site<'a>, to_apply: ComputationId) -> Result1<'a> {
+    let made = all_reduce(s, to_apply)?;
+    match s.declared {
+        Some(declared @ Shape::Tuple(parts)) if parts.len() == 2 && parts.iter().all(|p| made.matches(s.module, p)) => {
+            Ok(Inferred::Like(declared))
+        }
+        _ => Ok(made),
+    }
+}
+
+pub(super) fn all_reduce_done<'a>(s: &Site<'a>) -> Result1<'a> {
+    let started = s.shape(0)?;
+    match (s.declared, started) {
+        (Some(declared), Shape::Tuple(parts)) if !compatible(started, declared) && parts.len() == 2 => {
+            Ok(Inferred::Like(&parts[1]))
+        }
+        _ => Ok(Inferred::Like(started)),
+    }
+}
+
 /// The number of devices in a group, where the groups or the module's counts tell it.
 fn group_size(s: &Site<'_>) -> Option<i64> {
-    let collective = s.op.collective()?;
-    let config = &s.module.config;
-    let mode = s.op.group_mode()?;
-    let listed = match &collective.replica_groups {
-        ReplicaGroups::Explicit(groups) => groups.first().map(|g| g.len() as i64),
-        ReplicaGroups::Iota { group_size, .. } => Some(*group_size),
-        ReplicaGroups::MeshAxes { mesh, axes } => axes.iter().try_fold(1i64, |n, axis| {
-            let whole = mesh.axes.get(axis.axis as usize)?.1;
-            n.checked_mul(axis.sub_axis.map_or(whole, |(_, size)| size))
-        }),
-    };
-    let size = match (mode, listed) {
-        (CollectiveGroupMode::CrossReplica, None) => Some(config.replica_count),
-        (CollectiveGroupMode::CrossPartition, None) => Some(config.num_partitions),
-        (CollectiveGroupMode::CrossReplicaAndPartition, None) => {
-            config.replica_count.checked_mul(config.num_partitions)
-        }
-        (CollectiveGroupMode::CrossReplicaAndPartition, Some(n)) => n.checked_mul(config.num_partitions),
-        (_, listed) => listed,
-    };
-    // A module that names no counts has one device; what it was made for is then unknown.
-    size.filter(|&n| n > 1)
+    s.op.group_size(s.module.config.replica_count, s.module.config.num_partitions)
 }
 
 /// The number of shards: as the shapes have it (`whole` elements made of, or into, `part`), which must be the size of

@@ -4,7 +4,6 @@ use super::common::{
     Dims, Site, array_text, at_attribute, error, higher_precision, merge_dim, same_dims, same_size, same_type_or_floats,
 };
 use super::{Inferred, Result1, ShapeError};
-use crate::attributes::ComparisonType;
 use crate::diagnostic::Part;
 use crate::diagnostic::codes::infer as codes;
 use crate::element_type::ElementType;
@@ -87,23 +86,10 @@ fn merge(a: &ArrayShape, b: &ArrayShape) -> Dims {
     dims
 }
 
-pub(super) fn compare<'a>(s: &Site<'a>, kind: Option<ComparisonType>) -> Result1<'a> {
+pub(super) fn compare<'a>(s: &Site<'a>) -> Result1<'a> {
     let (lhs, rhs) = (s.array(0)?, s.array(1)?);
-    let t = lhs.element_type;
-    if !same_type_or_floats(t, rhs.element_type) {
+    if !same_type_or_floats(lhs.element_type, rhs.element_type) {
         return Err(s.element_types_differ(0, 1));
-    }
-    if let Some(kind) = kind {
-        let fits = match kind {
-            ComparisonType::Float => t.is_float() || t.is_complex(),
-            ComparisonType::TotalOrder => t.is_float(),
-            ComparisonType::Signed => t.is_signed_integer(),
-            ComparisonType::Unsigned => t.is_unsigned_integer() || t == ElementType::Pred,
-        };
-        if !fits {
-            let message = format!("{kind} does not compare {t}");
-            return Err(at_attribute(&codes::ATTRIBUTE_VALUE, "type", message));
-        }
     }
     Ok(match combine(s, 0, 1)? {
         Inferred::Array(a) => Inferred::Array(a.with_element_type(ElementType::Pred)),

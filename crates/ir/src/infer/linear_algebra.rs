@@ -34,7 +34,9 @@ pub(super) fn fft<'a>(s: &Site<'a>, kind: FftType, length: &[i64]) -> Result1<'a
     let last = length.last().copied().unwrap_or_default();
     // The half of a real transform that holds everything.
     let half = last / 2 + i64::from(last > 0);
-    for (i, &n) in length.iter().enumerate() {
+    // A complex transform is as long as its dimensions, whatever fft_length says: so it is in XLA.
+    let checked = matches!(kind, FftType::Rfft | FftType::Irfft);
+    for (i, &n) in length.iter().enumerate().filter(|_| checked) {
         let d = outer + i;
         let is_last = i + 1 == length.len();
         let wanted = if kind == FftType::Irfft && is_last { half } else { n };

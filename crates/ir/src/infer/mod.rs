@@ -149,7 +149,7 @@ fn infer<'a>(s: &Site<'a>) -> Result1<'a> {
 
         Op::Unary { op, .. } => elementwise::unary(s, *op),
         Op::Binary(op) => elementwise::binary(s, *op),
-        Op::Compare { kind, .. } => elementwise::compare(s, *kind),
+        Op::Compare { .. } => elementwise::compare(s),
         Op::Select => elementwise::select(s),
         Op::Clamp => elementwise::clamp(s),
         Op::Convert => elementwise::convert(s),
@@ -207,8 +207,9 @@ fn infer<'a>(s: &Site<'a>) -> Result1<'a> {
         Op::AsyncUpdate { .. } => control::async_update(s),
         Op::AsyncDone => s.tuple_element(0, 1),
 
-        Op::AllReduce(a) | Op::AllReduceStart(a) => collective::all_reduce(s, a.to_apply),
-        Op::AllReduceDone => Ok(Inferred::Like(s.shape(0)?)),
+        Op::AllReduce(a) => collective::all_reduce(s, a.to_apply),
+        Op::AllReduceStart(a) => collective::all_reduce_start(s, a.to_apply),
+        Op::AllReduceDone => collective::all_reduce_done(s),
         Op::AllGather(a) => collective::all_gather(s, a),
         Op::AllGatherStart(a) => collective::all_gather_start(s, a),
         Op::AllGatherDone | Op::CollectivePermuteDone => s.tuple_element(0, 1),

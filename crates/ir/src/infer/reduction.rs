@@ -260,10 +260,9 @@ pub(super) fn scan<'a>(s: &Site<'a>, scan: &Scan) -> Result1<'a> {
             Inferred::Like(result)
         });
     }
-    Ok(match (step.result, made.len()) {
-        (Shape::Tuple(_), _) | (_, 0) => Inferred::Tuple(made),
-        _ => made.swap_remove(0),
-    })
+    // A single result may stand alone, or in a tuple, whatever the computation's own result does.
+    let alone = made.len() == 1 && !s.declared.unwrap_or(step.result).is_tuple();
+    Ok(if alone { made.swap_remove(0) } else { Inferred::Tuple(made) })
 }
 
 /// The size of the scanned dimension: of the first input, or where there is none of the first output as declared.

@@ -1,9 +1,10 @@
 //! Attributes that shapes do not depend on; all others are checked by [`crate::infer`].
 
 use super::{Context, Report, shardings};
-use crate::attributes::ResultAccuracy;
+use crate::attributes::{ComparisonType, ResultAccuracy};
 use crate::diagnostic::codes::verify as codes;
 use crate::diagnostic::{Diagnostic, Part};
+use crate::element_type::ElementType;
 use crate::entity::InstructionId;
 use crate::op::Op;
 
@@ -48,6 +49,7 @@ pub(super) fn check(context: &Context, id: InstructionId, report: &mut Report) {
                 );
             }
         }
+        Op::Compare { kind: Some(kind), .. } => comparison(context, id, *kind, report),
         Op::Domain(domain) => {
             shardings::check(context, id, "domain", &domain.entry, report);
             shardings::check(context, id, "domain", &domain.exit, report);
@@ -56,5 +58,26 @@ pub(super) fn check(context: &Context, id: InstructionId, report: &mut Report) {
     }
     if let Some(sharding) = &instruction.common.sharding {
         shardings::check(context, id, "sharding", sharding, report);
+    }
+}
+
+/// Only a warning: XLA's own path through MLIR drops the type and compares as the operands' type wants it.
+fn comparison(context: &Context, id: InstructionId, kind: ComparisonType, report: &mut Report) {
+    let instruction = &context.module[id];
+    let Some(t) = instruction.operands().first().and_then(|&o| context.module[o].shape.element_type()) else { return };
+    let fits = match kind {
+        ComparisonType::Float => t.is_float() || t.is_complex(),
+        ComparisonType::TotalOrder => t.is_float(),
+        ComparisonType::Signed => t.is_signed_integer(),
+        ComparisonType::Unsigned => t.is_unsigned_integer() || t == ElementType::Pred,
+    };
+    if !fits {
+        report.add(
+            Diagnostic::warning(
+                &codes::COMPARISON_TYPE,
+                format!("`{}` compares {t}, which type={kind} is not for", instruction.name()),
+            )
+            .at_instruction(id, Part::Attribute("type")),
+        );
     }
 }

@@ -1,32 +1,23 @@
 //! Collectives: which devices meet. Numbers of devices are compared only where they are known; a count of 1 in the
 //! header may mean that nobody said, so it binds nothing.
 
-use super::{Context, Counts, Report, at};
+use super::{Context, Counts, Report};
 use crate::attributes::CollectiveGroupMode as Mode;
 use crate::device_list::{AxisRef, Mesh, MeshDevices, ReplicaGroups};
+use crate::diagnostic::codes::infer::SHARD_COUNT;
 use crate::diagnostic::codes::verify as codes;
 use crate::diagnostic::{Diagnostic, Part};
 use crate::entity::InstructionId;
 use crate::op::{Collective, CollectivePermute, Op};
-use crate::opcode::Opcode;
 use crate::shape::Shape;
-use rustc_hash::FxHashMap;
-
-/// The first collective seen on each channel.
-#[derive(Default)]
-pub(super) struct Channels {
-    first: FxHashMap<i64, InstructionId>,
-}
 
 /// Checks which devices meet in `id`, if it is a collective.
-pub(super) fn check(context: &Context, id: InstructionId, channels: &mut Channels, report: &mut Report) {
+pub(super) fn check(context: &Context, id: InstructionId, report: &mut Report) {
     let op = &context.module[id].op;
     if let Some(collective) = op.collective() {
         collective_op(context, id, collective, report);
-        shared_channel(context, id, channels, report);
     } else if let Op::CollectivePermute(permute) | Op::CollectivePermuteStart(permute) = op {
         pairs(context, id, permute, report);
-        shared_channel(context, id, channels, report);
     }
 }
 
@@ -62,7 +53,12 @@ fn collective_op(context: &Context, id: InstructionId, collective: &Collective, 
         report.add(groups_error(context, id, what));
         return;
     }
-    group_sizes(context, id, subgroup_size(groups, mode, context.counts), report);
+    // What the header's own counts say was compared with the shapes when those were inferred.
+    let Counts { replicas, partitions } = context.counts;
+    let config = &context.module.config;
+    if (replicas, partitions) != (config.replica_count, config.num_partitions) {
+        group_sizes(context, id, op.group_size(replicas, partitions), report);
+    }
 }
 
 /// How many ids there are in `mode`, as far as is known.
@@ -182,30 +178,11 @@ pub(super) fn check_axes(mesh: &Mesh, axes: &[AxisRef]) -> Result<(), String> {
     }
 }
 
-/// How many devices meet in each group, as far as is known.
-fn subgroup_size(groups: &ReplicaGroups, mode: Mode, counts: Counts) -> Option<i64> {
-    let named = match groups {
-        ReplicaGroups::Explicit(groups) => groups.first().map(|g| g.len() as i64),
-        ReplicaGroups::Iota { group_size, .. } => Some(*group_size),
-        ReplicaGroups::MeshAxes { mesh, axes } => axes.iter().try_fold(1i64, |n, a| {
-            let size = a.sub_axis.map_or_else(|| mesh.axes.get(a.axis as usize).map_or(1, |x| x.1), |s| s.1);
-            n.checked_mul(size)
-        }),
-    };
-    let size = match (mode, named) {
-        (Mode::CrossReplica, named) => named.unwrap_or(counts.replicas),
-        (Mode::CrossReplicaAndPartition, named) => named.unwrap_or(counts.replicas).checked_mul(counts.partitions)?,
-        (Mode::CrossPartition, named) => named.unwrap_or(counts.partitions),
-        (Mode::FlattenedId, named) => named?,
-    };
-    (size > 1).then_some(size)
-}
-
 /// Shapes agree with the number of devices that meet.
 fn group_sizes(context: &Context, id: InstructionId, size: Option<i64>, report: &mut Report) {
     let (Some(size), instruction) = (size, &context.module[id]) else { return };
     let mismatch = |what: String| {
-        Diagnostic::error(&codes::GROUP_SIZE, format!("{} `{}`: {what}", instruction.opcode(), instruction.name()))
+        Diagnostic::error(&SHARD_COUNT, format!("{} `{}`: {what}", instruction.opcode(), instruction.name()))
             .at_instruction(id, Part::Shape)
             .note(format!("{size} devices meet in each group"))
     };
@@ -268,37 +245,5 @@ fn pairs(context: &Context, id: InstructionId, permute: &CollectivePermute, repo
                 .at_instruction(id, Part::Attribute("source_target_pairs")),
             );
         }
-    }
-}
-
-/// Devices find each other by channel: two kinds of collectives on one are probably a mistake.
-fn shared_channel(context: &Context, id: InstructionId, channels: &mut Channels, report: &mut Report) {
-    let instruction = &context.module[id];
-    let Some(channel) = instruction.op.channel_id() else { return };
-    let first = *channels.first.entry(channel).or_insert(id);
-    let (a, b) = (context.module[first].opcode(), instruction.opcode());
-    if synchronous(a) != synchronous(b) {
-        report.add(
-            Diagnostic::warning(
-                &codes::CHANNEL_SHARED,
-                format!(
-                    "channel {channel} is used by {a} `{}` and by {b} `{}`",
-                    context.name(first),
-                    instruction.name()
-                ),
-            )
-            .at_instruction(id, Part::Attribute("channel_id"))
-            .note_at("the first use is here", at(first)),
-        );
-    }
-}
-
-/// The opcode of the collective that a start starts.
-fn synchronous(opcode: Opcode) -> Opcode {
-    match opcode {
-        Opcode::AllReduceStart => Opcode::AllReduce,
-        Opcode::AllGatherStart => Opcode::AllGather,
-        Opcode::CollectivePermuteStart => Opcode::CollectivePermute,
-        other => other,
     }
 }

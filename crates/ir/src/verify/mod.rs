@@ -27,7 +27,7 @@
 //!
 //! **Other attributes** (`attributes`)
 //! - `parameter_replication` has an entry per leaf; `result_accuracy` is given only to operations that round, and its
-//!   tolerances are not negative.
+//!   tolerances are not negative. Warning: a comparison type that is not for the operands' type.
 //!
 //! **Calls** (`calls`)
 //! - What is passed fits the parameters of called computations, and their results fit the caller ([`crate::infer`]).
@@ -52,7 +52,6 @@
 //!   every device there is; `use_global_device_ids` needs a channel and groups.
 //! - all-gather and reduce-scatter grow or shrink their dimension by the size of a group; all-to-all splits into it.
 //! - A collective-permute has each source and each target once, in range.
-//! - Warning: a channel shared by collectives of different kinds.
 //!
 //! **Shardings** (`shardings`)
 //! - One part per leaf of a tuple; as many tile dimensions as the array has; as many devices as tiles, none twice, in
@@ -120,17 +119,16 @@ pub fn check(module: &Module, options: &VerifyOptions) -> Vec<Diagnostic> {
     let Some(facts) = structure::check(module, &mut report) else { return report.into_findings() };
     let context = Context { module, facts: &facts, counts: Counts::of(module, options) };
     header::check(&context, options, &mut report);
-    let mut channels = devices::Channels::default();
     for &computation in module.computations() {
         for &id in module[computation].instructions() {
-            check_instruction(&context, id, &mut channels, &mut report);
+            check_instruction(&context, id, &mut report);
         }
     }
     report.into_findings()
 }
 
 /// The rules for one instruction of a module whose structure and sizes are sound.
-fn check_instruction(context: &Context, id: InstructionId, channels: &mut devices::Channels, report: &mut Report) {
+fn check_instruction(context: &Context, id: InstructionId, report: &mut Report) {
     let instruction = &context.module[id];
     let (op, operands) = (&instruction.op, instruction.operands());
     if let Err(e) = infer::check_shape(context.module, op, operands, &instruction.shape) {
@@ -145,7 +143,7 @@ fn check_instruction(context: &Context, id: InstructionId, channels: &mut device
     }
     calls::check(context, id, report);
     async_pairs::check(context, id, report);
-    devices::check(context, id, channels, report);
+    devices::check(context, id, report);
     attributes::check(context, id, report);
     header::check_provenance(context, id, report);
 }

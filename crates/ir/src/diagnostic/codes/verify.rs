@@ -78,6 +78,10 @@ super::codes! {
     471 RESULT_ACCURACY "result_accuracy cannot be",
         "Only operations that round, such as exponential or tanh, take a result_accuracy, and tolerances are 0 or more.",
         "n = f32[] negate(x), result_accuracy={mode=highest}";
+    472 COMPARISON_TYPE "the type of a comparison does not fit its operands",
+        "type=FLOAT or TOTALORDER compares floating-point numbers, SIGNED signed and UNSIGNED unsigned integers and pred. \
+         Where it does not fit, the operands are compared as their own type wants it.",
+        "x = s32[] parameter(0)\nROOT c = pred[] compare(x, x), direction=LT, type=UNSIGNED";
     490 ASYNC_NOT_DONE "something is started and never finished",
         "Every start (all-reduce-start, copy-start, send, async-start, …) must be finished by the done of its kind.",
         "s = (f32[4], f32[4], u32[]) copy-start(x)";
@@ -122,16 +126,9 @@ super::codes! {
     531 GROUP_MODE "use_global_device_ids without a channel",
         "Ids are global, counted over replicas and partitions, only for collectives with a channel_id.",
         "all-reduce(x), replica_groups={{0,1}}, use_global_device_ids=true, to_apply=add";
-    532 GROUP_SIZE "a shape does not fit the size of the groups",
-        "all-gather makes a dimension as many times larger, and reduce-scatter as many times smaller, as there are \
-         devices in a group; all-to-all cuts a dimension, or takes operands, for each of them.",
-        "x = f32[4] parameter(0)\ng = f32[12] all-gather(x), replica_groups={{0,1}}, dimensions={0}";
     533 SOURCE_TARGET_PAIRS "source_target_pairs name the wrong devices",
         "Each device sends at most once and receives at most once, and exists.",
         "collective-permute(x), source_target_pairs={{0,1},{2,1}}";
-    534 CHANNEL_SHARED "a channel is used by different collectives",
-        "Devices find each other by the channel. Two kinds of collectives on one channel are probably a mistake.",
-        "all-reduce(x), channel_id=1 …\nall-gather(x), channel_id=1 …";
     550 SHARDING "a sharding does not fit",
         "A sharding has one part per leaf of a tuple, one tile count per dimension of the array, as many devices as \
          tiles, no device twice, and only devices and mesh axes that exist.",
