@@ -141,8 +141,19 @@ fn with_context<'a>(s: &Site<'a>, input: Inferred<'a>, output: Inferred<'a>) -> 
 }
 
 pub(super) fn all_gather_start<'a>(s: &Site<'a>, gather: &AllGather) -> Result1<'a> {
+    // In an older form the start has the shape of the result alone.
+    if let Some(declared @ Shape::Array(_)) = s.declared {
+        return gathered(s, gather, Some(declared));
+    }
     let output = gathered(s, gather, s.declared.and_then(|d| d.at(&[1])))?;
     Ok(with_context(s, operands(s, s.operands.len())?, output))
+}
+
+pub(super) fn all_gather_done<'a>(s: &Site<'a>) -> Result1<'a> {
+    match s.shape(0)? {
+        array @ Shape::Array(_) => Ok(Inferred::Like(array)),
+        _ => s.tuple_element(0, 1),
+    }
 }
 
 pub(super) fn reduce_scatter<'a>(s: &Site<'a>, scatter: &ReduceScatter) -> Result1<'a> {

@@ -126,11 +126,13 @@ pub(super) fn custom_call<'a>(s: &Site<'a>, call: &CustomCall) -> Result1<'a> {
     s.declared().map(Inferred::Like)
 }
 
-/// Whether `prefix` is the beginning of the tuple `whole`, or all of any shape.
+/// Whether `prefix` is the beginning of `whole`: all of it, or of a tuple the first elements, or beginnings of those; of
+/// anything nothing, which is an empty tuple.
 fn is_prefix(prefix: &Shape, whole: &Shape) -> bool {
     match (prefix, whole) {
+        (Shape::Tuple(p), _) if p.is_empty() => true,
         (Shape::Tuple(p), Shape::Tuple(w)) => {
-            p.len() <= w.len() && p.iter().zip(w.iter()).all(|(p, w)| compatible(p, w))
+            p.len() <= w.len() && p.iter().zip(w.iter()).all(|(p, w)| is_prefix(p, w))
         }
         _ => compatible(prefix, whole),
     }
@@ -192,4 +194,13 @@ pub(super) fn async_update<'a>(s: &Site<'a>) -> Result1<'a> {
         }
     }
     Ok(Inferred::Like(declared))
+}
+
+/// Done gives the result, of which the start may have bound only the beginning.
+pub(super) fn async_done<'a>(s: &Site<'a>) -> Result1<'a> {
+    let bound = s.tuple_element(0, 1)?;
+    match (&bound, s.declared) {
+        (Inferred::Like(bound), Some(declared)) if is_prefix(bound, declared) => Ok(Inferred::Like(declared)),
+        _ => Ok(bound),
+    }
 }

@@ -5,9 +5,11 @@
 
 use super::calls::{same_thread, thread_mismatch};
 use super::{Context, Report, at};
+use crate::diagnostic::codes::infer::SHAPE_MISMATCH;
 use crate::diagnostic::codes::verify as codes;
 use crate::diagnostic::{Diagnostic, Part};
 use crate::entity::InstructionId;
+use crate::infer::{compatible, text};
 use crate::instruction::Instruction;
 use crate::op::{AsyncStart, Op, Transfer};
 use crate::opcode::Opcode;
@@ -22,8 +24,10 @@ pub(super) fn check(context: &Context, id: InstructionId, report: &mut Report) {
     if let Some(start) = start_of(opcode) {
         done(context, id, start, report);
     }
-    if let Op::AsyncStart(start) = &instruction.op {
-        async_start(context, id, start, report);
+    match &instruction.op {
+        Op::AsyncStart(start) => async_start(context, id, start, report),
+        Op::AsyncDone => async_done(context, id, report),
+        _ => {}
     }
 }
 
@@ -196,5 +200,42 @@ fn async_start(context: &Context, id: InstructionId, start: &AsyncStart, report:
     let thread = start.execution_thread.as_deref();
     if !same_thread(thread, context.module[start.calls].execution_thread.as_deref()) {
         report.add(thread_mismatch(context, id, "async_execution_thread", thread, start.calls));
+    }
+}
+
+/// A start that binds only the beginning of its result says nothing of the rest; the wrapped computation does.
+fn async_done(context: &Context, id: InstructionId, report: &mut Report) {
+    let instruction = &context.module[id];
+    let Some(&operand) = instruction.operands().first() else { return };
+    let bound = context.module[operand].shape.at(&[1]);
+    if bound.is_some_and(|b| compatible(b, &instruction.shape)) {
+        return;
+    }
+    let mut started = operand;
+    // Of two users of one step only one is looked at, so that all chains together are walked once.
+    while let Op::AsyncUpdate { .. } = context.module[started].op
+        && let ([_], Some(&before)) = (context.module[started].users(), context.module[started].operands().first())
+    {
+        started = before;
+    }
+    let Op::AsyncStart(start) = &context.module[started].op else { return };
+    let Some(root) = context.facts.root(start.calls) else { return };
+    let given = &context.module[root].shape;
+    if !compatible(given, &instruction.shape) {
+        report.add(
+            Diagnostic::error(
+                &SHAPE_MISMATCH,
+                format!(
+                    "async-done `{}` is {}, but computation `{}` gives {}",
+                    instruction.name(),
+                    text(&instruction.shape),
+                    context.computation_name(start.calls),
+                    text(given)
+                ),
+            )
+            .at_instruction(id, Part::Shape)
+            .note_at("it is started here", at(started))
+            .note_at(format!("the result is `{}`", context.name(root)), at(root)),
+        );
     }
 }
