@@ -35,7 +35,9 @@ fn all_gathers() {
         (start(0), "f32[2] | s8[5]", "", "((f32[2], s8[5]), (f32[4], s8[10]))"),
         (start(0), "f32[2]", "(f32[2], f32[4], u32[])", "(f32[2], f32[4], u32[])"),
         (Op::AllGatherDone, "(f32[2,3], f32[4,3])", "", "f32[4,3]"),
-        (Op::AllGatherDone, "f32[2]", "", "H0320 operand 0"),
+        (start(0), "f32[2]", "f32[4]", "f32[4]"),
+        (Op::AllGatherDone, "f32[4]", "", "f32[4]"),
+        (Op::AllGatherDone, "token[]", "", "H0320 operand 0"),
     ]);
 }
 
@@ -81,6 +83,13 @@ fn reducing_collectives() {
     check_call("f32[2]", "", all_reduce("f32[]", "f32[]"), "H0318 to_apply");
     check_call("f32[2]", "", all_reduce(ADD, "f32[2]"), "H0319 to_apply");
     check_call("(f32[2], f32[3])", "", |_| Op::AllReduceDone, "(f32[2], f32[3])");
+    // The older form, with the operand beside the result.
+    let start = |b: &mut Builder<'_>| {
+        let to_apply = computation(b, ADD, "f32[]");
+        Op::AllReduceStart(Box::new(AllReduce { collective: Collective::default(), to_apply }))
+    };
+    check_call("f32[2]", "(f32[2], f32[2])", start, "(f32[2], f32[2])");
+    check_call("(f32[2], f32[2])", "f32[2]", |_| Op::AllReduceDone, "f32[2]");
 
     let reduce_scatter = |devices: &'static [&'static [i64]]| {
         move |b: &mut Builder<'_>| {

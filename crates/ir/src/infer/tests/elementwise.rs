@@ -116,8 +116,7 @@ fn unary_and_binary() {
         (compare(None), "f32[<=2] | f32[2]", "", "pred[<=2]"),
         (compare(None), "s32[2] | u32[2]", "", "H0304 operand 1"),
         (compare(Some(ComparisonType::TotalOrder)), "f32[] | f32[]", "", "pred[]"),
-        (compare(Some(ComparisonType::TotalOrder)), "s32[] | s32[]", "", "H0324 type"),
-        (compare(Some(ComparisonType::Unsigned)), "s32[] | s32[]", "", "H0324 type"),
+        (compare(Some(ComparisonType::Unsigned)), "s32[] | s32[]", "", "pred[]"),
         (compare(Some(ComparisonType::Unsigned)), "pred[] | pred[]", "", "pred[]"),
     ]);
 }

@@ -155,6 +155,7 @@ fn fourier_transforms() {
     check_table([
         (fft(FftType::Fft, &[8]), "c64[2,8]", "", "c64[2,8]"),
         (fft(FftType::Ifft, &[2, 8]), "c128[2,8]", "", "c128[2,8]"),
+        (fft(FftType::Fft, &[0]), "c64[2,8]", "", "c64[2,8]"),
         (fft(FftType::Fft, &[8]), "f32[2,8]", "", "H0303 operand 0"),
         (fft(FftType::Rfft, &[8]), "f32[2,8]", "", "c64[2,5]"),
         (fft(FftType::Rfft, &[7]), "f64[2,7]", "", "c128[2,4]"),
