@@ -173,7 +173,16 @@ fn add_step(
         return;
     }
     let start = plan.uses.len() as u32;
-    plan.uses.extend(module[i].operands().iter().filter_map(|&o| Some(Use { slot: slot_of[o]?, last: false })));
+    let mut use_all = |operands: &[InstructionId]| {
+        plan.uses.extend(operands.iter().filter_map(|&o| Some(Use { slot: slot_of[o]?, last: false })));
+    };
+    use_all(module[i].operands());
+    // The start of an asynchronous collective gives back the collective's operands, which it does not itself have.
+    if let (Op::CustomCall(call), [collective]) = (&module[i].op, module[i].operands())
+        && &*call.target == "AsyncCollectiveStart"
+    {
+        use_all(module[*collective].operands());
+    }
     plan.steps.push(Step { instruction: i, uses: start..plan.uses.len() as u32, slot, unused: true });
 }
 

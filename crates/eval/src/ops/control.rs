@@ -4,9 +4,9 @@
 //! it, so that programs which look inside (get-tuple-element of a start) find what they expect.
 
 use crate::array::{Array, Value};
+use crate::custom_call;
 use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
-use hloom_ir::diagnostic::codes;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::Op;
@@ -56,17 +56,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, mut operands: Operand
         }
         Op::Call { to_apply, .. } => device.call(*to_apply, operands.into_vec()),
         Op::Fusion(f) => device.call(f.calls, operands.into_vec()),
-        Op::CustomCall(call) => {
-            let options = device.shared.options;
-            match options.custom_calls.get(&call.target).or_else(|| device.shared.builtin_calls.get(&call.target)) {
-                Some(handler) => handler(device, i, operands),
-                None => Err(Fault::new(
-                    &codes::eval::UNKNOWN_CUSTOM_CALL,
-                    format!("nobody provides the custom call \"{}\"", call.target),
-                )
-                .help("provide it with CustomCalls::register in Rust")),
-            }
-        }
+        Op::CustomCall(_) => custom_call::evaluate(device, i, operands),
         Op::AsyncStart(start) => {
             let arguments = operands.clone().into_vec();
             let result = device.call(start.calls, arguments)?;

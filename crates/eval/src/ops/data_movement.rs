@@ -190,7 +190,8 @@ pub fn transpose(operand: Array, dimensions: &[i64]) -> Result<Array, Fault> {
     Ok(result)
 }
 
-fn reverse(operand: &Array, dimensions: &[i64]) -> Result<Array, Fault> {
+/// `operand` mirrored along `dimensions`.
+pub fn reverse(operand: &Array, dimensions: &[i64]) -> Result<Array, Fault> {
     let mut view = View::whole(operand.dims());
     for &d in dimensions {
         let d = d as usize;

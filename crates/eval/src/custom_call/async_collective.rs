@@ -1,0 +1,33 @@
+//! The calls that mark where an asynchronous collective starts and ends in scheduled TPU programs.
+//!
+//! One logical collective appears several times: in the fusion that starts it, in fusions that carry it along, and in the
+//! one that waits for it, each with the same channel. `AsyncCollectiveStart` takes the collective's result and gives its
+//! operands, its result and flags; `AsyncCollectiveDone` takes all of those and gives the result. Here the collective
+//! is complete at its start, and the others repeat it harmlessly.
+
+use super::{CustomCalls, shaped};
+use crate::array::Value;
+use crate::fault::Fault;
+use crate::interpreter::{Device, OperandValues};
+use hloom_ir::entity::InstructionId;
+
+pub(super) fn register(calls: &mut CustomCalls) {
+    calls.register("AsyncCollectiveStart", Box::new(start));
+    calls.register("AsyncCollectiveDone", Box::new(done));
+}
+
+/// The plan hands over the collective's result and, after it, the collective's own operands.
+fn start(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+    let mut values = operands.into_vec();
+    values.rotate_left(1);
+    shaped(&device.module()[i].shape, values)
+}
+
+/// The result that the start handed over: the last operand of the result's shape before the collective's repetition.
+fn done(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+    let module = device.module();
+    let shape = &module[i].shape;
+    let given = module[i].operands().iter().position(|&o| module[o].shape.equal_ignoring_layout(shape));
+    let result = given.and_then(|n| operands.into_iter().nth(n));
+    result.ok_or_else(|| super::unsupported(device, i, "none of its operands has the shape of its result"))
+}

@@ -1,0 +1,143 @@
+//! `__cublas$gemm`, `__cublas$lt$matmul` and its f8 form: alpha × lhs × rhs + beta × c, and what the epilogue adds.
+
+use super::{CustomCalls, attributes, config, shaped, unsupported};
+use crate::array::{Array, Value};
+use crate::fault::Fault;
+use crate::interpreter::{Device, OperandValues};
+use crate::ops::contraction::{compute_type, dot};
+use crate::ops::data_movement::broadcast;
+use crate::ops::elementwise::{binary, convert, unary};
+use hloom_ir::attributes::DotDimensionNumbers;
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::layout::DimVec;
+use hloom_ir::op::{BinaryOp, UnaryOp};
+use hloom_ir::shape::Shape;
+use serde_json::Value as Json;
+
+pub(super) fn register(calls: &mut CustomCalls) {
+    for target in ["__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8", "__triton_gemm"] {
+        calls.register(target, Box::new(matmul));
+    }
+}
+
+fn matmul(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+    let whole = config(device, i)?;
+    // Newer dumps wrap the configuration in one that is shared by all GPU operations.
+    let options = whole.get("gemm_backend_config").unwrap_or(&whole);
+    let is_f8 = attributes(device, i)?.target.ends_with("$f8");
+    let shape = &device.module()[i].shape;
+    let result_shape = match shape {
+        Shape::Tuple(t) => t.first().and_then(Shape::as_array),
+        single => single.as_array(),
+    };
+    let result_shape = result_shape.ok_or_else(|| unsupported(device, i, "it makes no array"))?;
+    let to = result_shape.element_type;
+
+    let mut arrays = operands.into_iter().map(Value::into_array);
+    let mut next = || arrays.next().ok_or_else(|| unsupported(device, i, "an operand is missing"))?;
+    let (lhs, rhs) = (next()?, next()?);
+    let compute = compute_type(lhs.element_type(), rhs.element_type(), to);
+    let beta = number(options, "beta");
+    let c = if beta != 0.0 { Some(next()?) } else { None };
+    let scales = if is_f8 { Some((next()?, next()?)) } else { None };
+
+    let mut product = dot(lhs, rhs, &dimension_numbers(options), compute)?;
+    product = scaled_by(product, number_or(options, "alpha_real", 1.0), number(options, "alpha_imag"), compute)?;
+    if let Some((a, b)) = scales {
+        for scale in [a, b] {
+            product = times(product, &scale, compute)?;
+        }
+    }
+    if let Some(c) = c {
+        let c = scaled_by(convert(c, compute)?, beta, 0.0, compute)?;
+        product = binary(BinaryOp::Add, product, c.reshaped(result_shape.dims())?, compute)?;
+    }
+    // What is left of the operands: scales of the f8 form (scalars), then the bias (a vector).
+    let mut rest = arrays.collect::<Result<Vec<_>, _>>()?;
+    let epilogue = options.get("epilogue").and_then(Json::as_str).unwrap_or("DEFAULT");
+    if epilogue.contains("BIAS") {
+        let bias = rest.pop().ok_or_else(|| unsupported(device, i, "the epilogue's bias is missing"))?;
+        let last = product.rank() as i64 - 1;
+        let bias = broadcast(&convert(bias, compute)?, product.dims(), &[last])?;
+        product = binary(BinaryOp::Add, product, bias, compute)?;
+    }
+    let before_activation = product.clone();
+    product = match epilogue.trim_start_matches("BIAS").trim_start_matches('_').trim_end_matches("_AUX") {
+        "" | "DEFAULT" => product,
+        "RELU" => {
+            let zero = Array::zeroed(compute, product.dims())?;
+            binary(BinaryOp::Maximum, product, zero, compute)?
+        }
+        "GELU" => gelu(product, compute)?,
+        "SILU" => {
+            let gate = unary(UnaryOp::Logistic, product.clone(), compute)?;
+            binary(BinaryOp::Multiply, product, gate, compute)?
+        }
+        other => return Err(unsupported(device, i, &format!("the epilogue {other} is not known"))),
+    };
+    if is_f8 && to.is_small_float() {
+        for scale in rest.iter().rev().take(1) {
+            product = times(product, scale, compute)?;
+        }
+    }
+    let mut results = vec![Value::Array(convert(product, to)?)];
+    if epilogue.ends_with("_AUX") {
+        results.push(Value::Array(convert(before_activation, to)?));
+    }
+    shaped(shape, results)
+}
+
+/// A number of the configuration, which protos in JSON may write as a string.
+fn number_or(options: &Json, key: &str, default: f64) -> f64 {
+    match options.get(key) {
+        Some(Json::String(s)) => s.parse().unwrap_or(default),
+        Some(n) => n.as_f64().unwrap_or(default),
+        None => default,
+    }
+}
+
+fn number(options: &Json, key: &str) -> f64 {
+    number_or(options, key, 0.0)
+}
+
+fn dimension_numbers(options: &Json) -> DotDimensionNumbers {
+    let list = |key: &str| -> DimVec {
+        let all = options.get("dot_dimension_numbers").and_then(|d| d.get(key)).and_then(Json::as_array);
+        let entry = |n: &Json| n.as_i64().or_else(|| n.as_str()?.parse().ok());
+        all.map(|l| l.iter().filter_map(entry).collect()).unwrap_or_default()
+    };
+    DotDimensionNumbers {
+        lhs_contracting: list("lhs_contracting_dimensions"),
+        rhs_contracting: list("rhs_contracting_dimensions"),
+        lhs_batch: list("lhs_batch_dimensions"),
+        rhs_batch: list("rhs_batch_dimensions"),
+    }
+}
+
+/// `array` × (real + imaginary i).
+fn scaled_by(array: Array, real: f64, imaginary: f64, compute: ElementType) -> Result<Array, Fault> {
+    if real == 1.0 && imaginary == 0.0 {
+        return Ok(array);
+    }
+    let factor = Array::scalar(ElementType::C128, num_complex::Complex::new(real, imaginary))?;
+    times(array, &factor, compute)
+}
+
+/// `array` × a scalar.
+fn times(array: Array, scalar: &Array, compute: ElementType) -> Result<Array, Fault> {
+    let factor = convert(scalar.clone().reshaped(&[])?, compute)?;
+    let factor = broadcast(&factor, array.dims(), &[])?;
+    binary(BinaryOp::Multiply, array, factor, compute)
+}
+
+/// The approximation by tanh that cuBLAS uses: x / 2 × (1 + tanh(√(2/π) × (x + 0.044715 x³))).
+fn gelu(x: Array, compute: ElementType) -> Result<Array, Fault> {
+    let cube =
+        binary(BinaryOp::Multiply, binary(BinaryOp::Multiply, x.clone(), x.clone(), compute)?, x.clone(), compute)?;
+    let inner = binary(BinaryOp::Add, x.clone(), scaled_by(cube, 0.044715, 0.0, compute)?, compute)?;
+    let inner = scaled_by(inner, (2.0 / std::f64::consts::PI).sqrt(), 0.0, compute)?;
+    let tanh = unary(UnaryOp::Tanh, inner, compute)?;
+    let half = scaled_by(x, 0.5, 0.0, compute)?;
+    binary(BinaryOp::Add, half.clone(), binary(BinaryOp::Multiply, half, tanh, compute)?, compute)
+}

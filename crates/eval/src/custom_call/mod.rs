@@ -1,0 +1,110 @@
+//! Custom calls: code outside the program that a program asks for by name.
+//!
+//! Those found in XLA's dumps are provided here, one file per library; a user adds their own with
+//! [`CustomCalls::register`], which also takes precedence.
+
+mod async_collective;
+mod convolution;
+mod dynamic_shape;
+mod gemm;
+mod placement;
+mod solver;
+
+use crate::array::Value;
+use crate::fault::Fault;
+use crate::interpreter::{Device, OperandValues};
+use hloom_ir::diagnostic::codes;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::op::{CustomCall, Op};
+use hloom_ir::shape::Shape;
+use rustc_hash::FxHashMap;
+
+/// What provides a custom call: given the device, the instruction and the operands, it makes the result.
+pub type Handler = Box<dyn Fn(&mut Device<'_>, InstructionId, OperandValues) -> Result<Value, Fault> + Send + Sync>;
+
+/// Custom calls by target name.
+#[derive(Default)]
+pub struct CustomCalls {
+    handlers: FxHashMap<Box<str>, Handler>,
+}
+
+impl CustomCalls {
+    /// Provides `target`, in place of what was registered under that name before.
+    pub fn register(&mut self, target: impl Into<Box<str>>, handler: Handler) {
+        self.handlers.insert(target.into(), handler);
+    }
+
+    /// What provides `target`.
+    pub fn get(&self, target: &str) -> Option<&Handler> {
+        self.handlers.get(target)
+    }
+}
+
+/// The calls found in XLA's dumps that hloom provides.
+pub fn builtin() -> CustomCalls {
+    let mut calls = CustomCalls::default();
+    placement::register(&mut calls);
+    dynamic_shape::register(&mut calls);
+    async_collective::register(&mut calls);
+    gemm::register(&mut calls);
+    convolution::register(&mut calls);
+    solver::register(&mut calls);
+    calls
+}
+
+/// Evaluates a custom call. One that nobody provides matters only if something needs its value.
+pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+    let module = device.module();
+    let call = attributes(device, i)?;
+    let options = device.shared.options;
+    if let Some(handler) =
+        options.custom_calls.get(&call.target).or_else(|| device.shared.builtin_calls.get(&call.target))
+    {
+        return handler(device, i, operands);
+    }
+    let needed = !module[i].users().is_empty() || module.root(module[i].parent()) == Some(i);
+    if !needed {
+        return Value::zeroed(&module[i].shape);
+    }
+    let message = format!("{} calls \"{}\", which nobody provides", module[i].name(), call.target);
+    let fault = Fault::new(&codes::eval::UNKNOWN_CUSTOM_CALL, message);
+    Err(fault.help("provide it in Rust with CustomCalls::register, or replace the call in the program"))
+}
+
+/// The attributes of a custom call.
+fn attributes<'m>(device: &Device<'m>, i: InstructionId) -> Result<&'m CustomCall, Fault> {
+    match &device.module()[i].op {
+        Op::CustomCall(call) => Ok(call),
+        other => Err(Fault::bug(format!("{} is not a custom call", other.opcode()))),
+    }
+}
+
+/// The call's `backend_config` as JSON; an empty object if there is none.
+fn config(device: &Device<'_>, i: InstructionId) -> Result<serde_json::Value, Fault> {
+    let Some(text) = &device.module()[i].common.backend_config else { return Ok(serde_json::json!({})) };
+    serde_json::from_slice(text).map_err(|e| unsupported(device, i, &format!("its backend_config is not JSON: {e}")))
+}
+
+/// A use of a known call that is not provided.
+fn unsupported(device: &Device<'_>, i: InstructionId, why: &str) -> Fault {
+    let target = attributes(device, i).map_or_else(|_| String::new(), |c| c.target.to_string());
+    Fault::new(
+        &codes::eval::UNSUPPORTED,
+        format!("{} calls \"{target}\" in a way that is not supported: {why}", device.module()[i].name()),
+    )
+}
+
+/// `results` in the form of `shape`: as they are, or followed by made-up values (workspaces) for what the shape has more.
+fn shaped(shape: &Shape, results: Vec<Value>) -> Result<Value, Fault> {
+    match shape {
+        Shape::Tuple(elements) => {
+            let mut values = results;
+            values.truncate(elements.len());
+            for element in &elements[values.len()..] {
+                values.push(Value::zeroed(element)?);
+            }
+            Ok(Value::Tuple(values))
+        }
+        _ => results.into_iter().next().ok_or_else(|| Fault::bug("a custom call made nothing")),
+    }
+}
