@@ -35,6 +35,41 @@ impl IotaTransform {
         self.transpose_perm.iter().enumerate().all(|(i, &p)| p == i as i64)
     }
 
+    /// The same list with as few dimensions as can be: those of size one left out, those that stay neighbours merged.
+    /// XLA writes every list in this form. A list whose permutation does not fit its sizes is given back as it is.
+    pub fn canonical(&self) -> IotaTransform {
+        if !crate::layout::is_permutation(&self.transpose_perm, self.reshape_dims.len()) {
+            return self.clone();
+        }
+        let mut sizes = self.reshape_dims.clone();
+        let mut order: SmallVec<[i64; 4]> = self.transpose_perm.clone();
+        // Merging can bring dimensions together that were apart, so go on until nothing changes.
+        while sizes.len() > 1 {
+            let kept: SmallVec<[usize; 4]> = (0..sizes.len()).filter(|&d| sizes[d] != 1).collect();
+            order = order.iter().filter_map(|&o| kept.iter().position(|&k| k as i64 == o)).map(|o| o as i64).collect();
+            sizes = kept.iter().map(|&d| sizes[d]).collect();
+            let mut first = 0;
+            let mut merged = false;
+            for i in 1..order.len() {
+                if order[first] + (i - first) as i64 == order[i] {
+                    let (into, from) = (order[first] as usize, order[i] as usize);
+                    sizes[into] = sizes[into].saturating_mul(sizes[from]);
+                    sizes[from] = 1;
+                    merged = true;
+                } else {
+                    first = i;
+                }
+            }
+            if !merged {
+                break;
+            }
+        }
+        if sizes.is_empty() {
+            return IotaTransform::identity(1);
+        }
+        IotaTransform { reshape_dims: sizes, transpose_perm: order }
+    }
+
     /// The devices in order; `None` when the sizes and the permutation do not fit each other, or there are more than
     /// `limit`.
     pub fn expand(&self, limit: i64) -> Option<Vec<i64>> {
@@ -280,6 +315,24 @@ mod tests {
         assert_eq!(groups(&[-4], &[(0, None)], MeshDevices::Iota), None);
         assert_eq!(groups(&[i64::MAX, 2], &[(0, None)], MeshDevices::Iota), None);
         assert_eq!(groups(&[i64::MAX, 0], &[(0, None)], MeshDevices::Iota), None);
+    }
+
+    #[test]
+    fn canonical_lists_have_few_dimensions() {
+        let list = |dims: &[i64], perm: &[i64]| IotaTransform {
+            reshape_dims: dims.iter().copied().collect(),
+            transpose_perm: perm.iter().copied().collect(),
+        };
+        for (given, wanted) in [
+            (list(&[3, 4, 5], &[0, 1, 2]), list(&[60], &[0])),
+            (list(&[3, 4, 5], &[1, 2, 0]), list(&[3, 20], &[1, 0])),
+            (list(&[3, 4, 5], &[2, 1, 0]), list(&[3, 4, 5], &[2, 1, 0])),
+            (list(&[1, 3, 1, 4, 1, 5], &[4, 3, 2, 5, 1, 0]), list(&[3, 20], &[1, 0])),
+            (list(&[1, 1], &[1, 0]), list(&[1], &[0])),
+        ] {
+            assert_eq!(given.canonical(), wanted);
+            assert_eq!(given.canonical().expand(100), given.expand(100));
+        }
     }
 
     #[test]

@@ -195,10 +195,41 @@ impl Module {
         self.order.push(id);
     }
 
+    /// Starts a computation that is not part of the module, nor its instructions named for good, before
+    /// [`Module::finish_computation`]. XLA names what it reads computation by computation, in the order in which they
+    /// end; a computation written inside another ends first.
+    pub fn start_computation(&mut self, name: impl Into<Box<str>>) -> ComputationId {
+        self.computations.push(Computation {
+            name: name.into(),
+            instructions: Vec::new(),
+            root: None,
+            execution_thread: None,
+            proto_id: None,
+            unknown_fields: Box::default(),
+        })
+    }
+
+    /// Makes a started computation part of the module and its names unique.
+    pub fn finish_computation(&mut self, id: ComputationId) {
+        let computation = &mut self.computations[id];
+        let name = crate::names::sanitize(&computation.name);
+        computation.name = self.computation_names.register_owned(name);
+        for &i in &computation.instructions {
+            let name = &mut self.instructions[i].name;
+            *name = self.instruction_names.register_owned(std::mem::take(name));
+        }
+        self.order.push(id);
+    }
+
     /// Adds an instruction at the end of `computation`. The last one added is the root until another is set.
-    pub fn add_instruction(&mut self, computation: ComputationId, new: NewInstruction) -> InstructionId {
+    pub fn add_instruction(&mut self, computation: ComputationId, mut new: NewInstruction) -> InstructionId {
+        new.name = self.instruction_names.register_owned(new.name);
+        self.push_instruction(computation, new)
+    }
+
+    /// Adds an instruction at the end of a computation that was started, with its name as wanted.
+    pub fn push_instruction(&mut self, computation: ComputationId, new: NewInstruction) -> InstructionId {
         let NewInstruction { name, op, shape, operands, common } = new;
-        let name = self.instruction_names.register_owned(name);
         let id = self.instructions.next_id();
         for &operand in &operands {
             let users = &mut self.instructions[operand].users;

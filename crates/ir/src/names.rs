@@ -1,9 +1,10 @@
 //! Unique names, by XLA's rule.
 //!
 //! A trailing `.N` is split off; N is kept if it is free for that stem, otherwise the smallest free number is taken. A
-//! bare name counts as number 0. So `a, a` become `a, a.1`, and `b.5, b.5, b` become `b.5, b.0, b.1`. Who has no name is
-//! called `name`.
+//! bare name counts as number 0. So `a, a` become `a, a.1`, and `b.5, b.5, b` become `b.5, b.0, b.1`. A number is written
+//! without leading zeros: `c.007` becomes `c.7`. Who has no name is called `name`.
 
+use crate::element_type::ElementType;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The names given so far in one name space.
@@ -13,11 +14,38 @@ pub struct UniqueNames {
 }
 
 /// The numbers taken for one stem.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Numbers {
-    taken: FxHashSet<u64>,
+    /// The number that was taken first: most stems never need the set.
+    first: i64,
+    more: Option<Box<MoreNumbers>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct MoreNumbers {
+    taken: FxHashSet<i64>,
     /// Every smaller number is taken.
-    next: u64,
+    next: i64,
+}
+
+impl Numbers {
+    /// Takes `wanted`, or, if it is taken, the smallest free number.
+    fn take(&mut self, wanted: i64) -> i64 {
+        let first = self.first;
+        let more = self.more.get_or_insert_with(|| {
+            let mut more = MoreNumbers::default();
+            more.taken.insert(first);
+            Box::new(more)
+        });
+        if more.taken.insert(wanted) {
+            return wanted;
+        }
+        while !more.taken.insert(more.next) {
+            more.next += 1;
+        }
+        more.next += 1;
+        more.next - 1
+    }
 }
 
 impl UniqueNames {
@@ -26,43 +54,74 @@ impl UniqueNames {
         if wanted.is_empty() {
             return self.register("name");
         }
-        self.taken_instead(&wanted).unwrap_or(wanted)
+        self.instead_of(&wanted).unwrap_or(wanted)
     }
 
     /// A name that nobody has yet: `wanted` if it is free.
     pub fn register(&mut self, wanted: &str) -> Box<str> {
         let wanted = if wanted.is_empty() { "name" } else { wanted };
-        self.taken_instead(wanted).unwrap_or_else(|| wanted.into())
+        self.instead_of(wanted).unwrap_or_else(|| wanted.into())
     }
 
-    /// Registers `wanted`, or, if it is taken, another name, which is returned.
-    fn taken_instead(&mut self, wanted: &str) -> Option<Box<str>> {
+    /// Registers `wanted`, or another name, which is returned.
+    fn instead_of(&mut self, wanted: &str) -> Option<Box<str>> {
         let (stem, number) = split_number(wanted);
-        let numbers = match self.stems.get_mut(stem) {
-            Some(numbers) => numbers,
-            None => self.stems.entry(stem.into()).or_default(),
+        let taken = match self.stems.get_mut(stem) {
+            Some(numbers) => numbers.take(number.unwrap_or(0)),
+            None => {
+                let first = number.unwrap_or(0);
+                self.stems.insert(stem.into(), Numbers { first, more: None });
+                first
+            }
         };
-        if numbers.taken.insert(number.unwrap_or(0)) {
-            return None;
+        match number {
+            None if taken == 0 => None,
+            // Without leading zeros the number is as long as it is written.
+            Some(n) if taken == n && !wanted[stem.len() + 1..].starts_with('0') => None,
+            Some(0) if taken == 0 && wanted.len() == stem.len() + 2 => None,
+            _ => Some(format!("{stem}.{taken}").into()),
         }
-        while !numbers.taken.insert(numbers.next) {
-            numbers.next += 1;
-        }
-        numbers.next += 1;
-        Some(format!("{stem}.{}", numbers.next - 1).into())
     }
 }
 
 /// `a.12` is (`a`, 12); anything without a plain trailing number is itself.
-fn split_number(name: &str) -> (&str, Option<u64>) {
-    let Some((stem, digits)) = name.rsplit_once('.') else { return (name, None) };
-    if stem.is_empty() || digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+fn split_number(name: &str) -> (&str, Option<i64>) {
+    // Most names end in a letter or have a number after the dot; look from the end.
+    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
+    if digits == 0 || digits > 18 {
         return (name, None);
     }
-    match digits.parse() {
-        Ok(n) => (stem, Some(n)),
-        Err(_) => (name, None),
+    let (head, tail) = name.split_at(name.len() - digits);
+    match head.strip_suffix('.') {
+        Some(stem) if !stem.is_empty() => (stem, tail.parse().ok()),
+        _ => (name, None),
     }
+}
+
+/// The name as HLO text can write it, by XLA's rule for computations: odd characters become `_`, names of element types
+/// get a `_`, and a leading `__` (other than `__xla_`) is kept for compilers.
+pub fn sanitize(name: &str) -> Box<str> {
+    let mut out: String = name
+        .bytes()
+        .enumerate()
+        .map(|(i, b)| match b {
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' => b as char,
+            b'0'..=b'9' | b'.' | b'-' if i > 0 => b as char,
+            _ => '_',
+        })
+        .collect();
+    if is_reserved_type_name(out.as_bytes()) {
+        out.push('_');
+    }
+    if out.starts_with("__") && !out.starts_with("__xla_") {
+        out.replace_range(0..1, "a");
+    }
+    out.into()
+}
+
+/// Whether HLO text reads `name` as a type, so that nothing can be called that.
+pub fn is_reserved_type_name(name: &[u8]) -> bool {
+    ElementType::from_name(name).is_some() || name == b"token" || name == b"opaque"
 }
 
 #[cfg(test)]
@@ -113,5 +172,20 @@ mod tests {
                 proptest::prop_assert!(given.insert(unique.clone()), "{} came out twice, last for {}", unique, name);
             }
         }
+    }
+
+    #[test]
+    fn numbers_lose_leading_zeros() {
+        let mut names = UniqueNames::default();
+        let given: Vec<_> = ["a.007", "a.7", "b.0", "b.00", "c.99999999999999999999"].map(|n| names.register(n)).into();
+        assert_eq!(given, ["a.7", "a.0", "b.0", "b.1", "c.99999999999999999999"].map(Box::from));
+    }
+
+    #[test]
+    fn odd_names_are_made_writable() {
+        assert_eq!([sanitize("a#0"), sanitize("1x"), sanitize("f32"), sanitize("__p"), sanitize("__xla_p")], [
+            "a_0", "_x", "f32_", "a_p", "__xla_p"
+        ]
+        .map(Box::from));
     }
 }

@@ -1,8 +1,36 @@
-//! The HLO text reader.
+//! The HLO text reader: one pass over the bytes, straight into the module.
+//!
+//! - Any bytes are accepted. What is wrong with them is reported with its place; after an error the reader goes on with
+//!   the next statement or computation, and does not blame what follows from an error it reported already.
+//! - Nothing is allocated for a size that the text only claims, and nesting is limited, so that memory stays a small
+//!   multiple of the text's length and the stack stays small.
+//! - Names, layouts and shapes that XLA's own reader fills in or makes unique are filled in and made unique here, so
+//!   that both read the same module from the same text.
+
+mod async_op;
+mod attributes;
+mod computation;
+mod cursor;
+mod header;
+mod instruction;
+mod literal;
+mod metadata;
+mod op;
+mod shape;
+mod sharding;
+mod values;
+
+pub(crate) use cursor::{ident_end, is_ident_start, skip_space};
 
 use super::source_map::SourceMap;
-use hloom_ir::diagnostic::{Diagnostic, codes};
+use hloom_ir::diagnostic::{Diagnostic, Severity, Span};
+use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
+use hloom_ir::names::UniqueNames;
+use hloom_ir::shape::Shape;
+use rustc_hash::FxHashMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
 
 /// What reading a text gave.
 #[derive(Clone, Debug)]
@@ -17,7 +45,140 @@ pub struct ReadResult {
 
 /// Reads a module. Any bytes are accepted: whatever is wrong with them is in the diagnostics.
 pub fn read(text: &[u8]) -> ReadResult {
-    let _ = text;
-    let error = Diagnostic::error(&codes::text::UNEXPECTED_TOKEN, "the reader of HLO text is not there yet");
-    ReadResult { module: None, positions: SourceMap::default(), diagnostics: vec![error] }
+    read_nested(text, 0)
+}
+
+/// Reads a module that stands inside `depth` others.
+fn read_nested(text: &[u8], depth: usize) -> ReadResult {
+    let mut reader = Reader::new(text, depth);
+    reader.read_module();
+    let Reader { module, positions, diagnostics, .. } = reader;
+    let is_sound = !diagnostics.iter().any(|d| d.severity == Severity::Error) && module.entry().is_some();
+    ReadResult { module: is_sound.then_some(module), positions, diagnostics }
+}
+
+/// An error was reported; what was being read is given up.
+#[derive(Clone, Copy, Debug)]
+struct Failed;
+
+type Read<T> = Result<T, Failed>;
+
+/// The state of reading one text.
+struct Reader<'a> {
+    text: &'a [u8],
+    pos: usize,
+    module: Module,
+    positions: SourceMap,
+    diagnostics: Vec<Diagnostic>,
+    /// There were too many errors.
+    stopped: bool,
+    /// Levels of nesting around the place where the reader stands.
+    depth: usize,
+    /// Modules around this one (in a recovery table).
+    outer_modules: usize,
+    /// Shapes by their text.
+    shapes: FxHashMap<&'a [u8], Shape>,
+    /// Strings of metadata by their text.
+    strings: FxHashMap<&'a [u8], Arc<str>>,
+    /// The computation at hand.
+    scope: Scope<'a>,
+    /// Computations around it, when it is written in place.
+    outer_scopes: Vec<Scope<'a>>,
+    /// Computations by name.
+    computations: FxHashMap<&'a [u8], NamedComputation>,
+    /// Names like `add.anon`, which are made for instructions in place of operands.
+    made_names: UniqueNames,
+    /// The start of each chain that an async-update belongs to.
+    async_starts: FxHashMap<InstructionId, InstructionId>,
+    /// In a text that is one instruction: how many parameters were made.
+    single: Option<i64>,
+    /// Computations in place in such a text, which are named after the entry.
+    unfinished: Vec<ComputationId>,
+    entry: Option<(ComputationId, Span)>,
+}
+
+/// A computation that the text names.
+#[derive(Clone, Copy)]
+struct NamedComputation {
+    /// Absent if it was called but not defined.
+    id: Option<ComputationId>,
+    span: Span,
+    report: Option<ReportId>,
+}
+
+/// What a name means in a computation.
+#[derive(Clone, Copy)]
+struct Symbol {
+    /// Absent if its statement is wrong, or it was used but not defined.
+    id: Option<InstructionId>,
+    span: Span,
+    /// The diagnostic that says it is not defined.
+    report: Option<ReportId>,
+}
+
+/// A diagnostic, counted from one.
+type ReportId = NonZeroU32;
+
+/// What is known while a computation is read.
+struct Scope<'a> {
+    computation: ComputationId,
+    names: FxHashMap<&'a [u8], Symbol>,
+    /// Elements of tuples made for `name#0`.
+    elements: FxHashMap<(InstructionId, i64), InstructionId>,
+    root: Option<(InstructionId, Span)>,
+}
+
+impl Scope<'_> {
+    fn new(computation: ComputationId) -> Self {
+        Scope { computation, names: FxHashMap::default(), elements: FxHashMap::default(), root: None }
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// How deep shapes, literals, operands and computations in place may nest, all together.
+    const MAX_DEPTH: usize = Shape::MAX_DEPTH;
+    /// After this many diagnostics reading stops.
+    const MAX_DIAGNOSTICS: usize = 100;
+
+    fn new(text: &'a [u8], outer_modules: usize) -> Reader<'a> {
+        Reader {
+            text,
+            pos: 0,
+            module: Module::new("_"),
+            positions: SourceMap::default(),
+            diagnostics: Vec::new(),
+            stopped: false,
+            depth: 0,
+            outer_modules,
+            shapes: FxHashMap::default(),
+            strings: FxHashMap::default(),
+            scope: Scope::new(ComputationId::from_index(0)),
+            outer_scopes: Vec::new(),
+            computations: FxHashMap::default(),
+            made_names: UniqueNames::default(),
+            async_starts: FxHashMap::default(),
+            single: None,
+            unfinished: Vec::new(),
+            entry: None,
+        }
+    }
+
+    /// The computation at hand.
+    #[inline]
+    fn scope(&mut self) -> &mut Scope<'a> {
+        &mut self.scope
+    }
+
+    /// The id of the diagnostic that is reported next.
+    fn next_report(&self) -> Option<ReportId> {
+        NonZeroU32::new(u32::try_from(self.diagnostics.len() + 1).ok()?)
+    }
+
+    /// Adds a note to a diagnostic reported before.
+    fn add_note(&mut self, report: ReportId, note: &str, span: Span) {
+        if let Some(diagnostic) = self.diagnostics.get_mut(report.get() as usize - 1) {
+            let place = hloom_ir::diagnostic::Place::Span(span);
+            *diagnostic = diagnostic.clone().note_at(note, place);
+        }
+    }
 }

@@ -1,0 +1,189 @@
+//! What every instruction may have: metadata, frontend attributes, statistics, origin.
+
+use super::{Read, Reader};
+use hloom_ir::diagnostic::codes;
+use hloom_ir::instruction::{FrontendAttributes, OriginTree, OriginalArray, OriginalValue, Statistics};
+use hloom_ir::metadata::Metadata;
+use hloom_ir::shape::ShapeIndex;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+impl<'a> Reader<'a> {
+    /// A string of metadata. Few are different, so equal ones share their text.
+    fn shared_string(&mut self) -> Read<Arc<str>> {
+        self.skip();
+        let start = self.pos;
+        let Cow::Borrowed(bytes) = self.string()? else {
+            self.pos = start;
+            return Ok(self.text_string()?.into());
+        };
+        if let Some(shared) = self.strings.get(bytes) {
+            return Ok(shared.clone());
+        }
+        self.pos = start;
+        let shared: Arc<str> = self.text_string()?.into();
+        self.strings.insert(bytes, shared.clone());
+        Ok(shared)
+    }
+
+    /// `{op_type="…" op_name="…" source_file="…" source_line=1 …}`.
+    pub(super) fn metadata(&mut self) -> Read<Metadata> {
+        const NAMES: [&str; 12] = [
+            "op_type",
+            "op_name",
+            "source_file",
+            "source_line",
+            "source_end_line",
+            "source_column",
+            "source_end_column",
+            "stack_frame_id",
+            "profile_type",
+            "deduplicated_name",
+            "scheduling_name",
+            "metadata_payload",
+        ];
+        let mut m = Metadata::default();
+        self.fields(&NAMES, |r, name| {
+            match name {
+                b"op_name" => m.op_name = r.shared_string()?,
+                b"op_type" => m.op_type = r.shared_string()?,
+                b"source_file" => m.source_file = r.shared_string()?,
+                b"source_line" => m.source_line = r.int32("a line number")?,
+                b"source_end_line" => m.source_end_line = r.int32("a line number")?,
+                b"source_column" => m.source_column = r.int32("a column number")?,
+                b"source_end_column" => m.source_end_column = r.int32("a column number")?,
+                b"stack_frame_id" => m.stack_frame_id = r.int32("the number of a stack frame")?,
+                b"profile_type" => {
+                    let mut types = Vec::new();
+                    r.list(|r| {
+                        types.push(r.int32("a kind of profile")?);
+                        Ok(())
+                    })?;
+                    if !types.is_empty() {
+                        m.rare_mut().profile_types = types;
+                    }
+                }
+                b"deduplicated_name" => m.rare_mut().deduplicated_name = r.text_string()?.into(),
+                b"scheduling_name" => m.rare_mut().scheduling_name = r.text_string()?.into(),
+                b"metadata_payload" => m.rare_mut().payload = Some(r.string()?.into()),
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        Ok(m)
+    }
+
+    /// One metadata, or a list of them in braces.
+    pub(super) fn metadata_list(&mut self) -> Read<Vec<Metadata>> {
+        let inside = super::cursor::skip_space(self.text, self.pos + 1);
+        if self.peek() != b'{' || self.text.get(inside) != Some(&b'{') {
+            return Ok(vec![self.metadata()?]);
+        }
+        let mut list = Vec::new();
+        self.list(|r| {
+            list.push(r.metadata()?);
+            Ok(())
+        })?;
+        Ok(list)
+    }
+
+    /// `{k="v",k2={…}}`.
+    pub(super) fn frontend_attributes(&mut self) -> Read<FrontendAttributes> {
+        let mut map = FrontendAttributes::new();
+        self.list(|r| {
+            let Some(name) = r.attribute_name() else { return r.expected("an attribute: name=\"value\"") };
+            let value = match r.peek() {
+                b'{' => String::from_utf8_lossy(r.braced_text()?).into_owned().into(),
+                _ => r.text_string()?,
+            };
+            map.insert(String::from_utf8_lossy(name).into(), value.into());
+            Ok(())
+        })?;
+        Ok(map)
+    }
+
+    /// `{visualizing_index=0,s=1.5}`.
+    pub(super) fn statistics(&mut self) -> Read<Statistics> {
+        let mut statistics = Statistics { visualizing_index: 0, values: Vec::new() };
+        let mut is_first = true;
+        self.list(|r| {
+            let Some(name) = r.attribute_name() else { return r.expected("a statistic: name=number") };
+            if std::mem::take(&mut is_first) {
+                statistics.visualizing_index = r.int("the number of a statistic")?;
+            } else {
+                let value = r.float("a number")?;
+                statistics.values.push((String::from_utf8_lossy(name).into(), value));
+            }
+            Ok(())
+        })?;
+        Ok(statistics)
+    }
+
+    /// `{"name" {1}}`; `None` for `{}`.
+    pub(super) fn original_array(&mut self) -> Read<Option<OriginalArray>> {
+        self.expect(b'{', "to start an array of the source program")?;
+        let mut array = None;
+        if self.peek() != b'}' {
+            let instruction_name: Box<str> = self.text_string()?.into();
+            let index = if self.peek() == b'{' { self.shape_index()? } else { ShapeIndex::new() };
+            array = Some(OriginalArray { instruction_name, index }).filter(|a| !a.instruction_name.is_empty());
+        }
+        self.expect(b'}', "to end an array of the source program")?;
+        Ok(array)
+    }
+
+    /// `{{"a"}}`, `{({"a"}, {"b" {1}})}` or `{[synthetic_call]}`.
+    pub(super) fn origin(&mut self) -> Read<OriginalValue> {
+        self.expect(b'{', "to start an origin")?;
+        let origin = match self.peek() {
+            b'[' => {
+                self.pos += 1;
+                if !self.eat_word(b"synthetic_call") {
+                    return self.expected("`synthetic_call`");
+                }
+                self.expect(b']', "after `synthetic_call`")?;
+                OriginalValue::SyntheticCall
+            }
+            b'}' => OriginalValue::Tree(OriginTree::Tuple(Vec::new())),
+            _ => OriginalValue::Tree(self.origin_tree()?),
+        };
+        self.expect(b'}', "to end an origin")?;
+        Ok(origin)
+    }
+
+    fn origin_tree(&mut self) -> Read<OriginTree> {
+        if self.peek() != b'(' {
+            return Ok(OriginTree::Leaf(self.original_array()?));
+        }
+        self.enter()?;
+        self.pos += 1;
+        let mut elements = Vec::new();
+        if self.peek() != b')' {
+            loop {
+                elements.push(self.origin_tree()?);
+                if !self.eat(b',') {
+                    break;
+                }
+            }
+        }
+        self.expect(b')', "or `,` in an origin")?;
+        self.leave();
+        Ok(OriginTree::Tuple(elements))
+    }
+
+    /// Goes one level deeper; refuses to go too deep.
+    pub(super) fn enter(&mut self) -> Read<()> {
+        self.depth += 1;
+        if self.depth > Self::MAX_DEPTH {
+            let span = self.found_at(self.pos).1;
+            let message = format!("this is nested more than {} levels deep", Self::MAX_DEPTH);
+            return self.fail_at(&codes::text::TOO_DEEP, span, message, "too deep");
+        }
+        Ok(())
+    }
+
+    /// Comes back from [`Reader::enter`].
+    pub(super) fn leave(&mut self) {
+        self.depth -= 1;
+    }
+}
