@@ -179,15 +179,7 @@ impl Module {
     /// Makes a computation that is not part of the module until it is listed.
     pub(crate) fn add_unlisted_computation(&mut self, name: &str) -> ComputationId {
         let name = self.computation_names.register(name);
-        self.computations.push(Computation {
-            name,
-            instructions: Vec::new(),
-            parameters: Vec::new(),
-            root: None,
-            execution_thread: None,
-            proto_id: None,
-            unknown_fields: Box::default(),
-        })
+        self.start_computation(name)
     }
 
     /// Puts a computation made by [`Module::add_unlisted_computation`] after those that are there.
@@ -202,6 +194,7 @@ impl Module {
         self.computations.push(Computation {
             name: name.into(),
             instructions: Vec::new(),
+            parameters: Vec::new(),
             root: None,
             execution_thread: None,
             proto_id: None,

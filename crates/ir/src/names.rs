@@ -183,9 +183,9 @@ mod tests {
 
     #[test]
     fn odd_names_are_made_writable() {
-        assert_eq!([sanitize("a#0"), sanitize("1x"), sanitize("f32"), sanitize("__p"), sanitize("__xla_p")], [
-            "a_0", "_x", "f32_", "a_p", "__xla_p"
-        ]
-        .map(Box::from));
+        assert_eq!(
+            [sanitize("a#0"), sanitize("1x"), sanitize("f32"), sanitize("__p"), sanitize("__xla_p")],
+            ["a_0", "_x", "f32_", "a_p", "__xla_p"].map(Box::from)
+        );
     }
 }

@@ -148,14 +148,8 @@ pub(super) fn attributes_of(opcode: Opcode) -> (AttrSet, AttrSet) {
     const fn sets(required: &[Attr], optional: &[Attr]) -> (AttrSet, AttrSet) {
         (AttrSet::of(required), AttrSet::of(optional))
     }
-    const DOT: &[Attr] = &[
-        LhsContractingDims,
-        RhsContractingDims,
-        LhsBatchDims,
-        RhsBatchDims,
-        OperandPrecision,
-        Algorithm,
-    ];
+    const DOT: &[Attr] =
+        &[LhsContractingDims, RhsContractingDims, LhsBatchDims, RhsBatchDims, OperandPrecision, Algorithm];
     const NONE: (AttrSet, AttrSet) = sets(&[], &[]);
     const DIMENSIONS: (AttrSet, AttrSet) = sets(&[Dimensions], &[]);
     match opcode {
@@ -210,15 +204,7 @@ pub(super) fn attributes_of(opcode: Opcode) -> (AttrSet, AttrSet) {
         O::ReduceWindow => sets(&[ToApply], &[Window]),
         O::Convolution => sets(
             &[DimLabels],
-            &[
-                Window,
-                FeatureGroupCount,
-                BatchGroupCount,
-                ConvolutionKind,
-                OperandPrecision,
-                Algorithm,
-                SparsityConfig,
-            ],
+            &[Window, FeatureGroupCount, BatchGroupCount, ConvolutionKind, OperandPrecision, Algorithm, SparsityConfig],
         ),
         O::Fft => sets(&[FftType, FftLength], &[]),
         O::TriangularSolve => sets(&[], &[LeftSide, Lower, UnitDiagonal, TransposeA]),
@@ -378,8 +364,8 @@ mod tests {
         assert!(Attr::ALL.len() <= 128);
         for &a in Attr::ALL {
             assert_eq!(Attr::from_name(a.name().as_bytes()), Some(a));
-            let taken = COMMON.has(a)
-                || Opcode::ALL.iter().any(|&o| attributes_of(o).0.has(a) || attributes_of(o).1.has(a));
+            let taken =
+                COMMON.has(a) || Opcode::ALL.iter().any(|&o| attributes_of(o).0.has(a) || attributes_of(o).1.has(a));
             assert!(taken, "no operation takes {}", a.name());
         }
     }

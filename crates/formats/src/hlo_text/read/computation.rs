@@ -40,10 +40,8 @@ impl<'a> Reader<'a> {
             let _ = self.single_instruction();
             return;
         }
-        if has_header {
-            if self.header(start).is_err() {
-                self.skip_to_header(start);
-            }
+        if has_header && self.header(start).is_err() {
+            self.skip_to_header(start);
         }
         self.skip();
         let start = self.pos;
@@ -195,7 +193,8 @@ impl<'a> Reader<'a> {
                 return self.repeated(name, span);
             }
             let thread = self.text_string()?;
-            self.module.computation_mut(id).execution_thread = Some(thread.into()).filter(|t: &Box<str>| **t != *"main");
+            let thread = (*thread != *"main").then(|| thread.into());
+            self.module.computation_mut(id).execution_thread = thread;
         }
         Ok(())
     }
@@ -281,10 +280,8 @@ impl<'a> Reader<'a> {
         if let Some((root, _)) = self.scope.root {
             self.module.set_root(root);
         }
-        if in_place {
-            if let Some(outer) = self.outer_scopes.pop() {
-                self.scope = outer;
-            }
+        if in_place && let Some(outer) = self.outer_scopes.pop() {
+            self.scope = outer;
         }
         read?;
         self.finish_computation(id);
@@ -408,7 +405,8 @@ impl<'a> Reader<'a> {
         let rest = self.text.get(start..).unwrap_or_default();
         let line = &rest[..memchr::memchr(b'\n', rest).unwrap_or(rest.len())];
         let line = line.trim_ascii();
-        let word = |word: &[u8]| line.strip_prefix(word).is_some_and(|r| r.first().is_some_and(u8::is_ascii_whitespace));
+        let word =
+            |word: &[u8]| line.strip_prefix(word).is_some_and(|r| r.first().is_some_and(u8::is_ascii_whitespace));
         match line.first() {
             Some(b'}') => return Line::End,
             Some(b'%' | b'_' | b'a'..=b'z' | b'A'..=b'Z') => {}

@@ -512,10 +512,11 @@ pub(super) fn number_end(text: &[u8], pos: usize) -> usize {
         end += 1;
     }
     let word = &text[pos..end];
-    if matches!(word, b"nan" | b"-nan") && text.get(end) == Some(&b'(') {
-        if let Some(n) = text[end..].iter().take(40).position(|&b| b == b')') {
-            end += n + 1;
-        }
+    if matches!(word, b"nan" | b"-nan")
+        && text.get(end) == Some(&b'(')
+        && let Some(n) = text[end..].iter().take(40).position(|&b| b == b')')
+    {
+        end += n + 1;
     }
     end
 }

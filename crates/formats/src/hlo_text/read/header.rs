@@ -268,10 +268,10 @@ impl<'a> Reader<'a> {
         let ids: Vec<_> =
             self.module.computations().iter().flat_map(|&c| self.module[c].instructions()).copied().collect();
         for id in ids {
-            if let Some(metadata) = &mut self.module.instruction_mut(id).common.metadata {
-                if usize::try_from(metadata.stack_frame_id).map_or(true, |frame| frame > count) {
-                    metadata.stack_frame_id = 0;
-                }
+            if let Some(metadata) = &mut self.module.instruction_mut(id).common.metadata
+                && usize::try_from(metadata.stack_frame_id).map_or(true, |frame| frame > count)
+            {
+                metadata.stack_frame_id = 0;
             }
         }
     }

@@ -142,11 +142,8 @@ impl<'a> Reader<'a> {
             _ => self.operands_of(written, &mut operands)?,
         }
         let (required, optional) = attributes_of(written.opcode);
-        let subject = Subject {
-            opcode: written.opcode,
-            opcode_span: written.span,
-            allowed: COMMON.and(required).and(optional),
-        };
+        let subject =
+            Subject { opcode: written.opcode, opcode_span: written.span, allowed: COMMON.and(required).and(optional) };
         let mut values = Values::default();
         let end = self.attributes(&subject, required, allow_attributes, &mut values)?;
         let op = match leaf {
@@ -182,7 +179,12 @@ impl<'a> Reader<'a> {
             if leaves != replication.len() {
                 let at = values.place(Attr::ParameterReplication).unwrap_or(span);
                 let message = format!("the parameter has {leaves} arrays, but {} are listed", replication.len());
-                return self.fail_at(&codes::text::REPLICATION_LENGTH, at, message, format!("expected {leaves} entries"));
+                return self.fail_at(
+                    &codes::text::REPLICATION_LENGTH,
+                    at,
+                    message,
+                    format!("expected {leaves} entries"),
+                );
             }
         }
         let mut common = std::mem::take(&mut values.common);
@@ -202,8 +204,8 @@ impl<'a> Reader<'a> {
         }
         // Names are ASCII by the grammar.
         let text = std::str::from_utf8(name).unwrap_or_default();
-        let could_be_type = name.get(1).is_some_and(u8::is_ascii_digit)
-            || matches!(name, b"pred" | b"bf16" | b"token" | b"opaque");
+        let could_be_type =
+            name.get(1).is_some_and(u8::is_ascii_digit) || matches!(name, b"pred" | b"bf16" | b"token" | b"opaque");
         let is_type = could_be_type && is_reserved_type_name(name);
         if is_type || (name.starts_with(b"__") && !name.starts_with(b"__xla_")) {
             let better = hloom_ir::names::sanitize(text);
@@ -237,7 +239,8 @@ impl<'a> Reader<'a> {
         }
         if let Some(missing) = required.without(values.seen).iter().next() {
             if !allow {
-                let message = format!("{} needs `{}`, so it cannot stand in place of an operand", subject.opcode, missing.name());
+                let message =
+                    format!("{} needs `{}`, so it cannot stand in place of an operand", subject.opcode, missing.name());
                 return self.fail(
                     Diagnostic::error(&codes::text::NESTED_ATTRIBUTES, message)
                         .at(subject.opcode_span)
@@ -256,11 +259,7 @@ impl<'a> Reader<'a> {
             Ok(shape) => Ok(self.lay_out(op, operands, &shape)),
             Err(error) => {
                 let at = find_part(self.text, statement, error.part).unwrap_or(statement);
-                self.fail(
-                    Diagnostic::error(error.code, error.message)
-                        .at(at)
-                        .label("the shape cannot be inferred"),
-                )
+                self.fail(Diagnostic::error(error.code, error.message).at(at).label("the shape cannot be inferred"))
             }
         }
     }
@@ -278,7 +277,8 @@ impl<'a> Reader<'a> {
         match (source, shape) {
             (Some(source), _) if source.equal_ignoring_layout(shape) => source,
             (Some(Shape::Array(source)), Shape::Array(shape))
-                if source.dims() == shape.dims() && matches!(op, Op::Unary { .. } | Op::Binary(_) | Op::Compare { .. }) =>
+                if source.dims() == shape.dims()
+                    && matches!(op, Op::Unary { .. } | Op::Binary(_) | Op::Compare { .. }) =>
             {
                 let like: ArrayShape = ArrayShape::clone(shape);
                 Shape::Array(Arc::new(match &source.with_element_type(shape.element_type).layout {
@@ -319,10 +319,9 @@ impl<'a> Reader<'a> {
             );
         }
         let text = String::from_utf8_lossy(name).into_owned();
-        let mut diagnostic =
-            Diagnostic::error(&codes::text::UNKNOWN_OPCODE, format!("there is no operation `{text}`"))
-                .at(span)
-                .label("unknown operation");
+        let mut diagnostic = Diagnostic::error(&codes::text::UNKNOWN_OPCODE, format!("there is no operation `{text}`"))
+            .at(span)
+            .label("unknown operation");
         if let Some(near) = did_you_mean(&text, Opcode::ALL.iter().map(|o| o.name())) {
             diagnostic = diagnostic.help(format!("did you mean `{near}`?"));
         }
@@ -437,12 +436,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `name#0#1`: elements of a tuple, each made once.
-    fn tuple_element_operand(
-        &mut self,
-        name: &'a [u8],
-        span: Span,
-        declared: Option<Shape>,
-    ) -> Read<InstructionId> {
+    fn tuple_element_operand(&mut self, name: &'a [u8], span: Span, declared: Option<Shape>) -> Read<InstructionId> {
         let mut id = self.find_instruction(name, span)?;
         let mut element_name = String::from_utf8_lossy(name).into_owned();
         while self.eat(b'#') {

@@ -133,15 +133,18 @@ impl<'a> Reader<'a> {
     /// A single value where an array is wanted: XLA takes it for the first element, and zero for the others.
     #[cold]
     fn rest_is_zero(&mut self, shape: &ArrayShape, count: i64, start: usize, out: &mut Elements) -> Read<()> {
-        /// More than this is not made out of a few bytes of text.
-        const MOST_BYTES: usize = 16 << 20;
+        /// All such literals of a text together have at most this many bytes (of which the system gives the zeros only
+        /// when somebody looks at them).
+        const MOST_BYTES: usize = 256 << 20;
         let span = self.span_from(start);
         let size = usize::try_from(count).ok().and_then(|n| n.checked_mul(shape.element_type.bytes()));
-        let Some(size) = size.filter(|&n| n <= MOST_BYTES) else {
+        let Some(size) = size.filter(|&n| n <= MOST_BYTES.saturating_sub(self.zero_bytes)) else {
             let message = format!("a single value for all of {shape}");
             return self.fail_at(&codes::text::LITERAL_SHAPE, span, message, "expected braces");
         };
-        out.bytes.resize(size, 0);
+        self.zero_bytes += size;
+        let first = std::mem::replace(&mut out.bytes, vec![0; size]);
+        out.bytes[..first.len()].copy_from_slice(&first);
         self.report(
             Diagnostic::warning(&codes::text::SINGLE_VALUE, format!("a single value for an array of {count} elements"))
                 .at(span)
@@ -347,12 +350,12 @@ impl<'a> Reader<'a> {
     fn int_element(&mut self, out: &mut Elements) -> Read<()> {
         let element_type = out.element_type;
         let start = self.pos;
-        if element_type == ElementType::Pred {
-            if let word @ (b"true" | b"false") = self.peek_ident() {
-                self.pos += word.len();
-                out.bytes.push(u8::from(word == b"true"));
-                return Ok(());
-            }
+        if element_type == ElementType::Pred
+            && let word @ (b"true" | b"false") = self.peek_ident()
+        {
+            self.pos += word.len();
+            out.bytes.push(u8::from(word == b"true"));
+            return Ok(());
         }
         let negative = self.byte() == b'-';
         let mut pos = start + usize::from(negative);
@@ -363,7 +366,8 @@ impl<'a> Reader<'a> {
             pos += 1;
         }
         if pos == first || self.text.get(pos).is_some_and(|&b| is_ident(b)) {
-            let what = if element_type == ElementType::Pred { "true, false or a whole number" } else { "a whole number" };
+            let what =
+                if element_type == ElementType::Pred { "true, false or a whole number" } else { "a whole number" };
             return self.expected_value(what);
         }
         let Some(bits) = magnitude.and_then(|m| encode_int(element_type, negative, m)) else {
@@ -498,7 +502,8 @@ mod tests {
 
     #[test]
     fn simple_decimals_are_exact() {
-        for text in ["0", "-0", "1.5", "123456.703", "1e-05", "9007199254740992", "0.1", "3.14159274", "-2.5e+10", "1."] {
+        for text in ["0", "-0", "1.5", "123456.703", "1e-05", "9007199254740992", "0.1", "3.14159274", "-2.5e+10", "1."]
+        {
             let (value, end) = simple_decimal(text.as_bytes(), 0).expect(text);
             assert_eq!(value.to_bits(), text.parse::<f64>().expect(text).to_bits(), "{text}");
             assert_eq!(end, text.len());

@@ -95,6 +95,8 @@ struct Reader<'a> {
     /// Computations in place in such a text, which are named after the entry.
     unfinished: Vec<ComputationId>,
     entry: Option<(ComputationId, Span)>,
+    /// Bytes of literals that are zero without being written.
+    zero_bytes: usize,
 }
 
 /// A computation that the text names.
@@ -160,6 +162,7 @@ impl<'a> Reader<'a> {
             single: None,
             unfinished: Vec::new(),
             entry: None,
+            zero_bytes: 0,
         }
     }
 

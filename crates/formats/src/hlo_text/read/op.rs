@@ -185,7 +185,8 @@ impl<'a> Reader<'a> {
                     Some(self.word("a direction", ComparisonDirection::ALL, ComparisonDirection::text)?);
             }
             A::Type => {
-                values.comparison_type = Some(self.word("a kind of order", ComparisonType::ALL, ComparisonType::text)?);
+                values.comparison_type =
+                    Some(self.word("a kind of order", ComparisonType::ALL, ComparisonType::text)?);
             }
             A::Kind => values.fusion_kind = Some(self.word("a kind of fusion", FusionKind::ALL, FusionKind::text)?),
             A::Slice => values.slice = self.slice_ranges()?,
@@ -197,7 +198,8 @@ impl<'a> Reader<'a> {
                 values.rare().rng_algorithm = Some(algorithm);
             }
             A::Algorithm => {
-                values.algorithm = Some(self.word_in_any_case("an algorithm", DotAlgorithm::ALL, DotAlgorithm::text)?);
+                values.algorithm =
+                    Some(self.word_in_any_case("an algorithm", DotAlgorithm::ALL, DotAlgorithm::text)?);
             }
             A::ResultAccuracy => values.accuracy = self.result_accuracy()?,
             _ => self.rare_value(attr, values)?,
@@ -249,7 +251,8 @@ impl<'a> Reader<'a> {
             }
             A::OutfeedShape => rare.outfeed_shape = Some(self.shape()?),
             A::Distribution => {
-                rare.distribution = Some(self.word_in_any_case("a distribution", RngDistribution::ALL, RngDistribution::text)?);
+                rare.distribution =
+                    Some(self.word_in_any_case("a distribution", RngDistribution::ALL, RngDistribution::text)?);
             }
             A::OperandLayoutConstraints => {
                 let mut shapes = Vec::new();
@@ -282,8 +285,7 @@ impl<'a> Reader<'a> {
                     Some(self.word("a calling convention", CustomCallApiVersion::ALL, CustomCallApiVersion::text)?);
             }
             A::Mode => {
-                rare.mode =
-                    Some(self.word("a group mode", CollectiveGroupMode::ALL, CollectiveGroupMode::text)?);
+                rare.mode = Some(self.word("a group mode", CollectiveGroupMode::ALL, CollectiveGroupMode::text)?);
             }
             A::Domain => rare.domain = Some(Box::new(self.domain()?)),
             // Every other attribute is read by `attribute_value`.
@@ -322,12 +324,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The operation that the attributes describe. Those it needs are known to be there.
-    pub(super) fn build_op(
-        &mut self,
-        subject: &Subject,
-        values: &mut Values,
-        operands: &[InstructionId],
-    ) -> Read<Op> {
+    pub(super) fn build_op(&mut self, subject: &Subject, values: &mut Values, operands: &[InstructionId]) -> Read<Op> {
         use Attr as A;
         use Opcode as O;
         let opcode = subject.opcode;
@@ -356,9 +353,7 @@ impl<'a> Reader<'a> {
             O::Map => Op::Map { to_apply: need(values, A::ToApply)?, dimensions: values.list(A::Dimensions) },
             O::Bitcast => Op::Bitcast,
             O::Copy => Op::Copy,
-            O::Reshape => {
-                Op::Reshape { inferred_dimension: values.int(A::InferredDimension).filter(|&d| d != -1) }
-            }
+            O::Reshape => Op::Reshape { inferred_dimension: values.int(A::InferredDimension).filter(|&d| d != -1) },
             O::DynamicReshape => Op::DynamicReshape,
             O::Broadcast => {
                 if !values.seen.has(A::Dimensions) && !self.is_scalar(operands.first()) {
@@ -414,9 +409,7 @@ impl<'a> Reader<'a> {
                 rhs_group: values.list(A::RhsGroupDims),
                 precision: values.precision_config(),
             })),
-            O::Reduce => {
-                Op::Reduce { dimensions: values.list(A::Dimensions), to_apply: need(values, A::ToApply)? }
-            }
+            O::Reduce => Op::Reduce { dimensions: values.list(A::Dimensions), to_apply: need(values, A::ToApply)? },
             O::ReduceWindow => Op::ReduceWindow {
                 window: Box::new(values.rare().window.take().unwrap_or_default()),
                 to_apply: need(values, A::ToApply)?,

@@ -44,11 +44,11 @@ impl<'a> Reader<'a> {
     pub(super) fn shape(&mut self) -> Read<Shape> {
         self.skip();
         let start = self.pos;
-        if let Some(end) = self.guess_shape_end(start) {
-            if let Some(shape) = self.shapes.get(&self.text[start..end]) {
-                self.pos = end;
-                return Ok(shape.clone());
-            }
+        if let Some(end) = self.guess_shape_end(start)
+            && let Some(shape) = self.shapes.get(&self.text[start..end])
+        {
+            self.pos = end;
+            return Ok(shape.clone());
         }
         self.new_shape(start)
     }

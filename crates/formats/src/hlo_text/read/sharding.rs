@@ -315,11 +315,8 @@ impl<'a> Reader<'a> {
         self.expect(b')', "after the devices of a mesh")?;
         if count != size {
             let span = self.span_from(start);
-            let message = format!(
-                "the axes make room for {} devices, but {} are listed",
-                size.unwrap_or(0),
-                count.unwrap_or(0)
-            );
+            let message =
+                format!("the axes make room for {} devices, but {} are listed", size.unwrap_or(0), count.unwrap_or(0));
             return self.fail_at(&codes::text::BAD_MESH, span, message, "the numbers of devices differ");
         }
         Ok(mesh)
@@ -333,10 +330,9 @@ impl<'a> Reader<'a> {
         let by_name = mesh.axes.iter().position(|(n, _)| **n == *name);
         let found = by_name.or_else(|| name.parse().ok().filter(|&i: &usize| i < mesh.axes.len()));
         let Some(axis) = found else {
-            let mut diagnostic =
-                Diagnostic::error(&codes::text::BAD_MESH, format!("the mesh has no axis `{name}`"))
-                    .at(self.span_from(start))
-                    .label("unknown axis");
+            let mut diagnostic = Diagnostic::error(&codes::text::BAD_MESH, format!("the mesh has no axis `{name}`"))
+                .at(self.span_from(start))
+                .label("unknown axis");
             if let Some(near) = did_you_mean(&name, mesh.axes.iter().map(|(n, _)| &**n)) {
                 diagnostic = diagnostic.help(format!("did you mean `{near}`?"));
             }

@@ -284,7 +284,12 @@ impl<'a> Reader<'a> {
                 _ => {
                     let span = self.span_from(start);
                     let message = "each dimension of a padding has two or three numbers";
-                    return self.fail_at(&codes::text::BAD_PADDING, span, message, "expected low_high or low_high_interior");
+                    return self.fail_at(
+                        &codes::text::BAD_PADDING,
+                        span,
+                        message,
+                        "expected low_high or low_high_interior",
+                    );
                 }
             }
         }
@@ -405,11 +410,10 @@ impl<'a> Reader<'a> {
         self.fields(&["mode", "tolerance"], |r, name| {
             match name {
                 b"mode" => {
-                    accuracy = r.word_in_any_case(
-                        "an accuracy",
-                        &[ResultAccuracy::Default, ResultAccuracy::Highest],
-                        |a| if a == ResultAccuracy::Highest { "highest" } else { "default" },
-                    )?;
+                    accuracy =
+                        r.word_in_any_case("an accuracy", &[ResultAccuracy::Default, ResultAccuracy::Highest], |a| {
+                            if a == ResultAccuracy::Highest { "highest" } else { "default" }
+                        })?;
                 }
                 b"tolerance" => {
                     let (mut atol, mut rtol, mut ulps) = (0.0, 0.0, 0.0);
