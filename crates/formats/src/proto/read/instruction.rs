@@ -5,7 +5,7 @@ use super::module::{LocalIds, Reader, frontend_attributes, integer, original_arr
 use super::{literal, metadata, op, sharding};
 use crate::proto::messages::{InstructionAttributes, LiteralProto, OriginalValueProto};
 use crate::proto::unknown::{self, FieldSet};
-use crate::proto::wire::{Fields, read_integers};
+use crate::proto::wire::{Fields, Value, read_integers};
 use hloom_ir::attributes::ComparisonDirection;
 use hloom_ir::diagnostic::codes::proto as codes;
 use hloom_ir::diagnostic::{Diagnostic, did_you_mean};
@@ -72,7 +72,10 @@ fn frame(bytes: &[u8]) -> Result<Frame<'_>> {
     let mut frame = Frame::default();
     for field in Fields::new(bytes) {
         let field = field.map_err(wire(format_args!("instruction {}", frame.name)))?;
-        frame.present.insert(field.number);
+        // XLA writes frontend attributes and statistics for every instruction, though it be with nothing in them.
+        if !(matches!(field.number, 68 | 82) && field.value == Value::Bytes(&[])) {
+            frame.present.insert(field.number);
+        }
         let numbers = match field.number {
             1 => {
                 frame.name = text(&field, "name of an instruction")?;

@@ -17,7 +17,7 @@ use hloom_ir::module::Module;
 /// Reads an `HloModuleProto`, or the one inside an `HloProto` or `HloSnapshot`.
 pub fn read(bytes: &[u8]) -> Result<Module, Vec<Diagnostic>> {
     match container::module_bytes(bytes) {
-        Some(module) => module::module(module, 0).map_err(|d| vec![d]),
+        Some(module) => module::module(module).map_err(|d| vec![d]),
         None => Err(vec![not_a_proto(bytes)]),
     }
 }

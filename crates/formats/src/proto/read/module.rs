@@ -26,8 +26,8 @@ use std::sync::Arc;
 
 /// How deep recovery modules may have recovery modules.
 const MAX_MODULE_DEPTH: usize = 4;
-/// Bytes that payloads may take in all once each reference has its copy, whatever the size of the proto.
-const MIN_PAYLOAD_BUDGET: usize = 64 << 20;
+/// Bytes that may be copied in all for what a proto gives once and means often, whatever the size of the proto.
+const MIN_COPY_BUDGET: usize = 64 << 20;
 
 /// A module being read.
 pub(super) struct Reader<'a> {
@@ -38,11 +38,18 @@ pub(super) struct Reader<'a> {
     shapes: FxHashMap<&'a [u8], Shape>,
     strings: FxHashSet<Arc<str>>,
     payloads: Vec<Vec<u8>>,
-    payload_budget: usize,
+    /// Bytes that may still be copied.
+    copy_budget: usize,
 }
 
-/// Reads an `HloModuleProto`; `depth` counts the modules it is inside of.
-pub(super) fn module(bytes: &[u8], depth: usize) -> Result<Module> {
+/// Reads an `HloModuleProto`.
+pub(super) fn module(bytes: &[u8]) -> Result<Module> {
+    let mut copy_budget = bytes.len().saturating_mul(64).max(MIN_COPY_BUDGET);
+    nested_module(bytes, 0, &mut copy_budget)
+}
+
+/// Reads an `HloModuleProto`; `depth` counts the modules it is inside of, with which it shares what may be copied.
+fn nested_module(bytes: &[u8], depth: usize, copy_budget: &mut usize) -> Result<Module> {
     if depth > MAX_MODULE_DEPTH {
         return error(&codes::TOO_DEEP, "recovery modules have recovery modules too deeply");
     }
@@ -67,7 +74,7 @@ pub(super) fn module(bytes: &[u8], depth: usize) -> Result<Module> {
         shapes: FxHashMap::default(),
         strings: FxHashSet::default(),
         payloads: std::mem::take(&mut header.payloads),
-        payload_budget: bytes.len().saturating_mul(16).max(MIN_PAYLOAD_BUDGET),
+        copy_budget: *copy_budget,
     };
     reader.module.config.unknown_fields = unknown_fields.into();
     reader.header(&header, depth)?;
@@ -91,6 +98,7 @@ pub(super) fn module(bytes: &[u8], depth: usize) -> Result<Module> {
             return error(&codes::UNKNOWN_ID, format!("entry_computation_id is {id}, which no computation has"));
         }
     }
+    *copy_budget = reader.copy_budget;
     Ok(reader.module)
 }
 
@@ -129,7 +137,8 @@ impl<'a> Reader<'a> {
             config.frontend_attributes = frontend_attributes(&attributes.map);
         }
         for entry in header.original_value_recovery_table.iter().flat_map(|t| &t.entries) {
-            let recovery = entry.recovery_module.as_deref().map(|m| module(m, depth + 1));
+            let budget = &mut self.copy_budget;
+            let recovery = entry.recovery_module.as_deref().map(|m| nested_module(m, depth + 1, budget));
             let recovery = recovery.transpose().map_err(locate("original_value_recovery_table"))?;
             config.origin_recovery_table.push(OriginRecovery {
                 old: original_array(entry.old_original_array.as_ref()),
@@ -173,10 +182,10 @@ impl<'a> Reader<'a> {
         c.proto_id = Some(id);
         c.unknown_fields = unknown_fields.into();
         let sequence = sequences.remove(&id).map(|s| s.instruction_ids);
-        let instructions = in_order(instructions, sequence.as_deref()).map_err(locate(here()))?;
-        let mut local = LocalIds::with_capacity(instructions.len());
+        let mut local = LocalIds::default();
+        let instructions = in_order(instructions, sequence.as_deref(), &mut local).map_err(|d| locate(here())(d))?;
         for bytes in instructions {
-            instruction::instruction(self, computation, &mut local, bytes).map_err(locate(here()))?;
+            instruction::instruction(self, computation, &mut local, bytes).map_err(|d| locate(here())(d))?;
         }
         match local.get(root) {
             Some(root) => self.module.set_root(root),
@@ -222,36 +231,59 @@ impl<'a> Reader<'a> {
             let count = self.payloads.len();
             return error(&codes::UNKNOWN_ID, format!("{id} is none of the {count} payloads of the module"));
         };
-        match self.payload_budget.checked_sub(payload.len()) {
-            Some(left) => self.payload_budget = left,
-            None => return error(&codes::TOO_LARGE, "the payloads of the module are referred to too often"),
+        let payload: Box<[u8]> = payload.as_slice().into();
+        self.spend(payload.len(), "the payloads of the module are referred to too often")?;
+        Ok(payload)
+    }
+
+    /// Notes that so many bytes are copied.
+    pub(super) fn spend(&mut self, bytes: usize, refusal: &str) -> Result<()> {
+        match self.copy_budget.checked_sub(bytes) {
+            Some(left) => self.copy_budget = left,
+            None => return error(&codes::TOO_LARGE, refusal),
         }
-        Ok(payload.as_slice().into())
+        Ok(())
     }
 }
 
 /// The instructions of a computation read so far, by the lower 32 bits of their ids: newer dumps have the
 /// computation's id in the upper half, older ones small numbers that are unique in the module.
-pub(super) struct LocalIds(FxHashMap<u32, InstructionId>);
+#[derive(Default)]
+pub(super) struct LocalIds {
+    /// By id, where the ids of the computation lie so close that this is not much longer than there are instructions.
+    dense: Vec<Option<InstructionId>>,
+    /// All others.
+    sparse: FxHashMap<u32, InstructionId>,
+}
 
 impl LocalIds {
-    fn with_capacity(instructions: usize) -> LocalIds {
-        LocalIds(FxHashMap::with_capacity_and_hasher(instructions, Default::default()))
+    /// Makes room for that many instructions, the largest id of which is known.
+    fn reserve(&mut self, count: usize, largest: u32) {
+        if (largest as usize) < count.saturating_mul(4).saturating_add(64) {
+            self.dense.resize(largest as usize + 1, None);
+        }
     }
     pub(super) fn get(&self, id: i64) -> Option<InstructionId> {
-        self.0.get(&(id as u32)).copied()
+        match self.dense.get(id as u32 as usize) {
+            Some(slot) => *slot,
+            None => self.sparse.get(&(id as u32)).copied(),
+        }
     }
     /// Says whether the id was free.
     #[must_use]
     pub(super) fn insert(&mut self, id: i64, instruction: InstructionId) -> bool {
-        self.0.insert(id as u32, instruction).is_none()
+        match self.dense.get_mut(id as u32 as usize) {
+            Some(slot) => slot.replace(instruction).is_none(),
+            None => self.sparse.insert(id as u32, instruction).is_none(),
+        }
     }
 }
 
 /// The encoded instructions in the order of a schedule, or by their ids if that puts what is used first, or else as they
-/// are.
-fn in_order<'a>(instructions: Vec<&'a [u8]>, sequence: Option<&[i64]>) -> Result<Vec<&'a [u8]>> {
+/// are. Makes room for them in `local`.
+fn in_order<'a>(instructions: Vec<&'a [u8]>, sequence: Option<&[i64]>, local: &mut LocalIds) -> Result<Vec<&'a [u8]>> {
     let mut by_id = Vec::with_capacity(instructions.len());
+    let mut largest = 0;
     let mut used_first = true;
     let mut needs = Vec::new();
     for &bytes in &instructions {
@@ -267,7 +299,9 @@ fn in_order<'a>(instructions: Vec<&'a [u8]>, sequence: Option<&[i64]>) -> Result
         }
         used_first &= needs.iter().all(|&n| (n as u32) < id as u32);
         by_id.push((id as u32, bytes));
+        largest = largest.max(id as u32);
     }
+    local.reserve(instructions.len(), largest);
     match sequence {
         Some(sequence) => scheduled(&by_id, sequence),
         None if used_first => {

@@ -9,13 +9,11 @@ use hloom_ir::diagnostic::codes::proto as codes;
 use hloom_ir::metadata::Metadata;
 use hloom_ir::shape::Shape;
 use hloom_ir::sharding::*;
+use prost::Message;
 use std::sync::Arc;
 
 /// The operation type of the metadata in which newer dumps say how unreduced parts combine.
 const REDUCTION_OP: &str = "sdy::reduction_op";
-
-/// Devices that shardings and groups may list when one sharding is repeated for every leaf of a tuple.
-const MAX_REPEATED_DEVICES: usize = 1 << 24;
 
 pub(super) fn sharding(reader: &mut Reader<'_>, proto: &OpSharding) -> Result<Sharding> {
     if proto.kind != sharding_type::TUPLE || proto.named_sharding.is_some() {
@@ -35,15 +33,12 @@ pub(super) fn sharding(reader: &mut Reader<'_>, proto: &OpSharding) -> Result<Sh
 pub(super) fn sharding_of(reader: &mut Reader<'_>, proto: &OpSharding, shape: &Shape) -> Result<Sharding> {
     let sharding = sharding(reader, proto)?;
     let (Sharding::Leaf(leaf), Shape::Tuple(_)) = (&sharding, shape) else { return Ok(sharding) };
-    let devices = match &leaf.kind {
-        ShardingKind::Tiled(TileAssignment { devices: TileDevices::Explicit(devices), .. }) => devices.len(),
-        _ => 1,
-    };
     let count = shape.leaf_count();
-    if devices.saturating_mul(count) > MAX_REPEATED_DEVICES {
-        let message = format!("a sharding over {devices} devices stands for each of {count} leaves of a tuple");
-        return error(&codes::TOO_LARGE, message);
-    }
+    // An integer takes up to eight bytes for one in the proto; payloads may be there by reference.
+    let payload = |m: &Metadata| m.rare.as_ref().and_then(|r| r.payload.as_ref()).map_or(0, |p| p.len());
+    let size = proto.encoded_len() * 8 + leaf.metadata.iter().map(payload).sum::<usize>();
+    let refusal = "a sharding that stands for each of many leaves of tuples takes too much memory";
+    reader.spend(size.saturating_mul(count), refusal)?;
     Ok(Sharding::Tuple(vec![(**leaf).clone(); count]))
 }
 

@@ -212,6 +212,24 @@ fn a_payload_that_would_fill_the_memory() {
 }
 
 #[test]
+fn a_sharding_that_would_fill_the_memory() {
+    let leaf = m::ShapeProto { element_type: 11, ..Default::default() };
+    let tuple = m::ShapeProto { element_type: 13, tuple_shapes: vec![leaf; 4096], ..Default::default() };
+    let sharding = m::OpSharding {
+        kind: m::sharding_type::OTHER,
+        tile_assignment_dimensions: vec![4096],
+        tile_assignment_devices: (0..4096).collect(),
+        ..Default::default()
+    };
+    let mut p = Vec::new();
+    write_str(&mut p, 1, "p");
+    write_str(&mut p, 2, "parameter");
+    write_message(&mut p, 3, &tuple);
+    write_message(&mut p, 40, &sharding);
+    assert_refused(&module(0, &[computation("e", 0, 0, &[p])]), &codes::TOO_LARGE, &["instruction p", "sharding"]);
+}
+
+#[test]
 fn names_that_text_could_not_hold() {
     let p = instruction("bad name\n{}", "parameter", 1, &[]);
     let q = instruction("f32", "parameter", 2, &[]);
