@@ -82,7 +82,7 @@ impl Printer<'_> {
             Op::TopK { k, largest, is_stable } => {
                 self.int_attribute(", k=", *k);
                 self.bool_attribute(", largest=", *largest);
-                self.bool_attribute(", is_stable=", *is_stable);
+                self.flag(", is_stable=false", !*is_stable);
             }
             Op::Fft { kind, length } => {
                 self.text(", fft_type=");

@@ -34,7 +34,11 @@ impl Printer<'_> {
             Literal::Token => self.text("token"),
             Literal::Array(array) => {
                 if shapes {
-                    array.shape().write(&mut self.out, ShapeStyle::FULL);
+                    // Without a layout the braces of the elements would be read as one.
+                    match array.shape().layout {
+                        Some(_) => array.shape().write(&mut self.out, ShapeStyle::FULL),
+                        None => array.shape().clone().with_default_layout().write(&mut self.out, ShapeStyle::FULL),
+                    }
                     self.out.push(' ');
                 }
                 write_array(&mut self.out, array);

@@ -104,10 +104,15 @@ impl Printer<'_> {
         }
     }
 
-    /// What stands between the braces. A sharding that uses no axis needs no mesh to say so.
+    /// What stands between the braces.
     fn named_sharding(&mut self, named: &NamedSharding) {
         self.mesh(&named.mesh);
         if matches!(named.mesh.devices, MeshDevices::Maximal(_)) {
+            return;
+        }
+        if let Some(word) = whole_mesh_word(named) {
+            self.text(", ");
+            self.text(word);
             return;
         }
         self.text(", [");
@@ -211,5 +216,22 @@ impl Printer<'_> {
                 self.out.push('}');
             }
         }
+    }
+}
+
+/// The word for a sharding of a scalar that treats all axes alike.
+fn whole_mesh_word(named: &NamedSharding) -> Option<&'static str> {
+    let is_all = |axes: &[AxisRef]| {
+        axes.len() == named.mesh.axes.len()
+            && axes.iter().enumerate().all(|(i, a)| a.axis as usize == i && a.sub_axis.is_none())
+    };
+    if !named.dims.is_empty() || !named.replicated.is_empty() || named.reduction != UnreducedReduction::Sum {
+        return None;
+    }
+    match (named.unreduced.as_slice(), named.manual.as_slice()) {
+        ([], []) => Some("replicated"),
+        (axes, []) if is_all(axes) => Some("unreduced"),
+        ([], axes) if is_all(axes) => Some("manual"),
+        _ => None,
     }
 }
