@@ -160,11 +160,14 @@ impl Printer<'_> {
                 self.flag(", has_dynamic_root=true", reduce.has_dynamic_root);
                 self.computation_attribute(", to_apply=", reduce.to_apply);
             }
-            Op::AllToAll { collective, split_dimension } | Op::RaggedAllToAll { collective, split_dimension } => {
+            Op::AllToAll { collective, split_dimension } => {
                 self.collective(collective);
-                if let Some(dimension) = split_dimension {
-                    self.list_attribute(", dimensions=", &[*dimension]);
-                }
+                self.split_dimension(*split_dimension);
+            }
+            Op::RaggedAllToAll { collective, split_dimension } => {
+                self.collective(collective);
+                // XLA reads the dimension but does not print it.
+                self.split_dimension(split_dimension.filter(|_| !self.options.elide_constants));
             }
             Op::CollectiveBroadcast { collective, has_dynamic_root } => {
                 self.collective(collective);
@@ -546,6 +549,12 @@ impl Printer<'_> {
         if let Some(mode) = collective.mode {
             self.text(", mode=");
             self.text(mode.text());
+        }
+    }
+
+    fn split_dimension(&mut self, dimension: Option<i64>) {
+        if let Some(dimension) = dimension {
+            self.list_attribute(", dimensions=", &[dimension]);
         }
     }
 

@@ -41,7 +41,7 @@ impl Printer<'_> {
             Op::AsyncStart(start) => self.async_start(start, wrapped, &instruction.common),
             _ => self.op_attributes(instruction),
         }
-        self.common_attributes(instruction, true);
+        self.common_attributes(instruction, &Common::default());
         self.origin_and_configs(&instruction.common);
     }
 
@@ -79,8 +79,7 @@ impl Printer<'_> {
         if let Some(wrapped) = wrapped {
             let wrapped = &self.module[wrapped];
             self.op_attributes(wrapped);
-            let outer_has_attributes = common.rare.as_ref().is_some_and(|r| !r.frontend_attributes.is_empty());
-            self.common_attributes(wrapped, !outer_has_attributes);
+            self.common_attributes(wrapped, common);
         }
         self.output_operand_aliasing(&start.output_operand_aliasing);
         if wrapped.is_none() {
@@ -88,23 +87,23 @@ impl Printer<'_> {
         }
     }
 
-    /// What follows the attributes of the opcode, up to and without `origin`.
-    fn common_attributes(&mut self, instruction: &Instruction, frontend_attributes: bool) {
+    /// What follows the attributes of the opcode, up to and without `origin`, less what `besides` has too.
+    fn common_attributes(&mut self, instruction: &Instruction, besides: &Common) {
         let common = &instruction.common;
-        if let Some(sharding) = &common.sharding {
+        if let Some(sharding) = common.sharding.as_ref().filter(|_| besides.sharding.is_none()) {
             self.text(", sharding=");
             self.sharding(sharding);
         }
         if let Some(rare) = &common.rare {
-            self.rare_attributes(rare, frontend_attributes);
+            self.rare_attributes(rare, besides.rare.as_deref());
         }
         if let Op::Unary { accuracy, .. } = &instruction.op {
             self.result_accuracy(*accuracy);
         }
     }
 
-    fn rare_attributes(&mut self, rare: &RareCommon, frontend_attributes: bool) {
-        if frontend_attributes && !rare.frontend_attributes.is_empty() {
+    fn rare_attributes(&mut self, rare: &RareCommon, besides: Option<&RareCommon>) {
+        if !rare.frontend_attributes.is_empty() && besides.is_none_or(|b| b.frontend_attributes.is_empty()) {
             self.frontend_attributes(&rare.frontend_attributes);
         }
         if !rare.control_predecessors.is_empty() {
@@ -116,7 +115,9 @@ impl Printer<'_> {
             }
             self.out.push('}');
         }
-        if let Some(statistics) = rare.statistics.as_ref().filter(|s| !s.values.is_empty()) {
+        if let Some(statistics) = rare.statistics.as_ref().filter(|s| !s.values.is_empty())
+            && besides.is_none_or(|b| b.statistics.is_none())
+        {
             self.int_attribute(", statistics={visualizing_index=", statistics.visualizing_index);
             for (name, value) in &statistics.values {
                 self.out.push(',');
@@ -198,15 +199,11 @@ impl Printer<'_> {
 
     /// The operation in whose form an async instruction is written, if it is one that can be.
     fn wrapped_by(&mut self, id: InstructionId) -> Option<InstructionId> {
-        let module = self.module;
-        match &module[id].op {
-            Op::AsyncStart(start) => self.wrapped_instruction(start),
+        match self.module[id].op {
+            Op::AsyncStart(_) => self.wrapped_instruction(id),
             Op::AsyncUpdate { .. } | Op::AsyncDone => {
                 let start = self.async_start_of(id)?;
-                match &module[start].op {
-                    Op::AsyncStart(start) => self.wrapped_instruction(start),
-                    _ => None,
-                }
+                self.wrapped_instruction(start)
             }
             _ => None,
         }
@@ -237,37 +234,40 @@ impl Printer<'_> {
         start
     }
 
-    /// The one operation of the computation that `start` calls, if it can be written without its body: it reads the
-    /// parameters in their order, has no async opcode of its own, and carries nothing that would be lost.
-    pub(super) fn wrapped_instruction(&mut self, start: &AsyncStart) -> Option<InstructionId> {
-        if let Some(&known) = self.wrapped.get(&start.calls) {
-            return known;
-        }
-        let wrapped = self.find_wrapped(start);
-        self.wrapped.insert(start.calls, wrapped);
-        wrapped
-    }
-
-    fn find_wrapped(&self, start: &AsyncStart) -> Option<InstructionId> {
+    /// The one operation of the computation that the async-start `id` calls, if it can be written without its body: it
+    /// reads the parameters in their order, has no async opcode of its own, and carries nothing that would be lost.
+    pub(super) fn wrapped_instruction(&self, id: InstructionId) -> Option<InstructionId> {
         let module = self.module;
+        let Op::AsyncStart(start) = &module[id].op else { return None };
         let root = module.root(start.calls)?;
         let instruction = &module[root];
-        let parameters = module.parameters(start.calls);
-        let all = module[start.calls].instructions().len();
-        if parameters != instruction.operands() || all != parameters.len() + 1 || has_async_form(instruction.opcode()) {
+        let operands = instruction.operands();
+        let reads_parameters = module[start.calls].instructions().len() == operands.len() + 1
+            && operands
+                .iter()
+                .enumerate()
+                .all(|(i, &operand)| matches!(module[operand].op, Op::Parameter { number, .. } if number == i as i64));
+        if !reads_parameters || has_async_form(instruction.opcode()) {
             return None;
         }
-        if self.options.elide_constants {
-            return Some(root);
-        }
-        let common = &instruction.common;
-        let plain = common.metadata.is_none()
-            && common.backend_config.is_none()
-            && common.rare.as_ref().is_none_or(|r| r.origin.is_none())
-            && parameters.iter().all(|&p| module[p].common == Common::default());
-        let same_thread = module[start.calls].execution_thread == start.execution_thread;
-        (plain && same_thread).then_some(root)
+        let nothing_lost = module[start.calls].execution_thread == start.execution_thread
+            && says_no_more(&instruction.common, &module[id].common)
+            && operands.iter().all(|&p| says_no_more(&module[p].common, &Common::default()));
+        (self.options.elide_constants || nothing_lost).then_some(root)
     }
+}
+
+/// Whether all that `inner` says is said by `outer` too.
+fn says_no_more(inner: &Common, outer: &Common) -> bool {
+    let (none, Common { metadata, sharding, backend_config, rare }) = (RareCommon::default(), outer);
+    let (inner_rare, outer_rare) = (inner.rare.as_deref().unwrap_or(&none), rare.as_deref().unwrap_or(&none));
+    (inner.metadata.is_none() || inner.metadata == *metadata)
+        && (inner.sharding.is_none() || inner.sharding == *sharding)
+        && (inner.backend_config.is_none() || inner.backend_config == *backend_config)
+        && (inner_rare.frontend_attributes.is_empty()
+            || inner_rare.frontend_attributes == outer_rare.frontend_attributes)
+        && (inner_rare.statistics.is_none() || inner_rare.statistics == outer_rare.statistics)
+        && (inner_rare.origin.is_none() || inner_rare.origin == outer_rare.origin)
 }
 
 /// Whether `-start` after its name is, or would be read as, another opcode.

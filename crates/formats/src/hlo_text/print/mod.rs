@@ -19,7 +19,7 @@ mod sharding;
 mod tests;
 
 use hloom_ir::display::{write_int, write_int_list, write_uint};
-use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::entity::InstructionId;
 use hloom_ir::literal::ArrayLiteral;
 use hloom_ir::module::Module;
 use rustc_hash::FxHashMap;
@@ -68,20 +68,11 @@ struct Printer<'m> {
     indent: usize,
     /// The async-start that an async instruction belongs to, for those asked so far.
     async_starts: FxHashMap<InstructionId, Option<InstructionId>>,
-    /// For each computation asked so far, the one instruction it wraps if it can be written without its body.
-    wrapped: FxHashMap<ComputationId, Option<InstructionId>>,
 }
 
 impl<'m> Printer<'m> {
     fn new(module: &'m Module, options: &PrintOptions) -> Printer<'m> {
-        Printer {
-            module,
-            options: *options,
-            out: String::new(),
-            indent: 0,
-            async_starts: FxHashMap::default(),
-            wrapped: FxHashMap::default(),
-        }
+        Printer { module, options: *options, out: String::new(), indent: 0, async_starts: FxHashMap::default() }
     }
 
     fn text(&mut self, text: &str) {

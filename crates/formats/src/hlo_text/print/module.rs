@@ -3,7 +3,7 @@
 use super::Printer;
 use super::order::{self, Order};
 use hloom_ir::display::ShapeStyle;
-use hloom_ir::entity::ComputationId;
+use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::instruction::OriginalArray;
 use hloom_ir::module::{ModuleConfig, OriginRecovery};
 use hloom_ir::op::Op;
@@ -17,17 +17,7 @@ impl<'m> Printer<'m> {
         self.header();
         self.stack_frames();
         self.text("\n\n");
-        // A computation that an async instruction wraps is written with that instruction.
-        let mut hidden = FxHashSet::default();
-        for &computation in module.computations() {
-            for &id in module[computation].instructions() {
-                if let Op::AsyncStart(start) = &module[id].op
-                    && self.wrapped_instruction(start).is_some()
-                {
-                    hidden.insert(start.calls);
-                }
-            }
-        }
+        let hidden = self.hidden_computations();
         let mut order = Order::new(module);
         for computation in order::computations(module) {
             if !hidden.contains(&computation) {
@@ -35,6 +25,25 @@ impl<'m> Printer<'m> {
                 self.text("\n\n");
             }
         }
+    }
+
+    /// Computations that are written with the async instructions that call them, and nowhere else.
+    fn hidden_computations(&self) -> FxHashSet<ComputationId> {
+        let module = self.module;
+        let all = || module.computations().iter().flat_map(|&c| module[c].instructions());
+        let wraps = |id: InstructionId| match &module[id].op {
+            Op::AsyncStart(start) => self.wrapped_instruction(id).map(|_| start.calls),
+            _ => None,
+        };
+        let mut hidden: FxHashSet<ComputationId> = all().filter_map(|&id| wraps(id)).collect();
+        if !hidden.is_empty() {
+            for &id in all().filter(|&&id| wraps(id).is_none()) {
+                for called in module[id].op.called_computations() {
+                    hidden.remove(&called);
+                }
+            }
+        }
+        hidden
     }
 
     fn header(&mut self) {
