@@ -7,7 +7,7 @@ use hloom_ir::display::write_uint;
 pub(super) fn write_escaped(out: &mut String, text: &[u8]) {
     let mut rest = text;
     while !rest.is_empty() {
-        let plain = rest.iter().position(|&b| needs_escape(b)).unwrap_or(rest.len());
+        let plain = rest.iter().position(|&b| NEEDS_ESCAPE[b as usize]).unwrap_or(rest.len());
         let (run, tail) = rest.split_at(plain);
         // The run holds printable ASCII only.
         out.push_str(std::str::from_utf8(run).unwrap_or_default());
@@ -28,9 +28,16 @@ pub(super) fn write_escaped(out: &mut String, text: &[u8]) {
     }
 }
 
-fn needs_escape(byte: u8) -> bool {
-    !(0x20..0x7f).contains(&byte) || matches!(byte, b'"' | b'\'' | b'\\')
-}
+/// For each byte whether it needs an escape: names of operations are long and have to be looked through.
+const NEEDS_ESCAPE: [bool; 256] = {
+    let mut table = [true; 256];
+    let mut byte = 0x20;
+    while byte < 0x7f {
+        table[byte] = matches!(byte as u8, b'"' | b'\'' | b'\\');
+        byte += 1;
+    }
+    table
+};
 
 /// The text if it can be written raw: it opens with a brace and closes with the one that matches it, strings set aside.
 pub(super) fn as_raw_braces(text: &[u8]) -> Option<&str> {
