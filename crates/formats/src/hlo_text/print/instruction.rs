@@ -234,26 +234,31 @@ impl Printer<'_> {
         start
     }
 
-    /// The one operation of the computation that the async-start `id` calls, if it can be written without its body: it
-    /// reads the parameters in their order, has no async opcode of its own, and carries nothing that would be lost.
+    /// The one operation of the computation that the async-start `id` calls, if it is written without its body. XLA's
+    /// dumps do so whenever all else in the computation is parameters, even where that says another thing: the
+    /// operation must read the parameters in their order, have no async opcode of its own, and carry nothing more.
     pub(super) fn wrapped_instruction(&self, id: InstructionId) -> Option<InstructionId> {
         let module = self.module;
         let Op::AsyncStart(start) = &module[id].op else { return None };
         let root = module.root(start.calls)?;
+        let all = module[start.calls].instructions();
+        if self.options.elide_constants {
+            let is_parameter = |&i: &InstructionId| matches!(module[i].op, Op::Parameter { .. });
+            return all.iter().all(|i| *i == root || is_parameter(i)).then_some(root);
+        }
         let instruction = &module[root];
         let operands = instruction.operands();
-        let reads_parameters = module[start.calls].instructions().len() == operands.len() + 1
+        let reads_parameters = all.len() == operands.len() + 1
             && operands
                 .iter()
                 .enumerate()
                 .all(|(i, &operand)| matches!(module[operand].op, Op::Parameter { number, .. } if number == i as i64));
-        if !reads_parameters || has_async_form(instruction.opcode()) {
-            return None;
-        }
-        let nothing_lost = module[start.calls].execution_thread == start.execution_thread
+        let nothing_lost = reads_parameters
+            && !has_async_form(instruction.opcode())
+            && module[start.calls].execution_thread == start.execution_thread
             && says_no_more(&instruction.common, &module[id].common)
             && operands.iter().all(|&p| says_no_more(&module[p].common, &Common::default()));
-        (self.options.elide_constants || nothing_lost).then_some(root)
+        nothing_lost.then_some(root)
     }
 }
 

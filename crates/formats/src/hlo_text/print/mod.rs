@@ -28,8 +28,9 @@ use rustc_hash::FxHashMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PrintOptions {
     /// Print what XLA's dumps hold and no more: constants of more than ten elements and all tuple constants are left
-    /// out as `{...}`, the floats of attributes have six digits, and metadata that names neither an operation nor a
-    /// file is dropped. Otherwise nothing of the module is lost.
+    /// out as `{...}`, the floats of attributes have six digits, metadata that names neither an operation nor a file is
+    /// dropped, and so is what an async operation's computation says beyond its opcode and attributes. Otherwise
+    /// nothing of the module is lost.
     pub elide_constants: bool,
 }
 

@@ -306,5 +306,5 @@ fn async_operations_lose_their_wrapper_only_if_it_says_nothing_more() {
         ["async-start(%x, %x), calls=%wrapped", "async-update(%start)", "ROOT %done = f32[4]{0} async-done(%update)"];
     assert_eq!(opcodes(print(&build(Some(named.clone()), false), &FULL)), plain);
     assert_eq!(opcodes(print(&build(Some(named), false), &ELIDED)), sugared);
-    assert_eq!(opcodes(print(&build(None, true), &ELIDED)), plain);
+    assert_eq!(opcodes(print(&build(None, true), &FULL)), plain);
 }
