@@ -3,14 +3,14 @@
 use super::Printer;
 use super::order::{self, Order};
 use hloom_ir::display::ShapeStyle;
-use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::instruction::OriginalArray;
 use hloom_ir::module::{ModuleConfig, OriginRecovery};
 use hloom_ir::op::Op;
 use hloom_ir::shape::ProgramShape;
 use rustc_hash::FxHashSet;
 
-impl<'m> Printer<'m> {
+impl Printer<'_> {
     /// The whole module; every computation is followed by an empty line.
     pub(super) fn module(&mut self) {
         let module = self.module;
@@ -19,9 +19,13 @@ impl<'m> Printer<'m> {
         self.text("\n\n");
         let hidden = self.hidden_computations();
         let mut order = Order::new(module);
-        for computation in order::computations(module) {
+        let mut instructions = vec![Vec::new(); module.computation_slots()];
+        for &computation in module.computations() {
+            instructions[computation.index()] = order.instructions(computation);
+        }
+        for computation in order::computations(module, &instructions) {
             if !hidden.contains(&computation) {
-                self.computation(computation, &mut order);
+                self.computation(computation, &instructions[computation.index()]);
                 self.text("\n\n");
             }
         }
@@ -229,7 +233,7 @@ impl<'m> Printer<'m> {
         }
     }
 
-    fn computation(&mut self, id: ComputationId, order: &mut Order<'m>) {
+    fn computation(&mut self, id: ComputationId, order: &[InstructionId]) {
         let module = self.module;
         let computation = &module[id];
         self.indentation(0);
@@ -241,7 +245,7 @@ impl<'m> Printer<'m> {
         self.signature(id);
         self.text(" {\n");
         let root = module.root(id);
-        for instruction in order.instructions(id) {
+        for &instruction in order {
             self.indentation(2);
             if Some(instruction) == root {
                 self.text("ROOT ");

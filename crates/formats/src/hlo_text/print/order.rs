@@ -97,15 +97,17 @@ impl<'m> Order<'m> {
     }
 }
 
-/// Computations in post-order of calls, from each one that nothing calls, in the order in which they stand.
-pub(super) fn computations(module: &Module) -> Vec<ComputationId> {
+/// Computations in post-order of calls, from each one that nothing calls, in the order in which they stand. The calls
+/// of a computation count in the order in which its instructions are printed (`instructions`, by the computation's
+/// index), so that what was printed and read back prints the same again.
+pub(super) fn computations(module: &Module, instructions: &[Vec<InstructionId>]) -> Vec<ComputationId> {
     let mut called = vec![false; module.computation_slots()];
     let mut calls: Vec<Vec<ComputationId>> = vec![Vec::new(); module.computation_slots()];
-    for &computation in module.computations() {
-        for &id in module[computation].instructions() {
+    for (order, calls) in instructions.iter().zip(&mut calls) {
+        for &id in order {
             for callee in module[id].op.called_computations() {
                 called[callee.index()] = true;
-                calls[computation.index()].push(callee);
+                calls.push(callee);
             }
         }
     }
