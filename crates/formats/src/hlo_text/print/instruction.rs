@@ -244,7 +244,7 @@ impl Printer<'_> {
         let all = module[start.calls].instructions();
         if self.options.elide_constants {
             let is_parameter = |&i: &InstructionId| matches!(module[i].op, Op::Parameter { .. });
-            return all.iter().all(|i| *i == root || is_parameter(i)).then_some(root);
+            return (!is_parameter(&root) && all.iter().all(|i| *i == root || is_parameter(i))).then_some(root);
         }
         let instruction = &module[root];
         let operands = instruction.operands();
