@@ -303,7 +303,7 @@ impl<'a> Signature<'a> {
 }
 
 /// `1 operand`, `2 operands`, `1 entry`, `2 entries`.
-pub(super) fn counted(n: usize, noun: &str) -> String {
+pub(crate) fn counted(n: usize, noun: &str) -> String {
     match (n, noun.strip_suffix('y')) {
         (1, _) => format!("1 {noun}"),
         (_, Some(stem)) => format!("{n} {stem}ies"),

@@ -30,7 +30,7 @@ use crate::shape::{ArrayShape, Shape};
 use common::Site;
 use std::fmt;
 
-pub(crate) use common::{array_text, text};
+pub(crate) use common::{array_text, counted, text};
 pub use common::{compatible, compatible_ignoring_float_precision};
 
 /// Why an operation cannot be applied to its operands.

@@ -121,7 +121,9 @@ pub(super) fn check_unique(list: &mut [i64], ids: Option<i64>) -> Result<(), Str
     }
     match (list.first(), list.last(), ids) {
         (Some(&low), ..) if low < 0 => Err(format!("there is no device {low}")),
-        (_, Some(&high), Some(ids)) if high >= ids => Err(format!("there is no device {high}, there are {ids}")),
+        (_, Some(&high), Some(ids)) if high >= ids => {
+            Err(format!("there is no device {high}: there are {ids}, counted from 0"))
+        }
         _ => Ok(()),
     }
 }

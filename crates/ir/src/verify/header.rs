@@ -7,7 +7,7 @@ use crate::attributes::AliasKind;
 use crate::diagnostic::codes::verify as codes;
 use crate::diagnostic::{Diagnostic, Part, Place};
 use crate::entity::{ComputationId, InstructionId};
-use crate::infer::{compatible, text};
+use crate::infer::{compatible, counted, text};
 use crate::instruction::{OriginTree, OriginalValue};
 use crate::module::Module;
 use crate::shape::{ArrayShape, Shape, ShapeIndex};
@@ -62,8 +62,8 @@ fn entry_layout(context: &Context, entry: ComputationId, report: &mut Report) {
             header_error(
                 &codes::ENTRY_LAYOUT,
                 format!(
-                    "entry_computation_layout has {} parameters, but the entry `{}` has {}",
-                    layout.parameters.len(),
+                    "entry_computation_layout has {}, but the entry `{}` has {}",
+                    counted(layout.parameters.len(), "parameter"),
                     context.computation_name(entry),
                     parameters.len()
                 ),

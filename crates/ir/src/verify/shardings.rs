@@ -6,7 +6,7 @@ use crate::device_list::ReplicaGroups;
 use crate::diagnostic::codes::verify as codes;
 use crate::diagnostic::{Diagnostic, Part};
 use crate::entity::InstructionId;
-use crate::infer::text;
+use crate::infer::{counted, text};
 use crate::shape::Shape;
 use crate::sharding::{NamedSharding, Sharding, ShardingKind, TileAssignment, TileDevices};
 
@@ -38,7 +38,11 @@ fn check_sharding(sharding: &Sharding, shape: &Shape, ids: Option<i64>) -> Resul
             let leaves = shape.leaves();
             // A tuple without leaves still has one sharding in protos.
             if parts.len() != leaves.len() && !(leaves.is_empty() && parts.len() == 1) {
-                return Err(format!("{} parts, but the tuple has {} leaves", parts.len(), leaves.len()));
+                return Err(format!(
+                    "it has {}, but the tuple has {} leaves",
+                    counted(parts.len(), "part"),
+                    leaves.len()
+                ));
             }
             parts.iter().zip(leaves).try_for_each(|(part, (_, leaf))| match leaf {
                 Shape::Token => Ok(()),
@@ -100,7 +104,7 @@ fn check_named(named: &NamedSharding, shape: &Shape, ids: Option<i64>) -> Result
 fn check_rank(cut: usize, shape: &Shape) -> Result<(), String> {
     match shape.as_array_or_buffer() {
         Some(array) if array.rank() == cut => Ok(()),
-        Some(array) => Err(format!("it cuts {cut} dimensions, but the array has {}", array.rank())),
-        None => Err(format!("it cuts {cut} dimensions, but the shape is {}", text(shape))),
+        Some(array) => Err(format!("it cuts {}, but the array has {}", counted(cut, "dimension"), array.rank())),
+        None => Err(format!("it cuts {}, but the shape is {}", counted(cut, "dimension"), text(shape))),
     }
 }

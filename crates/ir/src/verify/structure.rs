@@ -8,6 +8,7 @@ use super::{Report, at, shapes};
 use crate::diagnostic::codes::{infer, verify as codes};
 use crate::diagnostic::{Blame, Diagnostic, Part, Place};
 use crate::entity::{ComputationId, EntityId, InstructionId};
+use crate::infer::counted;
 use crate::module::Module;
 use crate::op::Op;
 use std::ops::Range;
@@ -252,14 +253,13 @@ fn arity(module: &Module, id: InstructionId, report: &mut Report) {
     let opcode = instruction.opcode();
     let (Some(expected), given) = (opcode.arity(), instruction.operands().len()) else { return };
     if expected != given {
-        let plural = if expected == 1 { "" } else { "s" };
         report.add(
             Diagnostic::error(
                 &infer::OPERAND_COUNT,
-                format!("{opcode} takes {expected} operand{plural}, but `{}` has {given}", instruction.name()),
+                format!("{opcode} takes {}, but `{}` has {given}", counted(expected, "operand"), instruction.name()),
             )
             .at_instruction(id, Part::Opcode)
-            .label(format!("takes {expected} operand{plural}")),
+            .label(format!("takes {}", counted(expected, "operand"))),
         );
     }
 }

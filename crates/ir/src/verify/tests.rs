@@ -1,14 +1,16 @@
 //! Modules that no text can say: built, or broken, by hand. Those that can be written are file tests.
 
 use super::*;
+use crate::attributes::ResultAccuracy;
 use crate::diagnostic::Code;
+use crate::diagnostic::codes::infer::SHARD_COUNT;
 use crate::diagnostic::codes::verify as codes;
 use crate::element_type::ElementType::F32;
 use crate::entity::EntityId;
 use crate::instruction::{Common, Operands};
 use crate::layout::Layout;
 use crate::module::NewInstruction;
-use crate::op::{Op, UnaryOp};
+use crate::op::{AllGather, Collective, Op, UnaryOp};
 use crate::shape::{ArrayShape, Shape};
 
 /// A module whose entry takes an `f32[4]`.
@@ -223,4 +225,36 @@ fn deep_chains_and_long_call_chains_need_no_stack() {
     }
     add(&mut m, entry, "c", Op::Call { to_apply: callee, is_composite: false }, vector(), &[p]);
     assert_eq!(check(&m, &VerifyOptions::default()), []);
+}
+
+#[test]
+fn attributes_that_text_cannot_say_wrong() {
+    let (mut m, _, p) = module();
+    m.instruction_mut(p).op = Op::Parameter { number: 0, replication: Some([true, false].into()) };
+    expect(&m, &codes::PARAMETER_REPLICATION, Place::Instruction(p, Part::Attribute("parameter_replication")));
+
+    let (mut m, entry, p) = module();
+    let n = negate(&mut m, entry, "n", p);
+    let place = Place::Instruction(n, Part::Attribute("result_accuracy"));
+    m.instruction_mut(n).op = Op::Unary { op: UnaryOp::Negate, accuracy: ResultAccuracy::Highest };
+    expect(&m, &codes::RESULT_ACCURACY, place.clone());
+    let below_zero = ResultAccuracy::Tolerance { atol: (-1.0f64).to_bits(), rtol: 0, ulps: 0 };
+    m.instruction_mut(n).op = Op::Unary { op: UnaryOp::Tanh, accuracy: below_zero };
+    expect(&m, &codes::RESULT_ACCURACY, place);
+}
+
+#[test]
+fn the_number_of_devices_may_be_given() {
+    let (mut m, entry, p) = module();
+    let gather = AllGather { collective: Collective::default(), dimension: 0 };
+    add(&mut m, entry, "g", Op::AllGather(Box::new(gather)), Shape::array(F32, [8]), &[p]);
+    let codes_on = |m: &Module, devices| -> Vec<u16> {
+        let options = VerifyOptions { devices: Some(devices) };
+        check(m, &options).iter().map(|d| d.code.number).collect()
+    };
+    assert_eq!(codes_on(&m, 2), []);
+    assert_eq!(codes_on(&m, 4), [SHARD_COUNT.number]);
+    m.config.replica_count = 2;
+    assert_eq!(codes_on(&m, 2), []);
+    assert_eq!(codes_on(&m, 4), [codes::DEVICE_COUNTS.number]);
 }
