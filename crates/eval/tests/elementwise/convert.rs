@@ -94,6 +94,10 @@ fn integers_round_once() {
     assert_eq!(as_f64(&r), [up, -up]);
     let exact_tie = (1i64 << 62) + (1 << 54);
     assert_eq!(as_f64(&convert(&list(S64, &[exact_tie]), Bf16)), [(1i64 << 62) as f64]);
+    let small = list(S32, &[257i32, -259, (1 << 24) - 1, (1 << 24) + 1, 70_000]);
+    let millions = f64::from(1 << 24);
+    assert_eq!(as_f64(&convert(&small, Bf16)), [256.0, -260.0, millions, millions, 70_144.0]);
+    assert_eq!(as_f64(&convert(&small, F16)), [257.0, -259.0, f64::INFINITY, f64::INFINITY, f64::INFINITY]);
     // f32 has 24 bits.
     let x = (1u64 << 63) + (1 << 39) + 1;
     assert_eq!(convert(&list(U64, &[x]), F32).elements::<f32>(), [((1u64 << 63) + (1 << 40)) as f32]);

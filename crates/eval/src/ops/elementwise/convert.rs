@@ -142,6 +142,9 @@ macro_rules! narrow_targets {
 }
 narrow_targets!(S1 S2 S4 U1 U2 U4);
 
+/// Below this every integer is an f32, from which the conversions are quicker.
+const EXACT_IN_F32: u64 = 1 << 24;
+
 /// An f64 that rounds to any float with at most 50 bits of precision as the integer itself would: exact, or between the
 /// same two neighbours ("round to odd").
 fn exact_enough(x: u64) -> f64 {
@@ -153,11 +156,14 @@ macro_rules! float_targets {
         impl Target for types::$t {
             #[inline]
             fn from_i64(x: i64) -> Self::Bits {
+                if x.unsigned_abs() < EXACT_IN_F32 {
+                    return Self::from_f32(x as f32);
+                }
                 Self::from_f64(exact_enough(x.unsigned_abs()) * if x < 0 { -1.0 } else { 1.0 })
             }
             #[inline]
             fn from_u64(x: u64) -> Self::Bits {
-                Self::from_f64(exact_enough(x))
+                if x < EXACT_IN_F32 { Self::from_f32(x as f32) } else { Self::from_f64(exact_enough(x)) }
             }
             #[inline]
             fn from_f32($f32: f32) -> Self::Bits {
