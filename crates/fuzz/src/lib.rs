@@ -1,1 +1,19 @@
-//! Generators of modules and fuzz bodies for the readers.
+//! Generators of modules, mutations of texts and protos, and the bodies of fuzz tests.
+//!
+//! [`generate`] makes well-typed modules that the verifier accepts and that can be run; [`mutate`] damages bytes the way
+//! real inputs are damaged; [`bodies`] holds what must be true of the readers for any bytes at all. All of it is plain
+//! code for the stable toolchain: `cargo test` runs a bounded number of cases, and the command of this crate runs them
+//! for as long as one likes:
+//!
+//! ```text
+//! cargo run --release -p hloom-fuzz -- text --seconds 600
+//! cargo run --release -p hloom-fuzz -- proto --seconds 600
+//! cargo run --release -p hloom-fuzz -- generate --seconds 600
+//! cargo run --release -p hloom-fuzz -- text --file fuzz-failures/text-0123456789abcdef
+//! ```
+
+pub mod bodies;
+pub mod choices;
+pub mod generate;
+pub mod mutate;
+pub mod seeds;

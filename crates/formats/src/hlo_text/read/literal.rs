@@ -310,41 +310,26 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// `(re, im)`.
+    /// `(re, im)`: each part is read as a number of its own type, so that a NaN keeps its payload.
     fn complex_element(&mut self, out: &mut Elements) -> Read<()> {
-        let start = self.pos;
         if self.byte() != b'(' {
             return self.expected_value("a complex number: (re, im)");
         }
         self.pos += 1;
-        let mut values = [0.0f64; 2];
-        for (i, value) in values.iter_mut().enumerate() {
-            if i == 1 {
+        for part in 0..2 {
+            if part == 1 {
                 self.expect(b',', "after the real part")?;
             }
             self.skip();
-            *value = self.f64_element()?;
-        }
-        self.expect(b')', "after the imaginary part")?;
-        if out.element_type == ElementType::C128 {
-            out.bytes.extend(values.iter().flat_map(|v| v.to_le_bytes()));
-            return Ok(());
-        }
-        for (value, part) in values.iter().zip(["real", "imaginary"]) {
-            let narrow = *value as f32;
-            if value.is_finite() && narrow.is_infinite() {
-                let span = self.span_from(start);
-                let message = format!("the {part} part {value:e} is out of range for c64");
-                return self.fail(
-                    Diagnostic::error(&codes::text::LITERAL_RANGE, message)
-                        .at(span)
-                        .label("not a value of the type")
-                        .note(format!("the largest part of a c64 is {:e}", f32::MAX)),
-                );
+            if out.element_type == ElementType::C64 {
+                let value = self.f32_element()?;
+                out.bytes.extend_from_slice(&value.to_le_bytes());
+            } else {
+                let value = self.f64_element()?;
+                out.bytes.extend_from_slice(&value.to_le_bytes());
             }
-            out.bytes.extend_from_slice(&narrow.to_le_bytes());
         }
-        Ok(())
+        self.expect(b')', "after the imaginary part")
     }
 
     fn int_element(&mut self, out: &mut Elements) -> Read<()> {

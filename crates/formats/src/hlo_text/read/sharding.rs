@@ -139,6 +139,7 @@ impl<'a> Reader<'a> {
                 return self.bad_sharding(span, "last_tile_dims has more entries than there are dimensions");
             }
             Some(types) if types.is_empty() => Subgroups::None,
+            Some(types) if types == [SubgroupType::Replicated] => Subgroups::ReplicateLast,
             Some(types) => Subgroups::Types(types),
             None if replicate_last => Subgroups::ReplicateLast,
             None => Subgroups::None,

@@ -1,0 +1,158 @@
+//! What must be true of the readers, printers and the verifier for any input.
+//!
+//! A body returns what was broken, in words; a panic inside is a failure, too, and left to the caller to catch.
+
+use hloom_formats::hlo_text::{self, PrintOptions};
+use hloom_formats::proto::{self, Container};
+use hloom_ir::diagnostic::{Diagnostic, Place, Severity};
+use hloom_ir::module::{Module, ModuleConfig};
+use hloom_ir::verify::{VerifyOptions, verify};
+
+/// Whether the input was a module, so that a fuzzer can say how deep it gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It was refused, with an error.
+    Refused,
+    /// It was read, but is not valid.
+    Read,
+    /// It was read and verified.
+    Verified,
+}
+
+const LOSSLESS: PrintOptions = PrintOptions { elide_constants: false };
+const ELIDED: PrintOptions = PrintOptions { elide_constants: true };
+
+/// Any bytes as HLO text: reading ends, refuses with an error or gives a module that prints and reads back. If it is
+/// valid, it reads back the same; if not (two parameters of one number, say), the order in the print may leave things
+/// open.
+pub fn text_reader(data: &[u8]) -> Result<Verdict, String> {
+    let read = hlo_text::read(data);
+    check_places(&read.diagnostics, data)?;
+    for diagnostic in &read.diagnostics {
+        let _ = read.positions.resolve(data, &diagnostic.place);
+    }
+    let Some(module) = read.module else { return refused(&read.diagnostics) };
+    if !is_valid(&module) {
+        reads_back(&module)?;
+        return Ok(Verdict::Read);
+    }
+    prints_back(&module)?;
+    Ok(Verdict::Verified)
+}
+
+/// Any bytes as a proto: as [`text_reader`], and the module is the same through text and through a proto.
+pub fn proto_reader(data: &[u8]) -> Result<Verdict, String> {
+    let module = match proto::read(data) {
+        Ok(module) => module,
+        Err(diagnostics) => return refused(&diagnostics),
+    };
+    if !is_valid(&module) {
+        // It may not have a form in text: names, sizes and ids are as they came.
+        let _ = hlo_text::read(hlo_text::print(&module, &LOSSLESS).as_bytes());
+        let _ = proto::write(&module, Container::Module);
+        return Ok(Verdict::Read);
+    }
+    prints_back(&module)?;
+    keeps_through_proto(&module)?;
+    Ok(Verdict::Verified)
+}
+
+/// A module that was generated: valid, and the same through text and protos.
+pub fn generated(module: &Module) -> Result<(), String> {
+    prints_back(module)?;
+    keeps_through_proto(module)?;
+    verify(module.clone(), &VerifyOptions::default())
+        .map(|_| ())
+        .map_err(|invalid| format!("a generated module is not valid:\n{}", list(&invalid.diagnostics)))
+}
+
+fn refused(diagnostics: &[Diagnostic]) -> Result<Verdict, String> {
+    if diagnostics.iter().any(|d| d.severity == Severity::Error) {
+        Ok(Verdict::Refused)
+    } else {
+        Err("nothing was read, and no error says why".into())
+    }
+}
+
+/// Errors point into the text.
+fn check_places(diagnostics: &[Diagnostic], data: &[u8]) -> Result<(), String> {
+    for diagnostic in diagnostics {
+        if let Place::Span(span) = diagnostic.place
+            && (span.start > span.end || span.end as usize > data.len())
+        {
+            return Err(format!("{diagnostic} points to {span:?} of {} bytes", data.len()));
+        }
+    }
+    Ok(())
+}
+
+fn is_valid(module: &Module) -> bool {
+    verify(module.clone(), &VerifyOptions::default()).is_ok()
+}
+
+/// What is printed reads back.
+fn reads_back(module: &Module) -> Result<(String, Module), String> {
+    let printed = hlo_text::print(module, &LOSSLESS);
+    let again = hlo_text::read(printed.as_bytes());
+    match again.module {
+        Some(again) => Ok((printed, again)),
+        None => Err(format!("the print does not read back:\n{}\n{printed}", list(&again.diagnostics))),
+    }
+}
+
+/// What is printed reads back and prints the same.
+pub fn prints_back(module: &Module) -> Result<(), String> {
+    let (printed, again) = reads_back(module)?;
+    same("the print, read back", &printed, &hlo_text::print(&again, &LOSSLESS))?;
+    // The shorter print has only to be readable.
+    let elided = hlo_text::print(module, &ELIDED);
+    let again = hlo_text::read(elided.as_bytes());
+    if again.module.is_none() {
+        return Err(format!("the elided print does not read back:\n{}\n{elided}", list(&again.diagnostics)));
+    }
+    Ok(())
+}
+
+/// What is written as a proto reads back and prints the same, and so does the proto of the text.
+pub fn keeps_through_proto(module: &Module) -> Result<(), String> {
+    let printed = print_as_proto(module);
+    for container in [Container::Module, Container::Proto] {
+        same("the proto, read back", &printed, &print_as_proto(&through_proto(module, container)?))?;
+    }
+    let (_, from_text) = reads_back(module)?;
+    let again = through_proto(&from_text, Container::Module)?;
+    same("the proto of the text, read back", &printed, &print_as_proto(&again))
+}
+
+fn through_proto(module: &Module, container: Container) -> Result<Module, String> {
+    let bytes = proto::write(module, container).map_err(|d| format!("no proto can be written:\n{}", list(&d)))?;
+    proto::read(&bytes).map_err(|d| format!("the {container:?} does not read back:\n{}", list(&d)))
+}
+
+/// The print of `module` without what protos have no field for: a few things that the header says.
+fn print_as_proto(module: &Module) -> String {
+    let mut module = module.clone();
+    let defaults = ModuleConfig::default();
+    module.config.replica_count = defaults.replica_count;
+    module.config.num_partitions = defaults.num_partitions;
+    module.config.alias_passthrough_params = defaults.alias_passthrough_params;
+    module.config.allow_spmd_sharding_propagation_to_output = Vec::new();
+    module.config.allow_spmd_sharding_propagation_to_parameters = Vec::new();
+    hlo_text::print(&module, &LOSSLESS)
+}
+
+fn list(diagnostics: &[Diagnostic]) -> String {
+    diagnostics.iter().take(20).map(|d| format!("  {d}\n")).collect()
+}
+
+/// An error with the first line in which two prints differ.
+fn same(what: &str, expected: &str, came: &str) -> Result<(), String> {
+    if expected == came {
+        return Ok(());
+    }
+    let mut lines = expected.lines().map(Some).chain([None]).zip(came.lines().map(Some).chain([None])).enumerate();
+    let difference = lines.find(|(_, (a, b))| a != b).map_or(String::new(), |(i, (a, b))| {
+        format!(" at line {}\n  first  {}\n  then   {}", i + 1, a.unwrap_or("(end)"), b.unwrap_or("(end)"))
+    });
+    Err(format!("{what}, prints differently{difference}"))
+}
