@@ -15,6 +15,7 @@ use crate::metadata::StackFrames;
 use crate::names::UniqueNames;
 use crate::op::Op;
 use crate::shape::{ProgramShape, Shape, ShapeIndex};
+use std::borrow::Cow;
 use std::ops::Index;
 
 /// A program: computations, of which one is the entry.
@@ -313,16 +314,22 @@ impl Module {
     /// The parameters of `computation` in the order of their numbers. Numbers that are missing, repeated or out of
     /// range are the verifier's to report; here they are passed over.
     pub fn parameters(&self, computation: ComputationId) -> Vec<InstructionId> {
-        let mut parameters: Vec<(i64, InstructionId)> = self.computations[computation]
-            .parameters
-            .iter()
-            .filter_map(|&i| match self.instructions[i].op {
-                Op::Parameter { number, .. } => Some((number, i)),
-                _ => None,
-            })
-            .collect();
-        parameters.sort_by_key(|p| p.0);
-        parameters.into_iter().map(|p| p.1).collect()
+        self.parameters_in_order(computation).into_owned()
+    }
+
+    /// As [`Module::parameters`], borrowed where they were added in order, as they almost always are.
+    pub(crate) fn parameters_in_order(&self, computation: ComputationId) -> Cow<'_, [InstructionId]> {
+        let listed = &self.computations[computation].parameters;
+        let number = |&i: &InstructionId| match self.instructions[i].op {
+            Op::Parameter { number, .. } => number,
+            _ => i64::MAX,
+        };
+        if listed.is_sorted_by_key(number) {
+            return Cow::Borrowed(listed);
+        }
+        let mut sorted = listed.clone();
+        sorted.sort_by_key(number);
+        Cow::Owned(sorted)
     }
 
     /// Parameter and result shapes of `computation`; `None` if it is empty.

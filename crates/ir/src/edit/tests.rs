@@ -83,6 +83,16 @@ fn example() -> (Module, ComputationId, [InstructionId; 5]) {
 }
 
 #[test]
+fn parameters_come_in_the_order_of_their_numbers() {
+    let mut module = Module::new("m");
+    let mut b = Builder::new(&mut module, "main");
+    let [two, zero, one] = [2, 0, 1].map(|n| b.parameter(n, Shape::scalar(ElementType::F32), "p").unwrap());
+    let main = b.finish_entry(one);
+    assert_eq!(module.parameters(main), [zero, one, two]);
+    assert_eq!(module.program_shape(main).unwrap().to_string(), "(f32[], f32[], f32[])->f32[]");
+}
+
+#[test]
 fn users_are_listed_once_each() {
     let (module, _, [x, y, sum, square, unused]) = example();
     assert_eq!(module[x].users(), [sum, unused]);

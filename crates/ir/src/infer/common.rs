@@ -11,6 +11,7 @@ use crate::module::Module;
 use crate::op::Op;
 use crate::shape::{ArrayShape, Shape};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::fmt::Display;
 
 /// An operation about to be applied: all a rule looks at.
@@ -260,7 +261,7 @@ impl<'a> Site<'a> {
             let message = format!("{} calls {}, which is empty", self.name(), self.module[computation].name());
             return Err(at_attribute(&codes::EMPTY_COMPUTATION, attribute, message));
         };
-        let parameters = self.module.parameters(computation);
+        let parameters = self.module.parameters_in_order(computation);
         Ok(Signature { module: self.module, computation, attribute, parameters, result: &self.module[root].shape })
     }
 }
@@ -270,7 +271,7 @@ pub(super) struct Signature<'a> {
     module: &'a Module,
     computation: ComputationId,
     attribute: &'static str,
-    parameters: Vec<InstructionId>,
+    parameters: Cow<'a, [InstructionId]>,
     pub(super) result: &'a Shape,
 }
 

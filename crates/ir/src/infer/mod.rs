@@ -1,7 +1,7 @@
 //! Shape inference: what an operation makes of its operands. One place, for the builder, the readers and the verifier.
 //!
 //! The rules are XLA's. They are split into files by family; each rule looks at the operands' shapes, the attributes
-//! and the parameters and results of called computations, and says what comes out as an [`Inferred`], which can be
+//! and the parameters and results of called computations, and says what comes out as an `Inferred`, which can be
 //! turned into a shape ([`infer_shape`]) or compared with one ([`check_shape`]) without being built. All arithmetic is
 //! checked: sizes may be anything a file can say. Nothing here looks at layouts.
 
