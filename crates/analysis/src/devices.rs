@@ -55,14 +55,15 @@ pub fn group_of(op: &Op, grid: DeviceGrid, device: usize) -> Option<Vec<usize>> 
     })
 }
 
-/// The group that holds `id`; all ids in one group if none is named.
+/// The group that holds `id`; all ids in one group if none is named. Ids beyond those that there are stand for nothing,
+/// as in XLA: a program for more replicas runs with fewer.
 fn group_with(groups: &ReplicaGroups, ids: usize, id: usize) -> Option<Vec<usize>> {
     if groups.is_empty() {
         return Some((0..ids).collect());
     }
     let groups = groups.expand()?;
     let group = groups.into_iter().find(|g| g.contains(&(id as i64)))?;
-    group.into_iter().map(|i| usize::try_from(i).ok().filter(|&i| i < ids)).collect()
+    Some(group.into_iter().filter_map(|i| usize::try_from(i).ok().filter(|&i| i < ids)).collect())
 }
 
 /// The devices among which a collective-permute (or send and recv) moves data when `device` takes part: those that share
@@ -101,9 +102,11 @@ mod tests {
         assert_eq!(groups(Some(1), false, &[&[1, 0]])[0], Some(vec![4, 5, 6, 7, 0, 1, 2, 3]));
         // Global ids.
         assert_eq!(groups(Some(1), true, &[&[0, 7], &[1, 2, 3, 4, 5, 6]])[7], Some(vec![0, 7]));
-        // In no group, out of range, or meaningless.
+        // Ids that do not exist are passed over.
+        assert_eq!(groups(Some(1), true, &[&[9, 0, 7]])[0], Some(vec![0, 7]));
+        assert_eq!(groups(Some(1), false, &[&[0, 2], &[1, 3]])[6], Some(vec![4, 5, 6, 7]));
+        // In no group, or meaningless.
         assert_eq!(groups(Some(1), true, &[&[0, 7]])[3], None);
-        assert_eq!(groups(Some(1), true, &[&[0, 9]])[0], None);
         assert_eq!(groups(None, true, &[&[0, 7]])[0], None);
     }
 

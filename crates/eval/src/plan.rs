@@ -13,6 +13,7 @@ use hloom_ir::op::Op;
 #[derive(Debug, Default)]
 pub struct Plan {
     computations: Vec<ComputationPlan>,
+    side_effects: SideTable<ComputationId, bool>,
 }
 
 /// The plan of one computation. Values live in slots; a parameter's slot is filled by the caller.
@@ -56,14 +57,19 @@ pub struct Use {
 impl Plan {
     /// The plan of `module`.
     pub fn new(module: &Module) -> Plan {
-        let effects = side_effects(module);
+        let (effects, side_effects) = side_effects(module);
         let mut computations = Vec::with_capacity(module.computation_slots());
         computations.resize_with(module.computation_slots(), ComputationPlan::default);
         let mut slot_of = SideTable::with_len(module.instruction_slots(), None);
         for &c in module.computations() {
             computations[c.index()] = plan_computation(module, c, &effects, &mut slot_of);
         }
-        Plan { computations }
+        Plan { computations, side_effects }
+    }
+
+    /// Whether evaluating `computation` does something besides making its value.
+    pub fn has_side_effects(&self, computation: ComputationId) -> bool {
+        self.side_effects[computation]
     }
 
     /// The plan of `computation`.
@@ -72,8 +78,8 @@ impl Plan {
     }
 }
 
-/// Which instructions do something besides making their value.
-fn side_effects(module: &Module) -> SideTable<InstructionId, bool> {
+/// Which instructions, and which computations as a whole, do something besides making their value.
+fn side_effects(module: &Module) -> (SideTable<InstructionId, bool>, SideTable<ComputationId, bool>) {
     let mut effects = SideTable::with_len(module.instruction_slots(), false);
     let mut computation_has: SideTable<ComputationId, bool> = SideTable::default();
     // Callees first: a verified module has no recursion, and its readers list callees before callers; where an edit
@@ -102,7 +108,7 @@ fn side_effects(module: &Module) -> SideTable<InstructionId, bool> {
             }
         }
         if !changed {
-            return effects;
+            return (effects, computation_has);
         }
     }
 }

@@ -110,10 +110,9 @@ fn bitcast(device: &Device<'_>, i: InstructionId, operands: OperandValues) -> Re
     let (Value::Array(array), Some(from), Some(to)) = (&operand, from, module[i].shape.as_array_or_buffer()) else {
         return Ok(operand);
     };
-    if array.element_type() == to.element_type
-        && array.dims() == to.dims()
-        && from.minor_to_major() == to.minor_to_major()
-    {
+    // Before a module is scheduled its layouts are only proposals, and a bitcast to the same shape is no transpose.
+    let same_shape = array.element_type() == to.element_type && array.dims() == to.dims();
+    if same_shape && (!module.is_scheduled || from.minor_to_major() == to.minor_to_major()) {
         return Ok(operand);
     }
     bitcast_between(array.clone(), from, to).map(Value::Array)

@@ -24,12 +24,15 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
     let module = device.module();
     let Op::Fft { kind, length } = &module[i].op else { return Err(Fault::bug("not a Fourier transform")) };
     let [operand] = arrays(operands)?;
-    let to = array_shape(&module[i].shape)?.element_type;
-    transform(operand, *kind, length, to).map(Value::Array)
+    let shape = array_shape(&module[i].shape)?;
+    transform(operand, *kind, length, shape.element_type, shape.dims()).map(Value::Array)
 }
 
-fn transform(operand: Array, kind: FftType, length: &[i64], to: ElementType) -> Result<Array, Fault> {
+fn transform(operand: Array, kind: FftType, length: &[i64], to: ElementType, dims: &[i64]) -> Result<Array, Fault> {
     let first = operand.rank().checked_sub(length.len()).ok_or_else(|| Fault::bug("too many transform lengths"))?;
+    if length.contains(&0) {
+        return Array::zeroed(to, dims);
+    }
     let mut x = convert(operand, ElementType::C128)?;
     match kind {
         FftType::Fft | FftType::Ifft | FftType::Rfft => {
