@@ -1,16 +1,17 @@
 //! Modules that no text can say: built, or broken, by hand. Those that can be written are file tests.
 
 use super::*;
-use crate::attributes::ResultAccuracy;
+use crate::attributes::{ComparisonDirection, ComparisonType, FusionKind, ResultAccuracy};
 use crate::diagnostic::Code;
 use crate::diagnostic::codes::infer::SHARD_COUNT;
 use crate::diagnostic::codes::verify as codes;
-use crate::element_type::ElementType::F32;
+use crate::element_type::ElementType::{F32, Pred, S32};
 use crate::entity::EntityId;
-use crate::instruction::{Common, Operands};
+use crate::instruction::{Common, Operands, OriginTree, OriginalValue};
 use crate::layout::Layout;
+use crate::metadata::{Metadata, StackFrame};
 use crate::module::NewInstruction;
-use crate::op::{AllGather, Collective, Op, UnaryOp};
+use crate::op::{AllGather, AsyncStart, Collective, Fusion, Op, UnaryOp};
 use crate::shape::{ArrayShape, Shape};
 
 /// A module whose entry takes an `f32[4]`.
@@ -257,4 +258,89 @@ fn the_number_of_devices_may_be_given() {
     m.config.replica_count = 2;
     assert_eq!(codes_on(&m, 2), []);
     assert_eq!(codes_on(&m, 4), [codes::DEVICE_COUNTS.number]);
+}
+
+/// The one warning about a module that is valid.
+#[track_caller]
+fn expect_warning(m: Module, code: &'static Code, place: Place) {
+    let verified = verify(m, &VerifyOptions::default()).unwrap();
+    let found: Vec<_> = verified.warnings().iter().map(|w| (w.code.number, w.place.clone())).collect();
+    assert_eq!(found, [(code.number, place)]);
+}
+
+/// Adds a computation that negates its parameter.
+fn negation(m: &mut Module) -> ComputationId {
+    let body = m.add_computation("body");
+    let q = add(m, body, "q", Op::parameter(0), vector(), &[]);
+    negate(m, body, "r", q);
+    body
+}
+
+fn fusion(m: &mut Module, c: ComputationId, operand: InstructionId, calls: ComputationId) -> InstructionId {
+    let fusion = Fusion { kind: FusionKind::Loop, calls, output_operand_aliasing: Vec::new() };
+    add(m, c, "fusion", Op::Fusion(Box::new(fusion)), vector(), &[operand])
+}
+
+#[test]
+fn fusions_should_not_share_a_body() {
+    let (mut m, entry, p) = module();
+    let body = negation(&mut m);
+    let first = fusion(&mut m, entry, p, body);
+    let second = fusion(&mut m, entry, first, body);
+    expect_warning(m, &codes::SHARED_BODY, Place::Instruction(second, Part::Attribute("calls")));
+
+    let (mut m, entry, p) = module();
+    let body = negation(&mut m);
+    let first = fusion(&mut m, entry, p, body);
+    let call = add(&mut m, entry, "c", Op::Call { to_apply: body, is_composite: false }, vector(), &[first]);
+    expect_warning(m, &codes::SHARED_BODY, at(call));
+}
+
+#[test]
+fn the_entry_is_no_body() {
+    let (mut m, entry, _) = module();
+    let dead = m.add_computation("dead");
+    let q = add(&mut m, dead, "q", Op::parameter(0), vector(), &[]);
+    let f = fusion(&mut m, dead, q, entry);
+    expect(&m, &codes::ENTRY_CALLED, Place::Instruction(f, Part::Attribute("calls")));
+}
+
+#[test]
+fn asynchronous_operations_name_the_thread_of_their_computation() {
+    let (mut m, entry, p) = module();
+    let body = negation(&mut m);
+    m.computation_mut(body).execution_thread = Some("side".into());
+    let start = AsyncStart { calls: body, execution_thread: None, output_operand_aliasing: Vec::new() };
+    let shape = Shape::tuple([Shape::tuple([vector()]), vector(), Shape::scalar(S32)]);
+    let start = add(&mut m, entry, "start", Op::AsyncStart(Box::new(start)), shape, &[p]);
+    add(&mut m, entry, "done", Op::AsyncDone, vector(), &[start]);
+    let place = Place::Instruction(start, Part::Attribute("async_execution_thread"));
+    expect(&m, &codes::EXECUTION_THREAD, place);
+    m.computation_mut(body).execution_thread = None;
+    assert_eq!(check(&m, &VerifyOptions::default()), []);
+}
+
+#[test]
+fn comparison_types_should_fit_the_operands() {
+    let (mut m, entry, p) = module();
+    let compare = |kind| Op::Compare { direction: ComparisonDirection::Lt, kind: Some(kind) };
+    let pred = Shape::array(Pred, [4]);
+    add(&mut m, entry, "fits", compare(ComparisonType::TotalOrder), pred.clone(), &[p, p]);
+    let unfit = add(&mut m, entry, "unfit", compare(ComparisonType::Signed), pred, &[p, p]);
+    expect_warning(m, &codes::COMPARISON_TYPE, Place::Instruction(unfit, Part::Attribute("type")));
+}
+
+#[test]
+fn where_instructions_came_from_is_only_worth_a_warning() {
+    let (mut m, _, p) = module();
+    let metadata = Metadata { stack_frame_id: 2, ..Metadata::default() };
+    m.instruction_mut(p).common.metadata = Some(Box::new(metadata));
+    assert_eq!(check(&m, &VerifyOptions::default()), [], "dumps may leave the table out");
+    m.stack_frames.frames.push(StackFrame::default());
+    expect_warning(m, &codes::STACK_FRAME, Place::Instruction(p, Part::Attribute("metadata")));
+
+    let (mut m, _, p) = module();
+    let origin = OriginalValue::Tree(OriginTree::Tuple(vec![OriginTree::Leaf(None)]));
+    m.instruction_mut(p).common.rare_mut().origin = Some(origin);
+    expect_warning(m, &codes::ORIGIN_FORM, Place::Instruction(p, Part::Attribute("origin")));
 }
