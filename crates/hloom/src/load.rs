@@ -159,7 +159,10 @@ impl Loaded {
     pub fn verify(self, devices: Option<i64>) -> Result<Verified, Box<Rejected>> {
         let Loaded { source, module, mut diagnostics } = self;
         match verify::verify(module, &VerifyOptions { devices }) {
-            Ok(module) => Ok(Verified { source, module, diagnostics }),
+            Ok(module) => {
+                diagnostics.extend_from_slice(module.warnings());
+                Ok(Verified { source, module, diagnostics })
+            }
             Err(invalid) => {
                 diagnostics.extend(invalid.diagnostics);
                 Err(Box::new(Rejected { source, module: Some(invalid.module), diagnostics }))
