@@ -111,7 +111,8 @@ fn only_the_command_prints() {
     for path in sources() {
         let folder = path.strip_prefix(root().join("crates")).expect("it is in there").to_string_lossy().into_owned();
         // Tests talk to whoever runs them.
-        let is_test = ["/tests", "/benches", "/examples", "build.rs", "filetests/", "fuzz/"].iter().any(|t| folder.contains(t));
+        let is_test =
+            ["/tests", "/benches", "/examples", "build.rs", "filetests/", "fuzz/"].iter().any(|t| folder.contains(t));
         if folder.starts_with("hloom/src") || is_test {
             continue;
         }

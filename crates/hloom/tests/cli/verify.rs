@@ -1,0 +1,72 @@
+//! `hloom verify`.
+
+use super::*;
+use expect_test::expect;
+
+#[test]
+fn a_good_module_needs_no_words() {
+    let folder = Folder::new("verify").with("m.hlo", WRITTEN);
+    let ran = folder.hloom(&["verify", "m.hlo"]).exits(0);
+    assert_eq!((&*ran.stdout, &*ran.stderr), ("", ""));
+    folder.hloom_with(&["verify", "-"], WRITTEN).exits(0);
+}
+
+#[test]
+fn a_wrong_shape_is_shown_where_it_is_written() {
+    let folder = Folder::new("verify-shape").with("m.hlo", WRONG_SHAPE);
+    let ran = folder.hloom(&["verify", "m.hlo"]).exits(1);
+    assert_eq!(ran.stdout, "");
+    expect![[r#""#]].assert_eq(&ran.stderr);
+}
+
+#[test]
+fn json_says_the_same_to_programs() {
+    let folder = Folder::new("verify-json").with("m.hlo", WRONG_SHAPE);
+    let ran = folder.hloom(&["verify", "--json", "m.hlo"]).exits(1);
+    assert_eq!(ran.stderr, "");
+    let found = json_lines(&ran.stdout);
+    assert_eq!(found.len(), 1, "{}", ran.stdout);
+    let it = &found[0];
+    assert_eq!((&it["severity"], &it["blame"], &it["file"]), (&"error".into(), &"program".into(), &"m.hlo".into()));
+    assert_eq!((&it["line"], &it["column"]), (&5.into(), &12.into()));
+    assert_eq!((&it["end_line"], &it["end_column"]), (&5.into(), &20.into()));
+    let (start, end) = (it["byte_start"].as_u64().expect("a number"), it["byte_end"].as_u64().expect("a number"));
+    assert_eq!(&WRONG_SHAPE[start as usize..end as usize], "f32[2,4]");
+    assert_eq!(it["instruction"]["name"], "z");
+    assert_eq!(it["instruction"]["computation"], "main");
+    assert_eq!((&it["instruction"]["source_file"], &it["instruction"]["source_line"]), (&"model.py".into(), &7.into()));
+    assert_eq!(it["instruction"]["op_name"], "jit(f)/neg");
+    assert!(it["notes"].is_array() && it["code"].as_str().is_some_and(|c| c.starts_with('H')), "{it}");
+}
+
+#[test]
+fn every_file_is_checked_and_one_bad_one_decides() {
+    let folder = Folder::new("verify-many").with("a.hlo", WRONG_SHAPE).with("b.hlo", WRITTEN).with("c.hlo", "nonsense");
+    let ran = folder.hloom(&["verify", "a.hlo", "b.hlo", "missing.hlo", "c.hlo"]).exits(1);
+    for place in ["a.hlo:5:", "`missing.hlo`", "c.hlo:1:1"] {
+        assert!(ran.stderr.contains(place), "{place} is not in: {}", ran.stderr);
+    }
+    assert!(!ran.stderr.contains("b.hlo"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_number_of_devices_matters_where_it_is_given() {
+    let text = "HloModule m
+
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+
+ENTRY main {
+  x = f32[4] parameter(0)
+  ROOT y = f32[4] all-reduce(x), replica_groups={{0,1},{2,3}}, to_apply=add
+}
+";
+    let folder = Folder::new("verify-devices").with("m.hlo", text);
+    folder.hloom(&["verify", "m.hlo", "--devices", "4"]).exits(0);
+    let ran = folder.hloom(&["verify", "m.hlo", "--devices", "2"]).exits(1);
+    assert!(ran.stderr.contains("m.hlo:11:"), "{}", ran.stderr);
+    folder.hloom(&["verify", "m.hlo", "--devices", "0"]).exits(2);
+}
