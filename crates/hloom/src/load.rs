@@ -4,6 +4,7 @@
 //! error.
 
 use hloom_formats::hlo_text::{self, SourceMap};
+use hloom_formats::proto;
 use hloom_ir::diagnostic::codes::io;
 use hloom_ir::diagnostic::{Blame, Diagnostic, Place, Severity, Span};
 use hloom_ir::module::Module;
@@ -35,8 +36,10 @@ impl Format {
 
     /// The format that these bytes are most likely in.
     pub fn of_bytes(bytes: &[u8]) -> Format {
-        let _ = bytes;
-        Format::HloText
+        // A text with a stray control character in it is still a text: its reader says where that is.
+        let start = bytes.trim_ascii_start();
+        let is_text = [&b"HloModule"[..], b"ENTRY", b"//", b"/*"].iter().any(|prefix| start.starts_with(prefix));
+        if !is_text && proto::detect(bytes) { Format::HloProto } else { Format::HloText }
     }
 }
 
@@ -143,8 +146,11 @@ pub fn load_bytes(name: &str, bytes: impl Into<Arc<Vec<u8>>>, format: Option<For
             (result.module, result.positions, result.diagnostics)
         }
         Format::HloProto | Format::HloModuleProto => {
-            let message = format!("`{name}` is a proto, which hloom does not read yet");
-            (None, SourceMap::default(), vec![Diagnostic::error(&io::UNSUPPORTED_FORMAT, message)])
+            let (module, diagnostics) = match proto::read(&bytes) {
+                Ok(module) => (Some(module), Vec::new()),
+                Err(diagnostics) => (None, diagnostics),
+            };
+            (module, SourceMap::default(), diagnostics)
         }
     };
     let source = Source { name: name.to_owned(), bytes, format, positions };

@@ -1,4 +1,5 @@
 //! The corpus of real programs, where there is one: a folder `shared/corpus` beside the checkout, or in `HLOOM_SHARED`.
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 use hloom::formats::hlo_text::{PrintOptions, print};
 use hloom::load::{Rejected, load};

@@ -1,6 +1,6 @@
 //! The command line: every command and option, in the words that `--help` shows.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 /// Read, check, print and measure XLA's HLO programs.
@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Verify(VerifyArgs),
     /// Run a module on virtual devices
     Run(RunArgs),
+    /// Convert a module between HLO text and protos
+    Convert(ConvertArgs),
     /// Count a module's operations, flops, bytes, collectives and parameters
     Stats(StatsArgs),
     /// Tell what a diagnostic code means; without one, list them all
@@ -69,6 +71,43 @@ pub(crate) struct VerifyArgs {
     /// Print diagnostics to standard output, one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ConvertArgs {
+    /// The module to read
+    #[arg(value_name = "IN")]
+    pub(crate) input: String,
+    /// Where to write it
+    #[arg(value_name = "OUT")]
+    pub(crate) output: String,
+    /// The format of IN, instead of the one its content shows
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) from: Option<FormatArg>,
+    /// The format of OUT, instead of the one its ending shows (.hlo and .txt: text; .pb: HloProto)
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) to: Option<FormatArg>,
+}
+
+/// The formats by their names on the command line.
+#[derive(Clone, Copy, ValueEnum, Debug)]
+pub(crate) enum FormatArg {
+    /// HLO text
+    Hlo,
+    /// HloProto, as XLA dumps it
+    Pb,
+    /// A bare HloModuleProto
+    ModulePb,
+}
+
+impl From<FormatArg> for hloom::Format {
+    fn from(format: FormatArg) -> hloom::Format {
+        match format {
+            FormatArg::Hlo => hloom::Format::HloText,
+            FormatArg::Pb => hloom::Format::HloProto,
+            FormatArg::ModulePb => hloom::Format::HloModuleProto,
+        }
+    }
 }
 
 #[derive(Args, Debug)]

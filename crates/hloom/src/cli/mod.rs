@@ -1,6 +1,7 @@
 //! The commands. Each is a function from its arguments to an [`Outcome`]; nothing else decides the exit status.
 
 pub(crate) mod args;
+mod convert;
 pub(crate) mod crash;
 mod explain;
 mod fmt;
@@ -56,6 +57,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Fmt(args) => fmt::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Convert(args) => convert::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Explain { code } => explain::run(code.as_deref()),
         Command::Completions { shell } => completions(shell),
