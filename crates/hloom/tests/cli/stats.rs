@@ -11,7 +11,31 @@ fn example() -> String {
 fn tables_line_up() {
     let ran = Folder::new("stats").hloom(&["stats", &example()]).exits(0);
     assert_eq!(ran.stderr, "");
-    expect![[r#""#]].assert_eq(&ran.stdout);
+    expect![[r#"
+        tensor_parallel_mlp: 16 instructions in 2 computations, 1 replica × 4 partitions
+        one run on one device: 8.41 M flops, 8.19 k transcendentals, 1.00 MiB accessed
+
+        opcode      count   flops  transcendentals  accessed
+        dot             2  8.39 M                0   640 KiB
+        add             3  16.4 k                0   192 KiB
+        all-reduce      1  8.19 k                0  64.0 KiB
+        tanh            1       0           8.19 k  64.0 KiB
+        broadcast       2       0                0  66.0 KiB
+        parameter       7       0                0       0 B
+
+        collective  groups        count  executions  bytes put in
+        all-reduce  1 group of 4      1           1      32.0 KiB
+
+        parameter  name   shape                  size
+                0  x      f32[32,256]{1,0}   32.0 KiB
+                1  w_in   f32[256,256]{1,0}   256 KiB
+                2  b_in   f32[256]{0}        1.00 KiB
+                3  w_out  f32[256,256]{1,0}   256 KiB
+                4  b_out  f32[256]{0}        1.00 KiB
+
+        parameters take 546 KiB, the result takes 32.0 KiB
+    "#]]
+    .assert_eq(&ran.stdout);
 }
 
 #[test]

@@ -16,7 +16,17 @@ fn a_wrong_shape_is_shown_where_it_is_written() {
     let folder = Folder::new("verify-shape").with("m.hlo", WRONG_SHAPE);
     let ran = folder.hloom(&["verify", "m.hlo"]).exits(1);
     assert_eq!(ran.stdout, "");
-    expect![[r#""#]].assert_eq(&ran.stderr);
+    expect![[r#"
+        error[H0313]: negate makes f32[2,3] of its operands, not f32[2,4]
+         --> m.hlo:5:12
+          |
+        5 |   ROOT z = f32[2,4] negate(x), metadata={op_name="jit(f)/neg" source_file="model.py" source_line=7}
+          |            ^^^^^^^^
+          |
+          = note: it comes from model.py:7, op_name "jit(f)/neg"
+
+    "#]]
+    .assert_eq(&ran.stderr);
 }
 
 #[test]
@@ -43,7 +53,7 @@ fn json_says_the_same_to_programs() {
 fn every_file_is_checked_and_one_bad_one_decides() {
     let folder = Folder::new("verify-many").with("a.hlo", WRONG_SHAPE).with("b.hlo", WRITTEN).with("c.hlo", "nonsense");
     let ran = folder.hloom(&["verify", "a.hlo", "b.hlo", "missing.hlo", "c.hlo"]).exits(1);
-    for place in ["a.hlo:5:", "`missing.hlo`", "c.hlo:1:1"] {
+    for place in ["a.hlo:5:", "`missing.hlo`", "c.hlo:1:9"] {
         assert!(ran.stderr.contains(place), "{place} is not in: {}", ran.stderr);
     }
     assert!(!ran.stderr.contains("b.hlo"), "{}", ran.stderr);
