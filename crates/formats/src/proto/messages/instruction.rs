@@ -36,8 +36,9 @@ pub(in crate::proto) struct InstructionAttributes {
     pub epsilon: f32,
     #[prost(int64, tag = "25")]
     pub feature_index: i64,
-    #[prost(int64, tag = "26")]
-    pub channel_id: i64,
+    /// XLA's dumps leave out a channel 0, which then reads as none; the optional field keeps it.
+    #[prost(int64, optional, tag = "26")]
+    pub channel_id: Option<i64>,
     #[prost(bytes = "vec", tag = "27")]
     pub infeed_config: Vec<u8>,
     #[prost(string, tag = "28")]

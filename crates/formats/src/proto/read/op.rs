@@ -470,9 +470,9 @@ fn custom_call(parts: Parts<'_>) -> Result<Op> {
     })))
 }
 
-/// A channel id; 0 and less mean none.
+/// A channel id; less than 0 means none.
 fn channel_id(p: &m::InstructionAttributes) -> Option<i64> {
-    Some(p.channel_id).filter(|&id| id > 0)
+    p.channel_id.filter(|&id| id >= 0)
 }
 
 fn collective(p: &m::InstructionAttributes) -> Result<Collective> {

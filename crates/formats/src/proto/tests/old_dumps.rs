@@ -43,7 +43,7 @@ fn comparisons_had_opcodes_of_their_own() {
 fn collectives_had_other_fields() {
     let p = instruction("p", "parameter", 1, &[]);
     let groups = vec![m::ReplicaGroup { replica_ids: vec![0, 2] }, m::ReplicaGroup { replica_ids: vec![1, 3] }];
-    let plain = m::InstructionAttributes { replica_groups: groups, channel_id: 5, ..Default::default() };
+    let plain = m::InstructionAttributes { replica_groups: groups, channel_id: Some(5), ..Default::default() };
     let list = m::IotaReplicaGroupListProto {
         num_replica_groups: 2,
         num_devices_per_group: 2,

@@ -149,7 +149,7 @@ pub(super) fn attributes(p: &mut m::InstructionAttributes, module: &Module, id: 
             p.has_dynamic_root = *has_dynamic_root;
         }
         Op::CollectivePermute(c) | Op::CollectivePermuteStart(c) => {
-            p.channel_id = c.channel_id.unwrap_or(0);
+            p.channel_id = c.channel_id;
             let pair = |&(source, target): &(i64, i64)| m::SourceTarget { source, target };
             p.source_target_pairs = c.source_target_pairs.iter().map(pair).collect();
             p.dynamic_slice_sizes = c.slice_sizes.concat();
@@ -158,7 +158,7 @@ pub(super) fn attributes(p: &mut m::InstructionAttributes, module: &Module, id: 
             p.cross_program_prefetch_index = *cross_program_prefetch_index;
         }
         Op::Send(t) | Op::SendDone(t) | Op::Recv(t) | Op::RecvDone(t) => {
-            p.channel_id = t.channel_id.unwrap_or(0);
+            p.channel_id = t.channel_id;
             p.is_host_transfer = t.is_host_transfer;
         }
         Op::Infeed { config } => p.infeed_config = config.to_vec(),
@@ -323,7 +323,7 @@ fn custom_call(p: &mut m::InstructionAttributes, c: &CustomCall, operands: usize
 }
 
 fn collective(p: &mut m::InstructionAttributes, c: &Collective) {
-    p.channel_id = c.channel_id.unwrap_or(0);
+    p.channel_id = c.channel_id;
     sharding::replica_groups(p, &c.replica_groups);
     p.constrain_layout = c.constrain_layout;
     p.use_global_device_ids = c.use_global_device_ids;
