@@ -1,4 +1,5 @@
 //! Every module of the corpus through a proto and back: the text must be the same.
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 use hloom_formats::hlo_text::{self, PrintOptions, print};
 use hloom_formats::proto::{self, Container};

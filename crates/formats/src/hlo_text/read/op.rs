@@ -350,7 +350,16 @@ impl<'a> Reader<'a> {
                 mantissa_bits: int(values, A::MantissaBits)? as i32,
             },
             O::StochasticConvert => Op::StochasticConvert,
-            O::Map => Op::Map { to_apply: need(values, A::ToApply)?, dimensions: values.list(A::Dimensions) },
+            O::Map => {
+                let to_apply = need(values, A::ToApply)?;
+                let mut dimensions = values.list(A::Dimensions);
+                if dimensions.is_empty() {
+                    // None said means all there are.
+                    let operand = operands.first().and_then(|&o| self.module[o].shape.as_array());
+                    dimensions.extend(0..operand.map_or(0, |a| a.rank()) as i64);
+                }
+                Op::Map { to_apply, dimensions }
+            }
             O::Bitcast => Op::Bitcast,
             O::Copy => Op::Copy,
             O::Reshape => Op::Reshape { inferred_dimension: values.int(A::InferredDimension).filter(|&d| d != -1) },
