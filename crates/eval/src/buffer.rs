@@ -3,7 +3,11 @@
 //! Allocation never aborts the process: a size that cannot be had is an error that the caller can report.
 
 use crate::fault::Fault;
+use crate::memory;
 use bytemuck::Pod;
+
+/// From this size on the system is asked whether it has the memory; below, asking would cost more than it is worth.
+const LARGE: usize = 64 << 20;
 
 /// A block of bytes, aligned for every element type.
 #[derive(Clone, Debug, Default)]
@@ -16,11 +20,21 @@ impl Buffer {
     /// `len` zero bytes.
     pub fn zeroed(len: usize) -> Result<Buffer, Fault> {
         let count = len.div_ceil(size_of::<u128>());
-        let mut words = Vec::new();
-        words.try_reserve_exact(count).map_err(|_| Fault::out_of_memory(len))?;
-        // `resize` on fresh memory compiles to a zero fill; the allocation itself has succeeded already.
-        words.resize(count, 0);
-        Ok(Buffer { words, len })
+        let mut words: Vec<u128> = Vec::new();
+        let no_memory = || Fault::out_of_memory(len);
+        if len < LARGE {
+            words.try_reserve_exact(count).map_err(|_| no_memory())?;
+            words.resize(count, 0);
+            return Ok(Buffer { words, len });
+        }
+        // The system promises more memory than it has and ends the process that takes it at its word, so ask first.
+        if memory::available().is_some_and(|available| len as u64 > available) {
+            return Err(no_memory());
+        }
+        words.try_reserve_exact(count).map_err(|_| no_memory())?;
+        drop(words);
+        // Memory fresh from the system is zero already; `vec!` knows how to get it without writing it once more.
+        Ok(Buffer { words: vec![0; count], len })
     }
 
     /// A copy of `bytes`.

@@ -19,6 +19,7 @@ pub mod fault;
 pub mod fold;
 pub mod interpreter;
 pub mod matmul;
+pub mod memory;
 pub mod observe;
 pub mod ops;
 pub mod plan;
