@@ -1,7 +1,9 @@
 //! Shardings: how a value is spread over devices, in all the forms that HLO knows.
 //!
-//! Kept in the form a dump gives (explicit or iota device lists, named meshes): rewriting one form into another is a
-//! pass's business, not the reader's.
+//! Explicit and iota device lists and named meshes are kept apart: rewriting one into another is a pass's business, not
+//! the reader's. Among the ways to write one tiling, [`ShardingKind::canonical`] is the one that XLA keeps.
+
+mod canonical;
 
 use crate::device_list::{AxisRef, IotaTransform, Mesh};
 use crate::metadata::Metadata;

@@ -80,9 +80,52 @@ impl<'a> Reader<'a> {
             None => values.computation(Attr::Calls).ok_or(Failed)?,
         };
         if thread.is_some() {
-            self.module.computation_mut(calls).execution_thread = thread.clone();
+            self.set_thread(calls, &thread);
+        }
+        if written.wrapped.is_none() {
+            self.hand_on(calls, &values.common);
         }
         Ok(Op::AsyncStart(Box::new(AsyncStart { calls, execution_thread: thread, output_operand_aliasing })))
+    }
+
+    /// Makes `computation` and all that it calls run on `thread`.
+    fn set_thread(&mut self, computation: ComputationId, thread: &Option<Box<str>>) {
+        let mut left = vec![computation];
+        while let Some(computation) = left.pop() {
+            // A computation whose calls are threaded already needs no second look, however often it is called.
+            if self.threaded.insert(computation, thread.clone()).as_ref() == Some(thread) {
+                continue;
+            }
+            self.module.computation_mut(computation).execution_thread = thread.clone();
+            let module = &self.module;
+            let calls = module[computation].instructions().iter().flat_map(|&i| module[i].op.called_computations());
+            left.extend(calls);
+        }
+    }
+
+    /// Gives the root of `computation` what its start says of the operation as a whole.
+    fn hand_on(&mut self, computation: ComputationId, common: &Common) {
+        let Some(root) = self.module.root(computation) else { return };
+        let Common { metadata, backend_config, rare, .. } = wrapped_common(common);
+        let inner = &mut self.module.instruction_mut(root).common;
+        if metadata.is_some() {
+            inner.metadata = metadata;
+        }
+        if backend_config.is_some() {
+            inner.backend_config = backend_config;
+        }
+        if let Some(rare) = rare {
+            let RareCommon { frontend_attributes, statistics, origin, .. } = *rare;
+            if !frontend_attributes.is_empty() {
+                inner.rare_mut().frontend_attributes = frontend_attributes;
+            }
+            if statistics.is_some() {
+                inner.rare_mut().statistics = statistics;
+            }
+            if origin.is_some() {
+                inner.rare_mut().origin = origin;
+            }
+        }
     }
 
     /// The computation that holds the one operation of a sugared start.

@@ -2,6 +2,7 @@
 
 use super::attributes::{Attr, AttrSet, COMMON, Values, attributes_of, opcode_by_name};
 use super::op::Subject;
+use super::settle::{settle, transposed, unpacked};
 use super::{Failed, Read, Reader, Symbol};
 use crate::hlo_text::source_map::find_part;
 use hloom_ir::diagnostic::{Diagnostic, Place, Span, codes, did_you_mean};
@@ -124,8 +125,11 @@ impl<'a> Reader<'a> {
 
     /// What stands right of `=`, or in place of an operand; adds the instruction to the computation at hand.
     pub(super) fn instruction(&mut self, target: Target<'a>, allow_attributes: bool) -> Read<InstructionId> {
-        let declared = if self.at_shape() { Some(self.shape()?) } else { None };
+        let mut declared = if self.at_shape() { Some(self.shape()?) } else { None };
         let written = self.opcode()?;
+        if written.opcode == Opcode::Constant {
+            declared = declared.map(unpacked);
+        }
         if declared.is_none() && !infers_shape(written.opcode) {
             let message = format!("the shape of {} has to be written", written.opcode);
             let label = "expected a shape before this";
@@ -146,7 +150,7 @@ impl<'a> Reader<'a> {
             Subject { opcode: written.opcode, opcode_span: written.span, allowed: COMMON.and(required).and(optional) };
         let mut values = Values::default();
         let end = self.attributes(&subject, required, allow_attributes, &mut values)?;
-        let op = match leaf {
+        let mut op = match leaf {
             Some(mut op) => {
                 if let Op::Parameter { replication, .. } = &mut op {
                     *replication = values.replication.take();
@@ -160,6 +164,7 @@ impl<'a> Reader<'a> {
             Some(shape) => shape,
             None => self.infer(&op, &operands, span)?,
         };
+        let shape = settle(&self.module, &mut op, shape, &operands);
         self.add(target, span, op, shape, operands, values)
     }
 
@@ -272,6 +277,7 @@ impl<'a> Reader<'a> {
             Op::GetTupleElement { index } => operand(0).and_then(|s| s.at(&[*index])).cloned(),
             Op::Call { to_apply, .. } => self.module.root(*to_apply).map(|r| self.module[r].shape.clone()),
             Op::Select => operand(1).cloned(),
+            Op::Transpose { dimensions } => operand(0).and_then(|s| transposed(s, dimensions)),
             _ => operand(0).cloned(),
         };
         match (source, shape) {

@@ -16,6 +16,7 @@ mod instruction;
 mod literal;
 mod metadata;
 mod op;
+mod settle;
 mod shape;
 mod sharding;
 mod values;
@@ -90,6 +91,8 @@ struct Reader<'a> {
     made_names: UniqueNames,
     /// The start of each chain that an async-update belongs to.
     async_starts: FxHashMap<InstructionId, InstructionId>,
+    /// Computations that were put on a thread together with all they call.
+    threaded: FxHashMap<ComputationId, Option<Box<str>>>,
     /// In a text that is one instruction: how many parameters were made.
     single: Option<i64>,
     /// Computations in place in such a text, which are named after the entry.
@@ -159,6 +162,7 @@ impl<'a> Reader<'a> {
             computations: FxHashMap::default(),
             made_names: UniqueNames::default(),
             async_starts: FxHashMap::default(),
+            threaded: FxHashMap::default(),
             single: None,
             unfinished: Vec::new(),
             entry: None,

@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
             None if replicate_last => Subgroups::ReplicateLast,
             None => Subgroups::None,
         };
-        Ok(ShardingKind::Tiled(TileAssignment { dims, devices, subgroups }))
+        Ok(ShardingKind::Tiled(TileAssignment { dims, devices, subgroups }).canonical())
     }
 
     fn subgroup_types(&mut self) -> Read<Vec<SubgroupType>> {
