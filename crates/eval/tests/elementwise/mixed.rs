@@ -45,3 +45,30 @@ fn unequal_sizes_are_refused() {
     let message = r.expect_err("sizes differ").diagnostic().message.clone();
     assert!(message.contains("[2]") && message.contains("[1]"), "{message}");
 }
+
+/// Arrays whose sizes are known only when the program runs: the least size counts, and size 1 is repeated.
+#[test]
+fn dynamic_sizes_meet() {
+    let sum = |m: i32, n: i32| {
+        let mut module = Module::new("test");
+        let mut b = Builder::new(&mut module, "main");
+        let mut dynamic = |number: i64, size: i32| {
+            let x = b.parameter(number, Shape::array(S32, [4]), &format!("p{number}")).unwrap();
+            let size = b.constant(size).unwrap();
+            b.push(Op::SetDimensionSize { dimension: 0 }, &[x, size]).unwrap()
+        };
+        let (x, y) = (dynamic(0, m), dynamic(1, n));
+        let root = b.push(Op::Binary(BinaryOp::Add), &[x, y]).unwrap();
+        b.finish_entry(root);
+        let module = verify(module, &VerifyOptions::default()).unwrap();
+        let inputs = vec![Value::Array(list(S32, &[1i32, 2, 3, 4])), Value::Array(list(S32, &[10i32, 20, 30, 40]))];
+        let grid = DeviceGrid { replicas: 1, partitions: 1 };
+        let result = run(&module, grid, vec![inputs], &Options::default()).unwrap().remove(0);
+        result.into_array().unwrap().elements::<i32>().to_vec()
+    };
+    assert_eq!(sum(3, 3), [11, 22, 33]);
+    assert_eq!(sum(3, 2), [11, 22]);
+    assert_eq!(sum(1, 3), [11, 21, 31]);
+    assert_eq!(sum(4, 1), [11, 12, 13, 14]);
+    assert_eq!(sum(0, 2), [0i32; 0]);
+}

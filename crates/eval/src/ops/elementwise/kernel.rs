@@ -272,9 +272,5 @@ pub(super) fn same_sizes(a: &Array, b: &Array) -> Result<(), Fault> {
     if a.dims() == b.dims() {
         return Ok(());
     }
-    Err(Fault::new(
-        &hloom_ir::diagnostic::codes::eval::UNSUPPORTED,
-        format!("operands have different sizes: {:?} and {:?}", a.dims(), b.dims()),
-    )
-    .note("element-wise operations need operands of equal sizes; with dynamic dimensions, of equal actual sizes"))
+    Err(Fault::bug(format!("operands have different sizes: {:?} and {:?}", a.dims(), b.dims())))
 }

@@ -4,6 +4,7 @@
 //! arrays and the function pointer that [`crate::scalar`] programs call. Where the types of float operands and result
 //! differ (mixed precision), the widest of them is what is computed in.
 
+mod align;
 mod binary;
 mod bits;
 mod compare;
@@ -18,7 +19,7 @@ mod unary;
 use crate::array::{Array, Value};
 use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
-use crate::ops::{arrays, slice_to};
+use crate::ops::arrays;
 use crate::scalar::{Function1, Function2, Function3};
 use hloom_ir::attributes::{ComparisonDirection, ComparisonType};
 use hloom_ir::diagnostic::codes;
@@ -27,9 +28,10 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::op::{BinaryOp, Op, UnaryOp};
 
 /// Evaluates one instruction of this family.
-pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
-    let instruction = &device.module()[i];
-    let operands = cut_to_common_size(instruction.shape.is_dynamic(), operands)?;
+pub fn evaluate(device: &mut Device<'_>, i: InstructionId, mut operands: OperandValues) -> Result<Value, Fault> {
+    let module = device.module();
+    let instruction = &module[i];
+    align::align(&mut operands, instruction.operands().iter().map(|&o| &module[o].shape))?;
     let result = match &instruction.op {
         Op::Select => return select(instruction.shape.element_type(), operands),
         op => {
@@ -73,24 +75,6 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
         }
     };
     Ok(Value::Array(result))
-}
-
-/// Operands of dynamic sizes that differ are cut to what all of them have.
-fn cut_to_common_size(is_dynamic: bool, operands: OperandValues) -> Result<OperandValues, Fault> {
-    let ranked = |v: &Value| v.as_array().ok().filter(|a| a.rank() > 0).map(|a| a.dims().to_vec());
-    let mut sizes: Option<Vec<i64>> = None;
-    if is_dynamic {
-        for dims in operands.iter().filter_map(ranked) {
-            let least = |so_far: Vec<i64>| so_far.iter().zip(&dims).map(|(&a, &b)| a.min(b)).collect();
-            sizes = Some(sizes.map_or_else(|| dims.clone(), least));
-        }
-    }
-    let Some(sizes) = sizes else { return Ok(operands) };
-    let cut = |value: Value| match value {
-        Value::Array(a) if a.rank() > 0 && a.dims() != sizes => slice_to(&a, &sizes).map(Value::Array),
-        other => Ok(other),
-    };
-    operands.into_iter().map(cut).collect()
 }
 
 /// `op` of each element.
