@@ -1,10 +1,21 @@
 //! The Rust facade of hloom: the crates under one name, and the few functions that nearly every use begins with.
 //!
+//! Load, verify and run a program in ten lines:
+//!
 //! ```
-//! let text = b"HloModule m\n\nENTRY e {\n  ROOT c = f32[] constant(1)\n}\n";
-//! let loaded = hloom::load_bytes("m.hlo", text.to_vec(), None).map_err(|e| e.diagnostics.len());
-//! let verified = loaded.and_then(|l| l.verify(None).map_err(|e| e.diagnostics.len()));
-//! assert!(verified.is_ok());
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let program = hloom::parse(
+//!     "HloModule m
+//!      ENTRY e {
+//!        x = f32[3] parameter(0)
+//!        ROOT y = f32[3] multiply(x, x)
+//!      }",
+//! )?;
+//! let x = hloom::Array::new(&[3], &[1.0f32, 2.0, 3.0]).ok_or("three elements")?;
+//! let results = hloom::run(&program, [x])?;
+//! assert_eq!(results[0][0].as_slice::<f32>(), Some(&[1.0, 4.0, 9.0][..]));
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! Nothing here prints: what goes wrong comes back as [`ir::diagnostic::Diagnostic`]s with the source they are about.
@@ -19,4 +30,4 @@ pub use hloom_eval as eval;
 pub use hloom_eval::Array;
 pub use hloom_formats as formats;
 pub use hloom_ir as ir;
-pub use load::{Format, Loaded, Rejected, Source, Verified, load, load_bytes};
+pub use load::{Format, Loaded, Rejected, Source, Verified, load, load_bytes, parse};

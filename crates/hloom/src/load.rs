@@ -9,6 +9,7 @@ use hloom_ir::diagnostic::codes::io;
 use hloom_ir::diagnostic::{Blame, Diagnostic, Place, Severity, Span};
 use hloom_ir::module::Module;
 use hloom_ir::verify::{self, VerifiedModule, VerifyOptions};
+use std::fmt;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -159,6 +160,23 @@ pub fn load_bytes(name: &str, bytes: impl Into<Arc<Vec<u8>>>, format: Option<For
         module => Err(Box::new(Rejected { source, module: module.map(Box::new), diagnostics })),
     }
 }
+
+/// Reads and verifies a program in HLO text.
+pub fn parse(text: &str) -> Result<VerifiedModule, Box<Rejected>> {
+    Ok(load_bytes("<text>", text.as_bytes().to_vec(), Some(Format::HloText))?.verify(None)?.module)
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, diagnostic) in self.diagnostics.iter().enumerate() {
+            let separator = if n > 0 { "\n" } else { "" };
+            write!(f, "{separator}{}: {diagnostic}", self.source.name)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Rejected {}
 
 impl Loaded {
     /// Verifies the module, for `devices` devices where that is known.
