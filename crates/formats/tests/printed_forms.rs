@@ -346,3 +346,74 @@ ENTRY main {
     }
     assert!(!dump.contains("metadata"));
 }
+
+/// Layouts of shapes that are not written, as XLA infers them.
+#[test]
+fn layouts_follow_from_operands() {
+    let parameters = "  p = f32[4,8]{0,1} parameter(0)
+  q = f32[4,8]{1,0:T(8,128)} parameter(1)
+  mask = pred[4,8]{0,1} parameter(2)
+  v = f32[4] parameter(3)
+  t = f32[2,3,4]{1,0,2} parameter(4)
+  s = f32[] parameter(5)
+  n = s32[] parameter(6)
+";
+    for (op, shape) in [
+        ("negate(p)", "f32[4,8]{0,1}"),
+        ("add(q, p)", "f32[4,8]{1,0:T(8,128)}"),
+        ("compare(p, q), direction=LT", "pred[4,8]{0,1}"),
+        ("select(mask, q, p)", "f32[4,8]{0,1}"),
+        ("clamp(s, p, s)", "f32[4,8]{0,1}"),
+        ("transpose(t), dimensions={2,0,1}", "f32[4,2,3]{2,1,0}"),
+        ("set-dimension-size(p, n), dimensions={0}", "f32[<=4,8]{0,1}"),
+        ("batch-norm-training(p, v, v), epsilon=0, feature_index=0", "(f32[4,8]{0,1}, f32[4]{0}, f32[4]{0})"),
+        ("concatenate(p, p), dimensions={0}", "f32[8,8]{1,0}"),
+    ] {
+        let out =
+            printed(&format!("HloModule m\nENTRY e {{\n{parameters}  ROOT r = {op}\n}}\n"), &PrintOptions::default());
+        let line = out.lines().find(|l| l.contains("ROOT")).unwrap_or_default();
+        assert!(line.contains(&format!("= {shape} ")), "{op}: expected {shape} in {line}");
+    }
+}
+
+#[test]
+fn what_follows_from_the_rest_is_not_taken_from_the_text() {
+    let text = "HloModule m
+ENTRY e {
+  p = f32[4] parameter(0)
+  t = token[] parameter(1)
+  send = f32[4] send(p, t), channel_id=1
+  recv = (f32[8], u32[8], token[]) recv(t), channel_id=2
+  done = token[] recv-done(recv), channel_id=2
+  out = (s32[]) outfeed(p, t)
+  ROOT c = s4[2]{0:E(4)} constant({1, -1})
+}
+";
+    let out = printed(text, &PrintOptions::default());
+    for line in [
+        "%send = (f32[4]{0}, u32[], token[]) send(",
+        "%recv = (f32[8]{0}, u32[], token[]) recv(",
+        "%done = (f32[8]{0}, token[]) recv-done(",
+        "%out = token[] outfeed(",
+        "%c = s4[2]{0} constant({1, -1})",
+    ] {
+        assert!(out.contains(line), "{line} is not in\n{out}");
+    }
+}
+
+#[test]
+fn a_thread_reaches_all_that_is_called_on_it() {
+    let text = "HloModule m
+inner { ROOT p = f32[4] parameter(0) }
+outer {
+  p = f32[4] parameter(0)
+  ROOT c = f32[4] call(p), to_apply=inner
+}
+ENTRY e {
+  p = f32[4] parameter(0)
+  s = ((f32[4]), f32[4], u32[]) call-start(p), to_apply=outer, async_execution_thread=\"host\"
+  ROOT d = f32[4] call-done(s)
+}
+";
+    assert_eq!(printed(text, &PrintOptions::default()).matches("}, execution_thread=\"host\"").count(), 2);
+}

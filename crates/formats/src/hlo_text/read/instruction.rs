@@ -2,7 +2,7 @@
 
 use super::attributes::{Attr, AttrSet, COMMON, Values, attributes_of, opcode_by_name};
 use super::op::Subject;
-use super::settle::{settle, transposed, unpacked};
+use super::settle::{lay_out, settle, unpacked};
 use super::{Failed, Read, Reader, Symbol};
 use crate::hlo_text::source_map::find_part;
 use hloom_ir::diagnostic::{Diagnostic, Place, Span, codes, did_you_mean};
@@ -12,7 +12,7 @@ use hloom_ir::module::NewInstruction;
 use hloom_ir::names::is_reserved_type_name;
 use hloom_ir::op::{ConstantValue, Op};
 use hloom_ir::opcode::Opcode;
-use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_ir::shape::Shape;
 use hloom_ir::sharding::{LeafSharding, Sharding, ShardingKind, TileDevices};
 use std::sync::Arc;
 
@@ -261,38 +261,11 @@ impl<'a> Reader<'a> {
     /// The shape of an operation that was written without.
     fn infer(&mut self, op: &Op, operands: &[InstructionId], statement: Span) -> Read<Shape> {
         match hloom_ir::infer::infer_shape(&self.module, op, operands, None) {
-            Ok(shape) => Ok(self.lay_out(op, operands, &shape)),
+            Ok(shape) => Ok(lay_out(&self.module, op, operands, &shape)),
             Err(error) => {
                 let at = find_part(self.text, statement, error.part).unwrap_or(statement);
                 self.fail(Diagnostic::error(error.code, error.message).at(at).label("the shape cannot be inferred"))
             }
-        }
-    }
-
-    /// `shape` with layouts: those of the operands where the operation passes them on, the default one elsewhere.
-    fn lay_out(&self, op: &Op, operands: &[InstructionId], shape: &Shape) -> Shape {
-        let operand = |n: usize| operands.get(n).map(|&o| &self.module[o].shape);
-        let source = match op {
-            Op::Tuple => Some(Shape::tuple(operands.iter().map(|&o| self.module[o].shape.clone()))),
-            Op::GetTupleElement { index } => operand(0).and_then(|s| s.at(&[*index])).cloned(),
-            Op::Call { to_apply, .. } => self.module.root(*to_apply).map(|r| self.module[r].shape.clone()),
-            Op::Select => operand(1).cloned(),
-            Op::Transpose { dimensions } => operand(0).and_then(|s| transposed(s, dimensions)),
-            _ => operand(0).cloned(),
-        };
-        match (source, shape) {
-            (Some(source), _) if source.equal_ignoring_layout(shape) => source,
-            (Some(Shape::Array(source)), Shape::Array(shape))
-                if source.dims() == shape.dims()
-                    && matches!(op, Op::Unary { .. } | Op::Binary(_) | Op::Compare { .. }) =>
-            {
-                let like: ArrayShape = ArrayShape::clone(shape);
-                Shape::Array(Arc::new(match &source.with_element_type(shape.element_type).layout {
-                    Some(layout) => like.with_layout(layout.clone()),
-                    None => like.with_default_layout(),
-                }))
-            }
-            _ => shape.with_default_layout(),
         }
     }
 

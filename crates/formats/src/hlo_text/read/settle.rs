@@ -7,6 +7,7 @@ use hloom_ir::layout::{Layout, is_permutation};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::shape::{ArrayShape, Shape};
+use std::sync::Arc;
 
 /// The shape that the instruction has; `shape` is the one that is written or inferred. Attributes that follow from it
 /// are set in `op`.
@@ -32,6 +33,42 @@ pub(super) fn settle(module: &Module, op: &mut Op, shape: Shape, operands: &[Ins
         _ => None,
     };
     settled.unwrap_or(shape)
+}
+
+/// `shape` with layouts: those of the operands where the operation passes them on, the default one elsewhere.
+pub(super) fn lay_out(module: &Module, op: &Op, operands: &[InstructionId], shape: &Shape) -> Shape {
+    let operand = |n: usize| operands.get(n).map(|&o| &module[o].shape);
+    let source = match op {
+        Op::Tuple => Some(Shape::tuple(operands.iter().map(|&o| module[o].shape.clone()))),
+        Op::GetTupleElement { index } => operand(0).and_then(|s| s.at(&[*index])).cloned(),
+        Op::Call { to_apply, .. } => module.root(*to_apply).map(|r| module[r].shape.clone()),
+        Op::Conditional { branches } => branches.first().and_then(|&b| module.root(b)).map(|r| module[r].shape.clone()),
+        Op::Clamp => operand(1).cloned(),
+        Op::Transpose { dimensions } => operand(0).and_then(|s| transposed(s, dimensions)),
+        _ => operand(0).cloned(),
+    };
+    let keeps_layout =
+        matches!(op, Op::Unary { .. } | Op::Binary(_) | Op::Compare { .. } | Op::Select | Op::SetDimensionSize { .. });
+    match (source, shape) {
+        (Some(source), _) if source.equal_ignoring_layout(shape) => source,
+        (Some(Shape::Array(source)), Shape::Array(shape)) if keeps_layout && source.dims() == shape.dims() => {
+            let like: ArrayShape = ArrayShape::clone(shape);
+            Shape::Array(Arc::new(match &source.with_element_type(shape.element_type).layout {
+                Some(layout) => like.with_layout(layout.clone()),
+                None => like.with_default_layout(),
+            }))
+        }
+        (Some(source), Shape::Tuple(parts))
+            if matches!(op, Op::BatchNormTraining { .. } | Op::BatchNormGrad { .. }) =>
+        {
+            // The first result is like the first operand, the others are vectors.
+            Shape::tuple(parts.iter().map(|part| match part.equal_ignoring_layout(&source) {
+                true => source.clone(),
+                false => part.with_default_layout(),
+            }))
+        }
+        _ => shape.with_default_layout(),
+    }
 }
 
 /// `(data, u32[], token[])`.
@@ -62,7 +99,7 @@ pub(super) fn unpacked(shape: Shape) -> Shape {
 }
 
 /// `shape` with its dimensions in another order but the same elements in the same places.
-pub(super) fn transposed(shape: &Shape, dimensions: &[i64]) -> Option<Shape> {
+fn transposed(shape: &Shape, dimensions: &[i64]) -> Option<Shape> {
     let array = shape.as_array()?;
     let layout = array.layout.as_ref()?;
     if !is_permutation(dimensions, array.rank()) {
