@@ -248,6 +248,11 @@ impl Module {
         id
     }
 
+    /// Makes room for `additional` more instructions.
+    pub fn reserve_instructions(&mut self, additional: usize) {
+        self.instructions.reserve(additional);
+    }
+
     /// Makes `computation` the entry.
     pub fn set_entry(&mut self, computation: ComputationId) {
         self.entry = Some(computation);

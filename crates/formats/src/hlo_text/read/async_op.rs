@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
             Some(_) => AttrSet::default(),
             None => attributes_of(written.opcode).0,
         };
-        let mut values = Values::default();
+        let mut values = self.take_values();
         let end = self.attributes(&subject, required, allow_attributes, &mut values)?;
         let span = Span::new(target.start, end);
         let op = match written.opcode {
@@ -57,7 +57,8 @@ impl<'a> Reader<'a> {
             }
         };
         let start = self.chain_start(operands.first());
-        let id = self.add(target, span, op, shape, operands, values)?;
+        let id = self.add(target, span, op, shape, operands, &mut values)?;
+        self.give_back(values);
         if let (Opcode::AsyncUpdate, Some(start)) = (written.opcode, start) {
             self.async_starts.insert(id, start);
         }

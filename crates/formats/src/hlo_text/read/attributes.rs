@@ -320,6 +320,13 @@ pub(super) struct RareValues {
 }
 
 impl Values {
+    /// Sets everything back; nothing to do if no attribute was read.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        if self.seen != AttrSet::default() {
+            *self = Values::default();
+        }
+    }
     pub(super) fn rare(&mut self) -> &mut RareValues {
         self.rare.get_or_insert_default()
     }

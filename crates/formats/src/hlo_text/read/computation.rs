@@ -35,6 +35,9 @@ impl<'a> Reader<'a> {
             );
             return;
         }
+        // Room for as many instructions as there are lines, but not for more than a real module could have.
+        let lines = memchr::memchr_iter(b'\n', self.text).count();
+        self.module.reserve_instructions(lines.min(self.text.len() / 40));
         let has_header = self.eat_word(b"HloModule");
         if !has_header && !self.at_computation() {
             let _ = self.single_instruction();
@@ -265,12 +268,14 @@ impl<'a> Reader<'a> {
         self.positions.set_computation(id, header);
         let mut scope = Scope::new(id);
         if !in_place {
-            // The table is used again, unless it grew far beyond what the last computation needed.
+            // The table is used again, unless it is far larger than this computation needs: clearing it costs its size.
             let mut names = std::mem::take(&mut self.scope.names);
-            if names.capacity() <= 1024 || names.len() >= names.capacity() / 16 {
+            let count = self.statements_ahead();
+            if names.capacity() <= 1024 || names.capacity() / 8 <= count {
                 names.clear();
                 scope.names = names;
             }
+            scope.names.reserve(count);
         }
         let outer = std::mem::replace(&mut self.scope, scope);
         if in_place {
@@ -286,6 +291,19 @@ impl<'a> Reader<'a> {
         read?;
         self.finish_computation(id);
         Ok(id)
+    }
+
+    /// About how many statements the computation has: the lines up to its `}` at the start of a line. Where it is not
+    /// written so, the search goes beyond its end and is not made again before it has been read that far.
+    fn statements_ahead(&mut self) -> usize {
+        if self.pos < self.searched_to {
+            return 16;
+        }
+        let rest = self.text.get(self.pos..).unwrap_or_default();
+        let end = memchr::memmem::find(rest, b"\n}").unwrap_or(rest.len());
+        self.searched_to = self.pos + end;
+        // A statement has at least a dozen bytes, whatever the number of lines.
+        memchr::memchr_iter(b'\n', &rest[..end]).count().min(end / 12)
     }
 
     fn statements(&mut self, in_place: bool) -> Read<()> {

@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
 
     /// What stands right of `=`, or in place of an operand; adds the instruction to the computation at hand.
     pub(super) fn instruction(&mut self, target: Target<'a>, allow_attributes: bool) -> Read<InstructionId> {
-        let mut declared = if self.at_shape() { Some(self.shape()?) } else { None };
+        let mut declared = self.shape_if_any()?;
         let written = self.opcode()?;
         if written.opcode == Opcode::Constant {
             declared = declared.map(unpacked);
@@ -148,7 +148,7 @@ impl<'a> Reader<'a> {
         let (required, optional) = attributes_of(written.opcode);
         let subject =
             Subject { opcode: written.opcode, opcode_span: written.span, allowed: COMMON.and(required).and(optional) };
-        let mut values = Values::default();
+        let mut values = self.take_values();
         let end = self.attributes(&subject, required, allow_attributes, &mut values)?;
         let mut op = match leaf {
             Some(mut op) => {
@@ -165,7 +165,9 @@ impl<'a> Reader<'a> {
             None => self.infer(&op, &operands, span)?,
         };
         let shape = settle(&self.module, &mut op, shape, &operands);
-        self.add(target, span, op, shape, operands, values)
+        let id = self.add(target, span, op, shape, operands, &mut values)?;
+        self.give_back(values);
+        Ok(id)
     }
 
     /// Adds an instruction whose parts were all read.
@@ -176,7 +178,7 @@ impl<'a> Reader<'a> {
         op: Op,
         shape: Shape,
         operands: Operands,
-        mut values: Values,
+        values: &mut Values,
     ) -> Read<InstructionId> {
         let name = self.instruction_name(target, op.opcode())?;
         if let Op::Parameter { replication: Some(replication), .. } = &op {
@@ -366,7 +368,7 @@ impl<'a> Reader<'a> {
     fn operand(&mut self) -> Read<InstructionId> {
         self.skip();
         let start = self.pos;
-        let declared = if self.byte() != b'%' && self.at_shape() { Some(self.shape()?) } else { None };
+        let declared = if self.byte() != b'%' { self.shape_if_any()? } else { None };
         self.skip();
         let name_start = self.pos;
         if self.byte() != b'%' && super::cursor::is_ident_start(self.byte()) {

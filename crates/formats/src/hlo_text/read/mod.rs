@@ -100,6 +100,10 @@ struct Reader<'a> {
     entry: Option<(ComputationId, Span)>,
     /// Bytes of literals that are zero without being written.
     zero_bytes: usize,
+    /// How far the text was searched for the end of a computation.
+    searched_to: usize,
+    /// Room for the attributes of the next instruction.
+    spare_values: Option<Box<attributes::Values>>,
 }
 
 /// A computation that the text names.
@@ -167,6 +171,8 @@ impl<'a> Reader<'a> {
             unfinished: Vec::new(),
             entry: None,
             zero_bytes: 0,
+            searched_to: 0,
+            spare_values: None,
         }
     }
 
@@ -174,6 +180,19 @@ impl<'a> Reader<'a> {
     #[inline]
     fn scope(&mut self) -> &mut Scope<'a> {
         &mut self.scope
+    }
+
+    /// Room for the attributes of an instruction, all at their defaults.
+    #[inline]
+    fn take_values(&mut self) -> Box<attributes::Values> {
+        self.spare_values.take().unwrap_or_default()
+    }
+
+    /// Gives room back that [`Reader::take_values`] gave.
+    #[inline]
+    fn give_back(&mut self, mut values: Box<attributes::Values>) {
+        values.clear();
+        self.spare_values = Some(values);
     }
 
     /// The id of the diagnostic that is reported next.

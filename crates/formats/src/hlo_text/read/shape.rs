@@ -42,15 +42,30 @@ impl<'a> Reader<'a> {
     /// A shape; arrays without a layout get the default one.
     #[inline]
     pub(super) fn shape(&mut self) -> Read<Shape> {
-        self.skip();
-        let start = self.pos;
-        if let Some(end) = self.guess_shape_end(start)
-            && let Some(shape) = self.shapes.get(&self.text[start..end])
-        {
-            self.pos = end;
-            return Ok(shape.clone());
+        match self.known_shape() {
+            Some(shape) => Ok(shape),
+            None => self.new_shape(self.pos),
         }
-        self.new_shape(start)
+    }
+
+    /// A shape, if one is next rather than a name or an operation.
+    #[inline]
+    pub(super) fn shape_if_any(&mut self) -> Read<Option<Shape>> {
+        match self.known_shape() {
+            Some(shape) => Ok(Some(shape)),
+            None if self.at_shape() => self.new_shape(self.pos).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// A shape whose text was read before.
+    #[inline]
+    fn known_shape(&mut self) -> Option<Shape> {
+        self.skip();
+        let end = self.guess_shape_end(self.pos)?;
+        let shape = self.shapes.get(&self.text[self.pos..end])?.clone();
+        self.pos = end;
+        Some(shape)
     }
 
     fn new_shape(&mut self, start: usize) -> Read<Shape> {
