@@ -16,6 +16,7 @@ mod stats;
 mod table;
 mod verify;
 mod watch;
+mod words;
 
 use args::{Cli, Command};
 use clap::CommandFactory;

@@ -4,6 +4,7 @@
 //! text only its beginning. Line starts are found once per source, so that many diagnostics in a large file stay cheap.
 
 use super::lines::{LineIndex, Located, clip};
+use super::words::plural;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use hloom::Source;
 use hloom::formats::hlo_text::{self, PrintOptions};
@@ -40,7 +41,6 @@ pub(crate) fn report(source: &Source, module: Option<&Module>, diagnostics: &[Di
 /// `2 errors and 1 warning in m.hlo`, where there is more than one thing to count.
 fn summary(name: &str, diagnostics: &[Diagnostic]) -> String {
     let count = |severity| diagnostics.iter().filter(|d| d.severity == severity).count();
-    let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
     match (count(Severity::Error), count(Severity::Warning)) {
         (0 | 1, 0) | (0, 1) => String::new(),
         (errors, 0) => format!("{} in {name}\n", plural(errors, "error")),

@@ -2,6 +2,7 @@
 
 use super::args::StatsArgs;
 use super::table::{Align, Table};
+use super::words::plural;
 use super::{Outcome, Result, input, json, output, progress};
 use hloom::analysis::cost::{Cost, shape_bytes};
 use hloom::analysis::summary::{Summary, summarise};
@@ -116,16 +117,15 @@ fn parameters<'a>(module: &'a Module, summary: &'a Summary) -> impl Iterator<Ite
 fn tables(module: &Module, summary: &Summary) -> String {
     use Align::{Left, Right};
     let Cost { flops, transcendentals, bytes } = summary.cost.total;
+    let config = &module.config;
     let mut out = format!(
-        "{}: {} instructions in {} computations{}, {} replica{} × {} partition{}\n",
+        "{}: {} in {}{}, {} × {}\n",
         module.name,
-        module.instruction_count(),
-        module.computations().len(),
+        plural(module.instruction_count(), "instruction"),
+        plural(module.computations().len(), "computation"),
         if module.is_scheduled { ", scheduled" } else { "" },
-        module.config.replica_count,
-        if module.config.replica_count == 1 { "" } else { "s" },
-        module.config.num_partitions,
-        if module.config.num_partitions == 1 { "" } else { "s" },
+        plural(config.replica_count, "replica"),
+        plural(config.num_partitions, "partition"),
     );
     let _ = writeln!(
         out,
@@ -178,8 +178,8 @@ fn tables(module: &Module, summary: &Summary) -> String {
     );
     let unknown = summary.cost.unknown_trip_counts.len();
     if unknown > 0 {
-        let loops = if unknown == 1 { "1 loop has" } else { &format!("{unknown} loops have") };
-        let _ = writeln!(out, "{loops} no known trip count: what is inside is counted as if it ran once");
+        let loops = plural(unknown, "loop");
+        let _ = writeln!(out, "{loops} with no known trip count: what is inside is counted as if it ran once");
     }
     out
 }
