@@ -52,8 +52,12 @@ pub fn proto_reader(data: &[u8]) -> Result<Verdict, String> {
         let _ = proto::write(&module, Container::Module);
         return Ok(Verdict::Read);
     }
-    prints_back(&module)?;
-    keeps_through_proto(&module)?;
+    let through = print_as_proto(&through_proto(&module, Container::Module)?);
+    same("the proto, read back", &print_as_proto(&module), &through)?;
+    // A proto may say less than a text does (layouts that are not set, say): what the text makes of it is compared.
+    let (_, from_text) = reads_back(&module)?;
+    prints_back(&from_text)?;
+    keeps_through_proto(&from_text)?;
     Ok(Verdict::Verified)
 }
 

@@ -26,6 +26,9 @@ generate  generated modules: valid, and the same through text and protos";
 /// No file larger than this is a seed.
 const MAX_SEED_BYTES: u64 = 32 << 10;
 
+/// How much of what went wrong tells kinds of failures apart.
+const MAX_KIND: usize = 90;
+
 /// No input grows beyond this.
 const MAX_BYTES: usize = 256 << 10;
 
@@ -123,7 +126,8 @@ fn run(arguments: &Arguments) -> usize {
         match result {
             Ok(verdict) => verdicts[verdict as usize] += 1,
             Err(error) => {
-                let kind: String = error.split(|c: char| c.is_ascii_digit() || c == '\n').next().unwrap_or("").into();
+                let words = error.chars().filter(|c| !c.is_ascii_digit()).take(MAX_KIND);
+                let kind: String = words.map(|c| if c == '\n' { ' ' } else { c }).collect();
                 let times = kinds.entry(kind).or_default();
                 *times += 1;
                 if *times == 1 {

@@ -80,18 +80,19 @@ const WORDS: &[&str] = &[
 /// `input` with a few mutations; `other` is where pieces are taken from.
 pub fn mutate(choices: &mut Choices<'_>, input: &[u8], other: &[u8], limit: usize) -> Vec<u8> {
     let mut bytes = input.to_vec();
-    for _ in 0..choices.between(1, 4) {
-        match choices.below(12) {
-            0 => flip(choices, &mut bytes),
-            1 => set_byte(choices, &mut bytes),
-            2 => truncate(choices, &mut bytes),
-            3 => remove(choices, &mut bytes),
-            4 => duplicate(choices, &mut bytes),
-            5 => splice(choices, &mut bytes, other),
-            6 | 7 => change_number(choices, &mut bytes),
-            8 => insert_word(choices, &mut bytes),
-            9 => swap_words(choices, &mut bytes),
-            10 => duplicate_line(choices, &mut bytes),
+    // Mostly one: an input with many faults is refused for the first.
+    for _ in 0..*choices.pick(&[1, 1, 1, 1, 2, 4]) {
+        match choices.below(24) {
+            0..=3 => flip(choices, &mut bytes),
+            4..=5 => set_byte(choices, &mut bytes),
+            6 => truncate(choices, &mut bytes),
+            7 => remove(choices, &mut bytes),
+            8 => duplicate(choices, &mut bytes),
+            9 => splice(choices, &mut bytes, other),
+            10..=15 => change_number(choices, &mut bytes),
+            16..=17 => insert_word(choices, &mut bytes),
+            18..=21 => swap_words(choices, &mut bytes),
+            22 => duplicate_line(choices, &mut bytes),
             _ => nest(choices, &mut bytes),
         }
         bytes.truncate(limit);
@@ -152,8 +153,13 @@ fn change_number(choices: &mut Choices<'_>, bytes: &mut Vec<u8>) {
     let from = position(choices, bytes);
     let Some(start) = bytes[from..].iter().position(u8::is_ascii_digit).map(|i| from + i) else { return };
     let end = bytes[start..].iter().position(|b| !b.is_ascii_digit()).map_or(bytes.len(), |i| start + i);
-    let number = *choices.pick(NUMBERS);
-    bytes.splice(start..end, number.bytes());
+    if choices.chance(50) {
+        // Another digit leaves many inputs readable, and wrong in a deeper way.
+        bytes[start] = b'0' + choices.below(10) as u8;
+    } else {
+        let number = *choices.pick(NUMBERS);
+        bytes.splice(start..end, number.bytes());
+    }
 }
 
 fn insert_word(choices: &mut Choices<'_>, bytes: &mut Vec<u8>) {

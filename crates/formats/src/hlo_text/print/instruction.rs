@@ -5,6 +5,7 @@
 
 use super::Printer;
 use super::escape::as_raw_braces;
+use crate::hlo_text::read::{ident_end, is_ident_start};
 use hloom_ir::display::ShapeStyle;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::instruction::{Common, FrontendAttributes, Instruction, OriginTree, OriginalValue, RareCommon};
@@ -121,8 +122,7 @@ impl Printer<'_> {
             self.int_attribute(", statistics={visualizing_index=", statistics.visualizing_index);
             for (name, value) in &statistics.values {
                 self.out.push(',');
-                self.text(name);
-                self.out.push('=');
+                self.key(name);
                 self.attribute_f64(*value);
             }
             self.out.push('}');
@@ -180,14 +180,23 @@ impl Printer<'_> {
             if i > 0 {
                 self.out.push(',');
             }
-            self.text(name);
-            self.out.push('=');
+            self.key(name);
             match as_raw_braces(value.as_bytes()) {
                 Some(raw) => self.text(raw),
                 None => self.quoted("", value.as_bytes()),
             }
         }
         self.out.push('}');
+    }
+
+    /// `name=`; a name that is not a word, as a proto may have it, is written as a string.
+    fn key(&mut self, name: &str) {
+        if name.bytes().next().is_some_and(is_ident_start) && ident_end(name.as_bytes(), 0) == name.len() {
+            self.text(name);
+        } else {
+            self.quoted("", name.as_bytes());
+        }
+        self.out.push('=');
     }
 
     /// `, name=%computation`; `name` is given with its comma and equals sign.

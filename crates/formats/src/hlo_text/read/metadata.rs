@@ -91,15 +91,28 @@ impl<'a> Reader<'a> {
     pub(super) fn frontend_attributes(&mut self) -> Read<FrontendAttributes> {
         let mut map = FrontendAttributes::new();
         self.list(|r| {
-            let Some(name) = r.attribute_name() else { return r.expected("an attribute: name=\"value\"") };
+            let name = r.key("an attribute: name=\"value\"")?;
             let value = match r.peek() {
                 b'{' => String::from_utf8_lossy(r.braced_text()?).into_owned().into(),
                 _ => r.text_string()?,
             };
-            map.insert(String::from_utf8_lossy(name).into(), value.into());
+            map.insert(name, value.into());
             Ok(())
         })?;
         Ok(map)
+    }
+
+    /// `name=` or `"name"=`, of a map with names of its own.
+    fn key(&mut self, what: &str) -> Read<Box<str>> {
+        if let Some(name) = self.attribute_name() {
+            return Ok(String::from_utf8_lossy(name).into());
+        }
+        if self.peek() != b'"' {
+            return self.expected(what);
+        }
+        let name = self.text_string()?.into();
+        self.expect(b'=', "after a name")?;
+        Ok(name)
     }
 
     /// `{visualizing_index=0,s=1.5}`.
@@ -107,12 +120,12 @@ impl<'a> Reader<'a> {
         let mut statistics = Statistics { visualizing_index: 0, values: Vec::new() };
         let mut is_first = true;
         self.list(|r| {
-            let Some(name) = r.attribute_name() else { return r.expected("a statistic: name=number") };
+            let name = r.key("a statistic: name=number")?;
             if std::mem::take(&mut is_first) {
                 statistics.visualizing_index = r.int("the number of a statistic")?;
             } else {
                 let value = r.float("a number")?;
-                statistics.values.push((String::from_utf8_lossy(name).into(), value));
+                statistics.values.push((name, value));
             }
             Ok(())
         })?;
