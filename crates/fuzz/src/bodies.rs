@@ -140,6 +140,11 @@ fn print_as_proto(module: &Module) -> String {
     module.config.replica_count = defaults.replica_count;
     module.config.num_partitions = defaults.num_partitions;
     module.config.alias_passthrough_params = defaults.alias_passthrough_params;
+    if let Some(layout) = &mut module.config.entry_layout {
+        // The entry's own shapes stand in for a layout that is not set.
+        layout.parameters.iter_mut().for_each(|s| *s = s.with_default_layout());
+        layout.result = layout.result.with_default_layout();
+    }
     module.config.allow_spmd_sharding_propagation_to_output = Vec::new();
     module.config.allow_spmd_sharding_propagation_to_parameters = Vec::new();
     hlo_text::print(&module, &LOSSLESS)

@@ -48,10 +48,17 @@ impl Generator<'_, '_> {
         operands: impl IntoIterator<Item = InstructionId>,
     ) -> InstructionId {
         let shape = self.with_layouts(&shape.into());
+        // Asynchronous operations are printed as what they wrap, and the reader calls what is inside as XLA does, by
+        // its opcode: those names are left to it.
+        let stem = match &op {
+            Op::Binary(BinaryOp::Multiply) => "product",
+            Op::CustomCall(_) => "foreign",
+            other => other.opcode().name(),
+        };
         let name = match self.choices.below(8) {
             0 => "v".into(),
-            1 => format!("{}.{}", op.opcode().name(), self.choices.below(99)),
-            _ => op.opcode().name().to_string(),
+            1 => format!("{stem}.{}", self.choices.below(99)),
+            _ => stem.to_string(),
         };
         let new = NewInstruction {
             name: name.into(),

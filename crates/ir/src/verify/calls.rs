@@ -5,7 +5,7 @@
 use super::shapes;
 use super::{Context, Report};
 use crate::attributes::OutputOperandAlias;
-use crate::diagnostic::codes::verify as codes;
+use crate::diagnostic::codes::{infer, verify as codes};
 use crate::diagnostic::{Diagnostic, Part, Place};
 use crate::entity::{ComputationId, InstructionId};
 use crate::infer::{compatible, text};
@@ -95,6 +95,16 @@ pub(super) fn thread_mismatch(
 fn custom_call(context: &Context, id: InstructionId, call: &CustomCall, report: &mut Report) {
     for shape in call.operand_layouts.iter().flatten() {
         shapes::check(shape, report, id);
+    }
+    if let Some(dims) = &call.conv_dims {
+        let spatial = [&dims.input_spatial, &dims.kernel_spatial, &dims.output_spatial].map(|s| s.len());
+        if spatial[0] != spatial[1] || spatial[0] != spatial[2] {
+            let [input, kernel, output] = spatial;
+            let message = format!("input, kernel and output have {input}, {kernel} and {output} spatial dimensions");
+            report.add(
+                Diagnostic::error(&infer::DIMENSION_NUMBERS, message).at_instruction(id, Part::Attribute("dim_labels")),
+            );
+        }
     }
     check_aliases(context, id, &call.output_operand_aliasing, report);
 }

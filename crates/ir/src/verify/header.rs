@@ -5,7 +5,7 @@ use super::shapes::check_in_header;
 use super::{Context, Report, VerifyOptions, at};
 use crate::attributes::AliasKind;
 use crate::diagnostic::codes::verify as codes;
-use crate::diagnostic::{Diagnostic, Part, Place};
+use crate::diagnostic::{Diagnostic, Part, Place, Severity};
 use crate::entity::{ComputationId, InstructionId};
 use crate::infer::{compatible, counted, text};
 use crate::instruction::{OriginTree, OriginalValue};
@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 pub(super) fn check(context: &Context, options: &VerifyOptions, report: &mut Report) {
     let module = context.module;
     counts(module, options, report);
+    recovery_table(module, report);
     let Some(entry) = module.entry() else { return };
     entry_layout(context, entry, report);
     aliases(context, entry, report);
@@ -49,6 +50,20 @@ fn counts(module: &Module, options: &VerifyOptions, report: &mut Report) {
             .note(format!("the header says replica_count={replicas}, num_partitions={partitions}")),
         ),
         _ => {}
+    }
+}
+
+/// The programs in the recovery table are valid. Readers nest them no deeper than a few levels.
+fn recovery_table(module: &Module, report: &mut Report) {
+    for entry in &module.config.origin_recovery_table {
+        let Some(recovery) = &entry.recovery else { continue };
+        let findings = super::check(recovery, &VerifyOptions::default());
+        if let Some(error) = findings.iter().find(|d| d.severity == Severity::Error) {
+            report.add(header_error(
+                &codes::RECOVERY_MODULE,
+                format!("the module that recovers `{}` is wrong: {}", entry.old.instruction_name, error.message),
+            ));
+        }
     }
 }
 

@@ -252,7 +252,7 @@ fn original_value(proto: &OriginalValueProto, shape: &Shape) -> Result<OriginalV
     if proto.is_synthetic_call {
         return Ok(OriginalValue::SyntheticCall);
     }
-    let mut tree = if shape.is_tuple() { OriginTree::Tuple(Vec::new()) } else { OriginTree::Leaf(None) };
+    let mut tree = unknown_origin(shape);
     for element in &proto.elements {
         let array = element.original_array.as_ref().map(|a| original_array(Some(a)));
         if place(&mut tree, &element.shape_index, shape, array).is_none() {
@@ -261,6 +261,14 @@ fn original_value(proto: &OriginalValueProto, shape: &Shape) -> Result<OriginalV
         }
     }
     Ok(OriginalValue::Tree(tree))
+}
+
+/// A tree in the form of `shape`, of which no leaf is known.
+fn unknown_origin(shape: &Shape) -> OriginTree {
+    match shape {
+        Shape::Tuple(elements) => OriginTree::Tuple(elements.iter().map(unknown_origin).collect()),
+        _ => OriginTree::Leaf(None),
+    }
 }
 
 /// Puts a leaf into the tree. Its path is followed along `shape`, so that the tree grows no larger than that.
@@ -273,12 +281,8 @@ fn place(tree: &mut OriginTree, path: &[i64], shape: &Shape, array: Option<Origi
     let shapes = shape.as_tuple()?;
     let element = shapes.get(index)?;
     if let OriginTree::Leaf(_) = tree {
-        *tree = OriginTree::Tuple(Vec::new());
+        *tree = unknown_origin(shape);
     }
     let OriginTree::Tuple(elements) = tree else { return None };
-    while elements.len() <= index {
-        let is_tuple = shapes.get(elements.len()).is_some_and(Shape::is_tuple);
-        elements.push(if is_tuple { OriginTree::Tuple(Vec::new()) } else { OriginTree::Leaf(None) });
-    }
     place(elements.get_mut(index)?, rest, element, array)
 }

@@ -351,8 +351,11 @@ pub(super) fn integer(field: &Field<'_>, what: &str) -> Result<i64> {
 }
 
 /// A name that HLO text can hold, by XLA's rule: other characters become `_`, a type's name gets one more, and names
-/// that begin with `__` are left to compilers.
+/// that begin with `__` are left to compilers. Nothing at all becomes `name`.
 pub(super) fn sanitized(name: &str) -> Box<str> {
+    if name.is_empty() {
+        return "name".into();
+    }
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
     let mut bytes: Vec<u8> = name.bytes().map(|b| if allowed(b) { b } else { b'_' }).collect();
     if let Some(first) = bytes.first_mut().filter(|b| !b.is_ascii_alphabetic()) {

@@ -119,6 +119,10 @@ super::codes! {
         "origin={…} says for each leaf of the result which value of the source program it is, in the form of the shape. \
          The program runs all the same, but its values cannot be traced back.",
         "x = (f32[], f32[]) tuple(a, b), origin={{\"v\"}}";
+    516 RECOVERY_MODULE "a wrong module in the recovery table",
+        "origin_recovery_table may hold a small program for each value that was replaced; it is a module like any other \
+         and must be valid.",
+        "origin_recovery_table={ {\"a\"} : {\"b\"}, \" HloModule m … reshape() … \" }";
     530 REPLICA_GROUPS "replica groups name the wrong devices",
         "Groups are not empty, name no device twice, are of one size (but for reductions), and together name every \
          device where the number of devices is known.",
