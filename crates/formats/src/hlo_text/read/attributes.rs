@@ -320,12 +320,31 @@ pub(super) struct RareValues {
 }
 
 impl Values {
-    /// Sets everything back; nothing to do if no attribute was read.
-    #[inline]
+    /// Sets everything back to the defaults, field by field: what is given back is used by the next instruction.
     pub(super) fn clear(&mut self) {
-        if self.seen != AttrSet::default() {
-            *self = Values::default();
+        if self.seen == AttrSet::default() {
+            return;
         }
+        self.seen = AttrSet::default();
+        self.true_ones = AttrSet::default();
+        self.places.clear();
+        self.common = Common::default();
+        self.ints.clear();
+        self.lists.clear();
+        self.computations.clear();
+        self.strings.clear();
+        self.precision.clear();
+        self.slice.clear();
+        self.padding.clear();
+        self.aliasing.clear();
+        self.replication = None;
+        self.algorithm = None;
+        self.accuracy = ResultAccuracy::Default;
+        self.direction = None;
+        self.comparison_type = None;
+        self.fusion_kind = None;
+        self.replica_groups = None;
+        self.rare = None;
     }
     pub(super) fn rare(&mut self) -> &mut RareValues {
         self.rare.get_or_insert_default()

@@ -80,7 +80,6 @@ impl<'a> Reader<'a> {
         if !has_header {
             self.module.name = format!("module_{}", self.module[entry].name()).into();
         }
-        self.drop_wrong_stack_frames();
     }
 
     /// Whether the text starts with a computation.

@@ -145,7 +145,12 @@ impl<'a> Reader<'a> {
     /// Passes `byte`, or says that `what` was expected.
     #[inline]
     pub(super) fn expect(&mut self, byte: u8, what: &str) -> Read<()> {
-        if self.eat(byte) { Ok(()) } else { self.expected(&format!("`{}` {what}", byte as char)) }
+        if self.eat(byte) { Ok(()) } else { self.expected_byte(byte, what) }
+    }
+
+    #[cold]
+    fn expected_byte(&mut self, byte: u8, what: &str) -> Read<()> {
+        self.expected(&format!("`{}` {what}", byte as char))
     }
 
     /// The next word without passing it; empty if there is none.

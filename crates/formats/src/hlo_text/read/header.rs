@@ -209,6 +209,7 @@ impl<'a> Reader<'a> {
             let frame = self.stack_frame()?;
             self.module.stack_frames.frames.push(frame);
         }
+        self.find_sound_frames();
         Ok(())
     }
 
@@ -262,17 +263,37 @@ impl<'a> Reader<'a> {
         Ok(values.map(Option::unwrap_or_default))
     }
 
-    /// Forgets stack frames that the table does not have.
-    pub(super) fn drop_wrong_stack_frames(&mut self) {
-        let count = self.module.stack_frames.frames.len();
-        let ids: Vec<_> =
-            self.module.computations().iter().flat_map(|&c| self.module[c].instructions()).copied().collect();
-        for id in ids {
-            if let Some(metadata) = &mut self.module.instruction_mut(id).common.metadata
-                && usize::try_from(metadata.stack_frame_id).map_or(true, |frame| frame > count)
-            {
-                metadata.stack_frame_id = 0;
+    /// For each frame whether its callers are all in the table and lead to an outermost one.
+    fn find_sound_frames(&mut self) {
+        let frames = &self.module.stack_frames.frames;
+        let caller = |i: usize| usize::try_from(frames[i].parent_frame_id).ok();
+        let mut sound = vec![None; frames.len()];
+        let mut path = Vec::new();
+        for start in 0..frames.len() {
+            let mut at = Some(start);
+            let is_sound = loop {
+                match at {
+                    // A frame on the path that is not decided yet calls itself.
+                    Some(i) => match sound.get(i) {
+                        Some(None) => {
+                            sound[i] = Some(false);
+                            path.push(i);
+                            at = match caller(i) {
+                                Some(0) => None,
+                                Some(id) => Some(id - 1),
+                                None => Some(usize::MAX),
+                            };
+                        }
+                        Some(&Some(known)) => break known,
+                        None => break false,
+                    },
+                    None => break true,
+                }
+            };
+            for i in path.drain(..) {
+                sound[i] = Some(is_sound);
             }
         }
+        self.sound_frames = sound.into_iter().map(|s| s == Some(true)).collect();
     }
 }

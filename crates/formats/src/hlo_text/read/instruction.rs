@@ -223,7 +223,8 @@ impl<'a> Reader<'a> {
                     .help(format!("call it `{better}`")),
             );
         }
-        if text.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('.').ends_with(".anon") {
+        let stem = name.iter().rposition(|b| !b.is_ascii_digit()).map_or(name, |last| &name[..=last]);
+        if stem.strip_suffix(b".").unwrap_or(stem).ends_with(b".anon") {
             self.made_names.register(text);
         }
         Ok(text.into())

@@ -1,12 +1,28 @@
 //! What every instruction may have: metadata, frontend attributes, statistics, origin.
 
 use super::{Read, Reader};
-use hloom_ir::diagnostic::codes;
+use hloom_ir::diagnostic::{Span, codes};
 use hloom_ir::instruction::{FrontendAttributes, OriginTree, OriginalArray, OriginalValue, Statistics};
 use hloom_ir::metadata::Metadata;
 use hloom_ir::shape::ShapeIndex;
 use std::borrow::Cow;
 use std::sync::Arc;
+
+/// The fields of metadata, the common ones first; [`Reader::metadata_field`] goes by their places here.
+const METADATA: [&str; 12] = [
+    "op_name",
+    "source_file",
+    "source_line",
+    "stack_frame_id",
+    "op_type",
+    "source_end_line",
+    "source_column",
+    "source_end_column",
+    "profile_type",
+    "deduplicated_name",
+    "scheduling_name",
+    "metadata_payload",
+];
 
 impl<'a> Reader<'a> {
     /// A string of metadata. Few are different, so equal ones share their text.
@@ -28,49 +44,61 @@ impl<'a> Reader<'a> {
 
     /// `{op_type="…" op_name="…" source_file="…" source_line=1 …}`.
     pub(super) fn metadata(&mut self) -> Read<Metadata> {
-        const NAMES: [&str; 12] = [
-            "op_type",
-            "op_name",
-            "source_file",
-            "source_line",
-            "source_end_line",
-            "source_column",
-            "source_end_column",
-            "stack_frame_id",
-            "profile_type",
-            "deduplicated_name",
-            "scheduling_name",
-            "metadata_payload",
-        ];
+        self.expect(b'{', "to start metadata")?;
         let mut m = Metadata::default();
-        self.fields(&NAMES, |r, name| {
-            match name {
-                b"op_name" => m.op_name = r.shared_string()?,
-                b"op_type" => m.op_type = r.shared_string()?,
-                b"source_file" => m.source_file = r.shared_string()?,
-                b"source_line" => m.source_line = r.int32("a line number")?,
-                b"source_end_line" => m.source_end_line = r.int32("a line number")?,
-                b"source_column" => m.source_column = r.int32("a column number")?,
-                b"source_end_column" => m.source_end_column = r.int32("a column number")?,
-                b"stack_frame_id" => m.stack_frame_id = r.int32("the number of a stack frame")?,
-                b"profile_type" => {
-                    let mut types = Vec::new();
-                    r.list(|r| {
-                        types.push(r.int32("a kind of profile")?);
-                        Ok(())
-                    })?;
-                    if !types.is_empty() {
-                        m.rare_mut().profile_types = types;
-                    }
-                }
-                b"deduplicated_name" => m.rare_mut().deduplicated_name = r.text_string()?.into(),
-                b"scheduling_name" => m.rare_mut().scheduling_name = r.text_string()?.into(),
-                b"metadata_payload" => m.rare_mut().payload = Some(r.string()?.into()),
-                _ => return Ok(false),
+        let mut seen = 0u16;
+        loop {
+            self.eat(b',');
+            if self.peek() == b'}' {
+                self.pos += 1;
+                return Ok(m);
             }
-            Ok(true)
-        })?;
-        Ok(m)
+            let start = self.pos;
+            let Some(name) = self.attribute_name() else { return self.expected("an attribute or `}`") };
+            let span = Span::new(start, start + name.len());
+            let Some(field) = METADATA.iter().position(|n| n.as_bytes() == name) else {
+                return self.unknown_attribute(name, span, METADATA.into_iter());
+            };
+            if seen & 1 << field != 0 {
+                return self.repeated(name, span);
+            }
+            seen |= 1 << field;
+            self.metadata_field(field, &mut m)?;
+        }
+    }
+
+    #[inline]
+    fn metadata_field(&mut self, field: usize, m: &mut Metadata) -> Read<()> {
+        match field {
+            0 => m.op_name = self.shared_string()?,
+            1 => m.source_file = self.shared_string()?,
+            2 => m.source_line = self.int32("a line number")?,
+            3 => {
+                // A frame that the table does not have is forgotten, as XLA does.
+                let frame = self.int32("the number of a stack frame")?;
+                let index = usize::try_from(frame).ok().and_then(|f| f.checked_sub(1));
+                let is_known = index.and_then(|i| self.sound_frames.get(i)).copied().unwrap_or(false);
+                m.stack_frame_id = if is_known { frame } else { 0 };
+            }
+            4 => m.op_type = self.shared_string()?,
+            5 => m.source_end_line = self.int32("a line number")?,
+            6 => m.source_column = self.int32("a column number")?,
+            7 => m.source_end_column = self.int32("a column number")?,
+            8 => {
+                let mut types = Vec::new();
+                self.list(|r| {
+                    types.push(r.int32("a kind of profile")?);
+                    Ok(())
+                })?;
+                if !types.is_empty() {
+                    m.rare_mut().profile_types = types;
+                }
+            }
+            9 => m.rare_mut().deduplicated_name = self.text_string()?.into(),
+            10 => m.rare_mut().scheduling_name = self.text_string()?.into(),
+            _ => m.rare_mut().payload = Some(self.string()?.into()),
+        }
+        Ok(())
     }
 
     /// One metadata, or a list of them in braces.

@@ -100,6 +100,8 @@ struct Reader<'a> {
     entry: Option<(ComputationId, Span)>,
     /// Bytes of literals that are zero without being written.
     zero_bytes: usize,
+    /// For each stack frame whether instructions may refer to it.
+    sound_frames: Vec<bool>,
     /// How far the text was searched for the end of a computation.
     searched_to: usize,
     /// Room for the attributes of the next instruction.
@@ -171,6 +173,7 @@ impl<'a> Reader<'a> {
             unfinished: Vec::new(),
             entry: None,
             zero_bytes: 0,
+            sound_frames: Vec::new(),
             searched_to: 0,
             spare_values: None,
         }

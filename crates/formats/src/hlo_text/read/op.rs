@@ -28,7 +28,7 @@ impl<'a> Reader<'a> {
         let start = self.pos;
         let Some(name) = self.attribute_name() else { return self.expected("an attribute: name=value") };
         let span = Span::new(start, start + name.len());
-        let attr = match Attr::from_name(name) {
+        let attr = match if name == b"metadata" { Some(Attr::Metadata) } else { Attr::from_name(name) } {
             Some(attr) if subject.allowed.has(attr) => attr,
             _ => return self.unknown_attribute(name, span, subject.allowed.iter().map(Attr::name)),
         };
