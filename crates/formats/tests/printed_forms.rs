@@ -357,12 +357,15 @@ fn layouts_follow_from_operands() {
   t = f32[2,3,4]{1,0,2} parameter(4)
   s = f32[] parameter(5)
   n = s32[] parameter(6)
+  four = s4[4,8]{1,0:E(4)} parameter(7)
 ";
     for (op, shape) in [
         ("negate(p)", "f32[4,8]{0,1}"),
         ("add(q, p)", "f32[4,8]{1,0:T(8,128)}"),
         ("compare(p, q), direction=LT", "pred[4,8]{0,1}"),
         ("select(mask, q, p)", "f32[4,8]{0,1}"),
+        ("select(mask, four, four)", "s4[4,8]{0,1:E(4)}"),
+        ("compare(four, four), direction=EQ", "pred[4,8]{1,0}"),
         ("clamp(s, p, s)", "f32[4,8]{0,1}"),
         ("transpose(t), dimensions={2,0,1}", "f32[4,2,3]{2,1,0}"),
         ("set-dimension-size(p, n), dimensions={0}", "f32[<=4,8]{0,1}"),

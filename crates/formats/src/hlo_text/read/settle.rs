@@ -7,7 +7,6 @@ use hloom_ir::layout::{Layout, is_permutation};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::shape::{ArrayShape, Shape};
-use std::sync::Arc;
 
 /// The shape that the instruction has; `shape` is the one that is written or inferred. Attributes that follow from it
 /// are set in `op`.
@@ -52,11 +51,13 @@ pub(super) fn lay_out(module: &Module, op: &Op, operands: &[InstructionId], shap
     match (source, shape) {
         (Some(source), _) if source.equal_ignoring_layout(shape) => source,
         (Some(Shape::Array(source)), Shape::Array(shape)) if keeps_layout && source.dims() == shape.dims() => {
-            let like: ArrayShape = ArrayShape::clone(shape);
-            Shape::Array(Arc::new(match &source.with_element_type(shape.element_type).layout {
-                Some(layout) => like.with_layout(layout.clone()),
-                None => like.with_default_layout(),
-            }))
+            let mut layout = source.layout.clone().unwrap_or_else(|| Layout::descending(shape.rank()));
+            // Elements are packed as those they were before: of the first choice of select, which itself follows pred.
+            let before = if matches!(op, Op::Select) { operand(1) } else { operand(0) };
+            let packed = before.and_then(Shape::as_array).filter(|b| b.element_type == shape.element_type);
+            layout.element_size_in_bits =
+                packed.and_then(|b| b.layout.as_ref()).map_or(0, |layout| layout.element_size_in_bits);
+            ArrayShape::clone(shape).with_layout(layout).into()
         }
         (Some(source), Shape::Tuple(parts))
             if matches!(op, Op::BatchNormTraining { .. } | Op::BatchNormGrad { .. }) =>
