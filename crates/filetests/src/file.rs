@@ -3,6 +3,7 @@
 //! A line is exactly one of: a directive, an expectation, a line of the expected output, or text. The text keeps its
 //! line numbers: everything else becomes an empty line in it.
 
+use crate::execution::Execution;
 use hloom_ir::diagnostic::Severity;
 use std::path::Path;
 
@@ -16,6 +17,7 @@ pub enum Kind {
     Elide,
     Roundtrip,
     Proto,
+    Run,
 }
 
 impl Kind {
@@ -27,6 +29,7 @@ impl Kind {
             "elide" => Kind::Elide,
             "roundtrip" => Kind::Roundtrip,
             "proto" => Kind::Proto,
+            "run" => Kind::Run,
             _ => return None,
         })
     }
@@ -75,6 +78,8 @@ pub struct TestFile {
     pub expected: Vec<Expected>,
     /// The expected output.
     pub expect: Expect,
+    /// How `run` runs the program, and what must come out.
+    pub execution: Execution,
 }
 
 impl TestFile {
@@ -94,6 +99,7 @@ impl TestFile {
         let mut text = String::with_capacity(source.len());
         let mut expected = Vec::new();
         let mut expect = Expect::Beside(None);
+        let mut execution = Execution::default();
         // The last line of text: the one that expectations beneath it speak of.
         let mut text_line = 0;
         let mut in_header = true;
@@ -118,7 +124,9 @@ impl TestFile {
                     };
                     expected.push(expected_here);
                 }
-                Line::HeaderComment => {}
+                Line::HeaderComment => {
+                    execution.take(line.trim_start_matches('/').trim())?;
+                }
                 Line::Text => {
                     text_line = i + 1;
                     text.push_str(line);
@@ -127,7 +135,7 @@ impl TestFile {
             text.push('\n');
         }
         let kinds = kinds.ok_or("the first line must be `// test` and what is tested")?;
-        Ok(TestFile { kinds, text, expected, expect })
+        Ok(TestFile { kinds, text, expected, expect, execution })
     }
 }
 

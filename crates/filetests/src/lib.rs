@@ -28,6 +28,7 @@
 //! | `elide` | as `print`, with large constants elided |
 //! | `roundtrip` | as `print`, but nothing is said about how the print looks |
 //! | `proto` | it is read, written as a proto, read from that and printed: as it is printed directly |
+//! | `run` | it is read, verified and evaluated |
 //!
 //! **Diagnostics.** Every error and warning must be expected, and every expected one must come. An expectation is a
 //! comment line directly beneath the line at fault, with a `^` beneath the column at which the fault begins, then
@@ -39,8 +40,26 @@
 //! **Output** of `print` and `elide` is expected in one of three ways: `// expect: itself` at the top means that the text
 //! is printed as it stands there; a line `// expect:` after the text is followed by the print, every line behind `// `;
 //! without either there is a file beside, named `.expected` instead of `.hlo`.
+//!
+//! **Inputs and results** of `run` stand at the top of the file, as a shape and a literal of HLO text:
+//!
+//! ```text
+//! // test run
+//! // input p0 = f32[2,2] {{1, 2}, {3, 4}}
+//! // input d1.p0 = f32[2,2] {{5, 6}, {7, 8}}
+//! // output o0 = f32[2] {4, 6}
+//! // output d1.o0 = f32[2] {12, 14}
+//! ```
+//!
+//! `p0` is parameter 0 on every device, `d1.p0` that of device 1; `p0.1` is a leaf of a tuple. `o0` is the first leaf of
+//! the result on every device, `d1.o0` that of device 1. Integers must be equal; floats may differ by 1e-12 (f64), 1e-6
+//! (f32), 1e-3 (f16) or 4e-3 (bf16) of their value, or of one if they are smaller; a NaN must be a NaN. Further lines:
+//! `devices 4`, `tolerance 1e-3`, `max-steps 100`, `time-limit 2` (seconds), `fill-constants`, and `infeed d0 = …`,
+//! `outfeed d0 = …` in the order of the values. An error of the run is expected like any other, at its instruction.
+//! What is expected of a run is worked out by other means: `HLOOM_BLESS` leaves it alone.
 
 pub mod bless;
+pub mod execution;
 pub mod file;
 pub mod run;
 

@@ -62,6 +62,13 @@ pub fn evaluate(file: &TestFile) -> Result<Outcome, String> {
             Kind::Elide => outcome.output = Some(print_checked(&module, true)?),
             Kind::Roundtrip => drop(print_checked(&module, false)?),
             Kind::Proto => through_proto(&module)?,
+            Kind::Run => match verify(module.clone(), &VerifyOptions::default()) {
+                Ok(verified) => {
+                    let fault = file.execution.run(&verified)?;
+                    outcome.diagnostics.extend(locate(fault.into_iter().collect(), &read.positions, text));
+                }
+                Err(invalid) => outcome.diagnostics.extend(locate(invalid.diagnostics, &read.positions, text)),
+            },
         }
     }
     outcome.diagnostics.sort_by_key(|d| d.at);
