@@ -214,7 +214,7 @@ impl<'a> Reader<'a> {
     }
 
     fn section(&mut self, name: &[u8]) -> Read<()> {
-        if self.eat_word(name) { Ok(()) } else { self.expected(&super::cursor::quote(name)) }
+        if self.eat_word(name) { Ok(()) } else { self.expected(&super::report::quote(name)) }
     }
 
     fn numbered_strings(&mut self) -> Read<Vec<Box<str>>> {

@@ -345,16 +345,24 @@ impl<'a> Reader<'a> {
         self.skip();
         let start = self.pos;
         self.expect(b'(', "before the operands")?;
+        let mut has_failed = false;
         if self.peek() != b')' {
             loop {
-                let operand = self.operand()?;
-                operands.push(operand);
+                match self.operand() {
+                    Ok(operand) => operands.push(operand),
+                    // A name that means nothing does not keep the others from being looked at.
+                    Err(Failed) if matches!(self.peek(), b',' | b')') => has_failed = true,
+                    Err(Failed) => return Err(Failed),
+                }
                 if !self.eat(b',') {
                     break;
                 }
             }
         }
         self.expect(b')', "or `,` after an operand")?;
+        if has_failed {
+            return Err(Failed);
+        }
         if let Some(arity) = written.opcode.arity().filter(|&n| n != operands.len()) {
             let span = self.span_from(start);
             let count = if arity == 1 { "1 operand".to_owned() } else { format!("{arity} operands") };

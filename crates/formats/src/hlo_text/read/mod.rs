@@ -9,6 +9,7 @@
 
 mod async_op;
 mod attributes;
+mod build;
 mod computation;
 mod cursor;
 mod header;
@@ -16,6 +17,7 @@ mod instruction;
 mod literal;
 mod metadata;
 mod op;
+mod report;
 mod settle;
 mod shape;
 mod sharding;

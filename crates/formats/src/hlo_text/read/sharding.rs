@@ -477,7 +477,7 @@ impl<'a> Reader<'a> {
             return self.fail_at(&codes::text::MISSING_ATTRIBUTE, span, message, "one of them is missing");
         };
         if kind != b"sharding" {
-            let message = format!("there is no domain of the kind {}", super::cursor::quote(&kind));
+            let message = format!("there is no domain of the kind {}", super::report::quote(&kind));
             return self.fail_at(&codes::text::UNSUPPORTED_DOMAIN, kind_span, message, "expected \"sharding\"");
         }
         Ok(Domain { entry, exit })

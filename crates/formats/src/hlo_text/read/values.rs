@@ -375,7 +375,7 @@ impl<'a> Reader<'a> {
         let mut read = |labels: &[u8], first: u8, second: u8, which: &str| match labelled(labels, first, second) {
             Ok(dims) => Ok(dims),
             Err(why) => {
-                let message = format!("the labels of the {which}, {}, {why}", super::cursor::quote(labels));
+                let message = format!("the labels of the {which}, {}, {why}", super::report::quote(labels));
                 self.fail_at(&codes::text::BAD_DIM_LABELS, span, message, "wrong labels")
             }
         };

@@ -146,8 +146,8 @@ super::codes! {
         "A sharding is {replicated}, {maximal device=N}, {manual}, {unreduced}, {unknown}, {devices=[2,4]<=[8]} with perhaps last_tile_dim_replicate or last_tile_dims={..}, a named one {mesh['x'=2], [{'x'}]}, or a list of these in braces for a tuple.",
         "HloModule m\nENTRY e {\n  ROOT p = f32[4] parameter(0), sharding={devices=[2]0,1,2}\n}";
     165 BAD_DEVICE_LIST "a wrong list of devices",
-        "Replica groups are {{0,1},{2,3}}, [2,4]<=[8], [2,4]<=[4,2]T(1,0) or mesh['x'=2] {'x'}. Both sides of <= have the same number of devices, and T orders each dimension once.",
-        "HloModule m\nENTRY e {\n  p = f32[4] parameter(0)\n  ROOT a = f32[4] all-to-all(p), replica_groups=[2,4]<=[9], dimensions={0}\n}";
+        "Replica groups are {{0,1},{2,3}}, [2,4]<=[8], [2,4]<=[4,2]T(1,0) or mesh['x'=2] {'x'}. T orders each dimension once.",
+        "HloModule m\nENTRY e {\n  p = f32[4] parameter(0)\n  ROOT a = f32[4] all-to-all(p), replica_groups=[2,4]<=[2,4]T(0,0), dimensions={0}\n}";
     166 BAD_MESH "a wrong mesh",
         "A mesh is written mesh['x'=2,'y'=4]; axes are named by name or number, and device_ids lists each device once.",
         "HloModule m\nENTRY e {\n  ROOT p = f32[4] parameter(0), sharding={mesh['x'=2], [{'y'}]}\n}";
