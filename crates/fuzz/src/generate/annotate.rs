@@ -26,8 +26,29 @@ pub(super) fn annotate(g: &mut Generator<'_, '_>) {
             annotate_instruction(g, id);
         }
     }
+    hand_on_to_async_roots(g);
     control_dependencies(g);
     header(g);
+}
+
+/// What an async-start says of its operation is said of the operation itself, too: that is how text is read.
+fn hand_on_to_async_roots(g: &mut Generator<'_, '_>) {
+    let all = g.module.computations().iter().flat_map(|&c| g.module[c].instructions()).copied();
+    for start in all.collect::<Vec<_>>() {
+        let Op::AsyncStart(attributes) = &g.module[start].op else { continue };
+        let Some(root) = g.module.root(attributes.calls) else { continue };
+        let said = g.module[start].common.clone();
+        let inner = &mut g.module.instruction_mut(root).common;
+        inner.metadata = said.metadata.or(inner.metadata.take());
+        inner.backend_config = said.backend_config.or(inner.backend_config.take());
+        if let Some(said) = said.rare {
+            let inner = inner.rare_mut();
+            if !said.frontend_attributes.is_empty() {
+                inner.frontend_attributes = said.frontend_attributes;
+            }
+            inner.statistics = said.statistics.or(inner.statistics.take());
+        }
+    }
 }
 
 fn annotate_instruction(g: &mut Generator<'_, '_>, id: InstructionId) {
@@ -138,7 +159,7 @@ fn leaf_sharding(g: &mut Generator<'_, '_>, rank: usize) -> LeafSharding {
         0 => ShardingKind::Manual,
         1 => ShardingKind::Maximal { device: g.choices.between(0, n - 1) },
         2 => ShardingKind::Unknown,
-        3..=6 if rank > 0 && n > 1 => ShardingKind::Tiled(tile_assignment(g, rank, n)),
+        3..=6 if rank > 0 && n > 1 => ShardingKind::Tiled(tile_assignment(g, rank, n)).canonical(),
         7 if rank > 0 && n > 1 => ShardingKind::Named(named_sharding(g, rank, n)),
         _ => ShardingKind::Replicated,
     };

@@ -47,7 +47,10 @@ impl Generator<'_, '_> {
         shape: impl Into<Shape>,
         operands: impl IntoIterator<Item = InstructionId>,
     ) -> InstructionId {
-        let shape = self.with_layouts(&shape.into());
+        let mut shape = self.with_layouts(&shape.into());
+        if let Op::Constant(_) = op {
+            shape = unpacked(&shape);
+        }
         // Asynchronous operations are printed as what they wrap, and the reader calls what is inside as XLA does, by
         // its opcode: those names are left to it.
         let stem = match &op {
@@ -173,7 +176,7 @@ impl Generator<'_, '_> {
 
     /// A constant of any value.
     pub(super) fn constant(&mut self, body: &mut Body, shape: &ArrayShape) -> InstructionId {
-        let laid_out = self.with_layouts(&shape.clone().into());
+        let laid_out = unpacked(&self.with_layouts(&shape.clone().into()));
         let literal = super::literal_of(self.choices, &laid_out);
         self.add(body, Op::constant(literal), shape.clone(), [])
     }
@@ -181,7 +184,7 @@ impl Generator<'_, '_> {
     /// The scalar `value` as a constant of an integer type.
     pub(super) fn integer(&mut self, body: &mut Body, t: ElementType, value: i64) -> InstructionId {
         let shape = Shape::scalar(t);
-        let literal = super::literals::integer_scalar(&self.with_layouts(&shape), value);
+        let literal = super::literals::integer_scalar(&unpacked(&self.with_layouts(&shape)), value);
         self.add(body, Op::constant(literal), shape, [])
     }
 
@@ -216,6 +219,17 @@ impl Generator<'_, '_> {
         self.next_channel += 1;
         self.next_channel - 1
     }
+}
+
+/// `shape` with every element in bytes of its own: a constant is never packed.
+fn unpacked(shape: &Shape) -> Shape {
+    shape.map_arrays(&mut |array| {
+        let mut array = array.clone();
+        if let Some(layout) = &mut array.layout {
+            layout.element_size_in_bits = 0;
+        }
+        array
+    })
 }
 
 /// Whether only a matching operation may use the result.

@@ -34,7 +34,7 @@ fn meeting(g: &mut Generator<'_, '_>, ids: Ids) -> (Collective, i64) {
         }
         2 if groups > 1 && size > 1 => {
             let reshape_dims = [size, groups].into_iter().collect();
-            let devices = IotaTransform { reshape_dims, transpose_perm: [1, 0].into_iter().collect() };
+            let devices = IotaTransform { reshape_dims, transpose_perm: [1, 0].into_iter().collect() }.canonical();
             (ReplicaGroups::Iota { num_groups: groups, group_size: size, devices }, size)
         }
         3 if size > 1 => {

@@ -99,14 +99,29 @@ pub(super) fn transfer(g: &mut Generator<'_, '_>, body: &mut Body) -> Option<()>
     let (x, shape) = g.find_static(body, |_| true)?;
     let token = g.add(body, Op::AfterAll, Shape::Token, []);
     let out = Transfer { channel_id: Some(g.channel()), is_host_transfer: true };
-    let flight = |shape: Shape| Shape::tuple([shape, Shape::scalar(U32), Shape::Token]);
-    let sent = g.add(body, Op::Send(out.clone()), flight(shape.into()), [x, token]);
+    let sent = g.add(body, Op::Send(out.clone()), in_flight(shape.into()), [x, token]);
+    plain_context(g, sent);
     let token = g.add(body, Op::SendDone(out), Shape::Token, [sent]);
     let back = Transfer { channel_id: Some(g.channel()), is_host_transfer: true };
     let shape: Shape = g.any_shape().into();
-    let received = g.add(body, Op::Recv(back.clone()), flight(shape.clone()), [token]);
+    let received = g.add(body, Op::Recv(back.clone()), in_flight(shape.clone()), [token]);
+    plain_context(g, received);
     g.add(body, Op::RecvDone(back), Shape::tuple([shape, Shape::Token]), [received]);
     Some(())
+}
+
+/// What send and recv give: the value, a number that stands for the transfer, and a token.
+fn in_flight(shape: Shape) -> Shape {
+    Shape::tuple([shape, Shape::scalar(U32), Shape::Token])
+}
+
+/// Takes the layout of the number in a transfer away: as XLA, the reader gives it none but the default.
+fn plain_context(g: &mut Generator<'_, '_>, transfer: InstructionId) {
+    let instruction = g.module.instruction_mut(transfer);
+    if let Some([value, _, token]) = instruction.shape.as_tuple() {
+        let context = Shape::scalar(U32).with_default_layout();
+        instruction.shape = Shape::tuple([value.clone(), context, token.clone()]);
+    }
 }
 
 /// An operation begun, perhaps looked after, and ended.

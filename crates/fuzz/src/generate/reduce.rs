@@ -201,7 +201,7 @@ pub(super) fn scan(g: &mut Generator<'_, '_>, body: &mut Body) -> Option<()> {
         dimension: at as i64,
         num_carries: 1,
         is_reverse: g.choices.chance(30),
-        is_associative: *g.choices.pick(&[None, Some(true), Some(false)]),
+        is_associative: Some(g.choices.chance(50)),
         to_apply: turn.computation,
     };
     g.add(body, Op::Scan(Box::new(attributes)), Shape::tuple([shape.into(), slice]), [x, init]);

@@ -116,15 +116,12 @@ impl<'a> Reader<'a> {
             inner.backend_config = backend_config;
         }
         if let Some(rare) = rare {
-            let RareCommon { frontend_attributes, statistics, origin, .. } = *rare;
+            let RareCommon { frontend_attributes, statistics, .. } = *rare;
             if !frontend_attributes.is_empty() {
                 inner.rare_mut().frontend_attributes = frontend_attributes;
             }
             if statistics.is_some() {
                 inner.rare_mut().statistics = statistics;
-            }
-            if origin.is_some() {
-                inner.rare_mut().origin = origin;
             }
         }
     }
@@ -312,7 +309,7 @@ fn wrapped_common(common: &Common) -> Common {
         Box::new(RareCommon {
             frontend_attributes: r.frontend_attributes.clone(),
             statistics: r.statistics.clone(),
-            origin: r.origin.clone(),
+            // An origin has the form of the start's own shape.
             ..RareCommon::default()
         })
     });
