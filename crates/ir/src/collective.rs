@@ -1,10 +1,34 @@
-//! How the ids in a collective's replica groups are to be read, and how many devices meet.
+//! What collectives have in common: their channel, how the ids in their replica groups are to be read, and how many
+//! devices meet.
 
 use crate::attributes::CollectiveGroupMode;
 use crate::device_list::ReplicaGroups;
-use crate::op::Op;
+use crate::op::{Collective, Op};
 
 impl Op {
+    /// What all collectives have, if it is one that meets in replica groups.
+    pub fn collective(&self) -> Option<&Collective> {
+        match self {
+            Op::AllReduce(a) | Op::AllReduceStart(a) => Some(&a.collective),
+            Op::AllGather(a) | Op::AllGatherStart(a) => Some(&a.collective),
+            Op::ReduceScatter(r) => Some(&r.collective),
+            Op::CollectiveReduce(r) => Some(&r.collective),
+            Op::AllToAll { collective, .. }
+            | Op::RaggedAllToAll { collective, .. }
+            | Op::CollectiveBroadcast { collective, .. } => Some(collective),
+            _ => None,
+        }
+    }
+
+    /// The channel over which devices or instructions meet, if it has one.
+    pub fn channel_id(&self) -> Option<i64> {
+        match self {
+            Op::CollectivePermute(p) | Op::CollectivePermuteStart(p) => p.channel_id,
+            Op::Send(t) | Op::SendDone(t) | Op::Recv(t) | Op::RecvDone(t) => t.channel_id,
+            other => other.collective()?.channel_id,
+        }
+    }
+
     /// What the ids in the replica groups (or source-target pairs) of a collective mean: its `mode` where one is
     /// written, otherwise what `channel_id` and `use_global_device_ids` say. `None` if it is not a collective, or asks
     /// for global ids without a channel, which means nothing.

@@ -91,6 +91,7 @@ pub mod diagnostic;
 pub mod display;
 pub mod edit;
 pub mod element_type;
+pub mod elementwise;
 pub mod entity;
 pub mod infer;
 pub mod instruction;

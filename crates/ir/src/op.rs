@@ -14,6 +14,8 @@ use crate::sharding::Sharding;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
+pub use crate::elementwise::{BinaryOp, UnaryOp};
+
 /// An operation and its attributes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "variants and fields are named as in HLO text")]
@@ -253,73 +255,6 @@ impl F32Bits {
     /// The number.
     pub fn get(self) -> f32 {
         f32::from_bits(self.0)
-    }
-}
-
-macro_rules! elementwise {
-    ($(#[$doc:meta])* $name:ident { $($variant:ident),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        #[allow(missing_docs, reason = "each variant is the opcode of that name")]
-        pub enum $name { $($variant),+ }
-
-        impl $name {
-            /// Every variant.
-            pub const ALL: &'static [$name] = &[$($name::$variant),+];
-            /// The opcode.
-            pub const fn opcode(self) -> Opcode {
-                match self { $($name::$variant => Opcode::$variant),+ }
-            }
-            /// The operation of that opcode, if it is of this kind.
-            pub const fn from_opcode(opcode: Opcode) -> Option<$name> {
-                match opcode { $(Opcode::$variant => Some($name::$variant),)+ _ => None }
-            }
-        }
-    };
-}
-
-elementwise!(
-    /// Operations on each element of one array.
-    UnaryOp {
-        Abs, Acos, Acosh, Asin, Asinh, Atanh, Cbrt, Ceil, Cosine, Cosh, CountLeadingZeros, Erf, Exponential,
-        ExponentialMinusOne, Floor, Imag, IsFinite, Log, LogPlusOne, Logistic, Negate, Not, PopulationCount, Real,
-        RoundNearestAfz, RoundNearestEven, Rsqrt, Sign, Sine, Sinh, Sqrt, Tan, Tanh,
-    }
-);
-elementwise!(
-    /// Operations on the corresponding elements of two arrays.
-    BinaryOp {
-        Add, And, Atan2, Complex, Divide, Maximum, Minimum, Mulhi, Multiply, Or, Power, Remainder, ShiftLeft,
-        ShiftRightArithmetic, ShiftRightLogical, Subtract, Xor,
-    }
-);
-
-impl UnaryOp {
-    /// Whether `result_accuracy` means something for it.
-    pub const fn takes_result_accuracy(self) -> bool {
-        use UnaryOp::*;
-        matches!(
-            self,
-            Acos | Acosh
-                | Asin
-                | Asinh
-                | Atanh
-                | Cbrt
-                | Cosine
-                | Cosh
-                | Erf
-                | Exponential
-                | ExponentialMinusOne
-                | Log
-                | LogPlusOne
-                | Logistic
-                | Rsqrt
-                | Sine
-                | Sinh
-                | Sqrt
-                | Tan
-                | Tanh
-        )
     }
 }
 
@@ -670,29 +605,6 @@ impl Op {
             Op::ReduceScatter(r) => smallvec![&mut r.to_apply],
             Op::CollectiveReduce(r) => smallvec![&mut r.to_apply],
             _ => SmallVec::new(),
-        }
-    }
-
-    /// What all collectives have, if it is one that meets in replica groups.
-    pub fn collective(&self) -> Option<&Collective> {
-        match self {
-            Op::AllReduce(a) | Op::AllReduceStart(a) => Some(&a.collective),
-            Op::AllGather(a) | Op::AllGatherStart(a) => Some(&a.collective),
-            Op::ReduceScatter(r) => Some(&r.collective),
-            Op::CollectiveReduce(r) => Some(&r.collective),
-            Op::AllToAll { collective, .. }
-            | Op::RaggedAllToAll { collective, .. }
-            | Op::CollectiveBroadcast { collective, .. } => Some(collective),
-            _ => None,
-        }
-    }
-
-    /// The channel over which devices or instructions meet, if it has one.
-    pub fn channel_id(&self) -> Option<i64> {
-        match self {
-            Op::CollectivePermute(p) | Op::CollectivePermuteStart(p) => p.channel_id,
-            Op::Send(t) | Op::SendDone(t) | Op::Recv(t) | Op::RecvDone(t) => t.channel_id,
-            other => other.collective()?.channel_id,
         }
     }
 }
