@@ -133,21 +133,31 @@ fn through_proto(module: &Module, container: Container) -> Result<Module, String
     proto::read(&bytes).map_err(|d| format!("the {container:?} does not read back:\n{}", list(&d)))
 }
 
-/// The print of `module` without what protos have no field for: a few things that the header says.
+/// The print of `module` without what protos have no field for.
 fn print_as_proto(module: &Module) -> String {
     let mut module = module.clone();
+    forget_what_protos_lack(&mut module.config);
+    hlo_text::print(&module, &LOSSLESS)
+}
+
+/// A few things that only the header of a text says, also of the modules in the recovery table.
+fn forget_what_protos_lack(config: &mut ModuleConfig) {
     let defaults = ModuleConfig::default();
-    module.config.replica_count = defaults.replica_count;
-    module.config.num_partitions = defaults.num_partitions;
-    module.config.alias_passthrough_params = defaults.alias_passthrough_params;
-    if let Some(layout) = &mut module.config.entry_layout {
+    config.replica_count = defaults.replica_count;
+    config.num_partitions = defaults.num_partitions;
+    config.alias_passthrough_params = defaults.alias_passthrough_params;
+    config.allow_spmd_sharding_propagation_to_output = Vec::new();
+    config.allow_spmd_sharding_propagation_to_parameters = Vec::new();
+    if let Some(layout) = &mut config.entry_layout {
         // The entry's own shapes stand in for a layout that is not set.
         layout.parameters.iter_mut().for_each(|s| *s = s.with_default_layout());
         layout.result = layout.result.with_default_layout();
     }
-    module.config.allow_spmd_sharding_propagation_to_output = Vec::new();
-    module.config.allow_spmd_sharding_propagation_to_parameters = Vec::new();
-    hlo_text::print(&module, &LOSSLESS)
+    for entry in &mut config.origin_recovery_table {
+        if let Some(recovery) = &mut entry.recovery {
+            forget_what_protos_lack(&mut recovery.config);
+        }
+    }
 }
 
 fn list(diagnostics: &[Diagnostic]) -> String {

@@ -100,12 +100,14 @@ pub(super) fn transfer(g: &mut Generator<'_, '_>, body: &mut Body) -> Option<()>
     let token = g.add(body, Op::AfterAll, Shape::Token, []);
     let out = Transfer { channel_id: Some(g.channel()), is_host_transfer: true };
     let sent = g.add(body, Op::Send(out.clone()), in_flight(shape.into()), [x, token]);
-    plain_context(g, sent);
+    let data = g.module[x].shape.clone();
+    settle_transfer(g, sent, data);
     let token = g.add(body, Op::SendDone(out), Shape::Token, [sent]);
     let back = Transfer { channel_id: Some(g.channel()), is_host_transfer: true };
     let shape: Shape = g.any_shape().into();
     let received = g.add(body, Op::Recv(back.clone()), in_flight(shape.clone()), [token]);
-    plain_context(g, received);
+    let data = g.with_layouts(&shape);
+    settle_transfer(g, received, data);
     g.add(body, Op::RecvDone(back), Shape::tuple([shape, Shape::Token]), [received]);
     Some(())
 }
@@ -115,13 +117,10 @@ fn in_flight(shape: Shape) -> Shape {
     Shape::tuple([shape, Shape::scalar(U32), Shape::Token])
 }
 
-/// Takes the layout of the number in a transfer away: as XLA, the reader gives it none but the default.
-fn plain_context(g: &mut Generator<'_, '_>, transfer: InstructionId) {
-    let instruction = g.module.instruction_mut(transfer);
-    if let Some([value, _, token]) = instruction.shape.as_tuple() {
-        let context = Shape::scalar(U32).with_default_layout();
-        instruction.shape = Shape::tuple([value.clone(), context, token.clone()]);
-    }
+/// Gives a transfer the shape that readers give it, as XLA does: the data as they are, the number in the default layout.
+fn settle_transfer(g: &mut Generator<'_, '_>, transfer: InstructionId, data: Shape) {
+    let context = Shape::scalar(U32).with_default_layout();
+    g.module.instruction_mut(transfer).shape = Shape::tuple([data, context, Shape::Token]);
 }
 
 /// An operation begun, perhaps looked after, and ended.
@@ -147,7 +146,8 @@ pub(super) fn asynchronous(g: &mut Generator<'_, '_>, body: &mut Body) -> Option
 
 /// A computation of two arrays that an asynchronous operation runs: one operation, or two.
 fn wrapped(g: &mut Generator<'_, '_>, outer: &Body, shape: &ArrayShape, thread: Option<Box<str>>) -> ComputationId {
-    let mut body = Body::new(&mut g.module, "async_wrapped");
+    // Not `async_wrapped`: that is what the reader calls those that are printed as the operation they hold.
+    let mut body = Body::new(&mut g.module, "started");
     body.depth = outer.depth + 1;
     let a = g.parameter(&mut body, shape.clone().into());
     let b = g.parameter(&mut body, shape.clone().into());
