@@ -182,11 +182,12 @@ impl Array {
 /// Row-major strides of an array with those sizes, in elements.
 pub fn strides(dims: &[i64]) -> DimVec {
     let mut strides: DimVec = dims.into();
-    let mut stride = 1;
+    let mut stride = 1i64;
     for s in strides.iter_mut().rev() {
         let size = *s;
         *s = stride;
-        stride *= size.max(1);
+        // In an array without elements the other sizes may be of any size; its strides are not used.
+        stride = i64::saturating_mul(stride, size.max(1));
     }
     strides
 }
@@ -238,6 +239,32 @@ impl Value {
             Literal::Tuple(t) => Value::Tuple(t.iter().map(Value::from_literal).collect::<Result<_, _>>()?),
             Literal::Token => Value::Token,
         })
+    }
+    /// Whether it is a value of that shape: dynamic dimensions may have any size up to their bounds.
+    pub fn fits(&self, shape: &Shape) -> bool {
+        match (self, shape) {
+            (Value::Array(a), Shape::Array(s) | Shape::Buffer(s)) => {
+                let size_fits = |(d, (&size, &bound)): (usize, (&i64, &i64))| {
+                    size == bound || (s.is_dynamic_dim(d) && (bound == ArrayShape::UNBOUNDED || size <= bound))
+                };
+                a.element_type() == s.element_type
+                    && a.rank() == s.rank()
+                    && a.dims().iter().zip(s.dims()).enumerate().all(size_fits)
+            }
+            (Value::Tuple(values), Shape::Tuple(shapes)) => {
+                values.len() == shapes.len() && values.iter().zip(shapes.iter()).all(|(v, s)| v.fits(s))
+            }
+            (Value::Token, Shape::Token) | (Value::Opaque, Shape::Opaque) => true,
+            _ => false,
+        }
+    }
+    /// What it is, in words for a message.
+    pub fn description(&self) -> String {
+        match self {
+            Value::Array(a) => a.shape().to_string(),
+            Value::Tuple(t) => format!("({})", t.iter().map(Value::description).collect::<Vec<_>>().join(", ")),
+            other => other.kind().to_owned(),
+        }
     }
     /// All parts that are not tuples, in order.
     pub fn leaves(&self) -> Vec<&Value> {

@@ -4,7 +4,8 @@
 use crate::array::Array;
 use crate::fault::Fault;
 use crate::interpreter::Device;
-use crate::scalar::{Registers, Scalar, ScalarFunction};
+use crate::ops::elementwise::convert_function;
+use crate::scalar::{Function1, Registers, Scalar, ScalarFunction};
 use half::{bf16, f16};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::ComputationId;
@@ -62,42 +63,74 @@ macro_rules! fold_by_type {
 }
 
 /// A function of the program, ready to be applied to scalars.
+///
+/// A program may hand a function numbers of another precision than its parameters have (a sum of bf16 by an addition of
+/// f32), so arguments and results are converted where the types differ.
 pub struct Fold {
     function: ScalarFunction,
-    types: Vec<ElementType>,
+    parameter_types: Vec<ElementType>,
+    /// From the types given to the parameters'; empty if they are the same.
+    to_parameters: Vec<Function1>,
+    /// From the results' types to those asked for; empty if they are the same.
+    from_results: Vec<Function1>,
+    arguments: Vec<Scalar>,
     results: Vec<Scalar>,
-    result_types: Vec<ElementType>,
     registers: Registers,
     /// The one operation that the function is, if it is one on its two parameters.
     known: Option<BinaryOp>,
 }
 
 impl Fold {
-    /// `function` on scalars of those types.
-    pub fn new(device: &Device<'_>, function: ComputationId, types: &[ElementType]) -> Result<Fold, Fault> {
+    /// `function` from scalars of the types `given` to scalars of the types `asked`.
+    pub fn new(
+        device: &Device<'_>,
+        function: ComputationId,
+        given: &[ElementType],
+        asked: &[ElementType],
+    ) -> Result<Fold, Fault> {
         let module = device.module();
-        let root = module.root(function).ok_or_else(|| Fault::bug("a function has no result"))?;
-        let result_types: Vec<ElementType> =
-            module[root].shape.leaves().iter().filter_map(|(_, s)| s.element_type()).collect();
+        let (parameter_types, result_types) =
+            (Fold::parameter_types(module, function), Fold::result_types(module, function)?);
+        if parameter_types.len() != given.len() || result_types.len() != asked.len() {
+            return Err(Fault::bug("a function has another number of parameters or results than is needed"));
+        }
+        let all_same = given.iter().chain(&parameter_types).chain(&result_types).all(|t| Some(t) == asked.first());
         Ok(Fold {
             function: device.scalar_function(function),
-            types: types.into(),
-            results: vec![Scalar::default(); result_types.len()],
-            known: Fold::known_operation(module, function)
-                .filter(|_| types.iter().all(|&t| Some(t) == result_types.first().copied())),
-            result_types,
+            to_parameters: conversions(given, &parameter_types)?,
+            from_results: conversions(&result_types, asked)?,
+            arguments: vec![Scalar::default(); given.len()],
+            results: vec![Scalar::default(); asked.len()],
+            known: Fold::known_operation(module, function).filter(|_| all_same),
+            parameter_types,
             registers: Registers::default(),
         })
     }
 
-    /// The type of result `n`.
-    pub fn result_type(&self, n: usize) -> Result<ElementType, Fault> {
-        self.result_types.get(n).copied().ok_or_else(|| Fault::bug("a function has no such result"))
+    /// The types of the parameters of `function`.
+    pub fn parameter_types(module: &Module, function: ComputationId) -> Vec<ElementType> {
+        module.parameters(function).iter().filter_map(|&p| module[p].shape.element_type()).collect()
     }
 
-    /// The function's results for `arguments`.
+    /// The types of the results of `function`.
+    pub fn result_types(module: &Module, function: ComputationId) -> Result<Vec<ElementType>, Fault> {
+        let root = module.root(function).ok_or_else(|| Fault::bug("a function has no result"))?;
+        Ok(module[root].shape.leaves().iter().filter_map(|(_, s)| s.element_type()).collect())
+    }
+
+    /// The function's results for `arguments`, of which there must be as many as types were given.
     pub fn apply(&mut self, device: &mut Device<'_>, arguments: &[Scalar]) -> Result<&[Scalar], Fault> {
-        self.function.apply(device, &mut self.registers, &self.types, arguments, &mut self.results)?;
+        let mut given = arguments;
+        if !self.to_parameters.is_empty() {
+            for ((to, convert), &from) in self.arguments.iter_mut().zip(&self.to_parameters).zip(arguments) {
+                *to = convert(from);
+            }
+            given = &self.arguments;
+        }
+        self.function.apply(device, &mut self.registers, &self.parameter_types, given, &mut self.results)?;
+        for (result, convert) in self.results.iter_mut().zip(&self.from_results) {
+            *result = convert(*result);
+        }
         Ok(&self.results)
     }
 
@@ -138,6 +171,18 @@ impl Fold {
         }
         fold_by_type!(op, input.element_type(), fold).then_some(folded)
     }
+}
+
+/// The conversions from one list of types to another; none if the lists are equal.
+fn conversions(from: &[ElementType], to: &[ElementType]) -> Result<Vec<Function1>, Fault> {
+    if from == to {
+        return Ok(Vec::new());
+    }
+    let each = from
+        .iter()
+        .zip(to)
+        .map(|(&from, &to)| convert_function(from, to).ok_or_else(|| Fault::bug(format!("{from} cannot become {to}"))));
+    each.collect()
 }
 
 fn same<T>(x: T) -> T {

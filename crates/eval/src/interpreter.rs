@@ -14,7 +14,6 @@ use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use smallvec::SmallVec;
-use std::sync::atomic::Ordering;
 
 /// The values of an instruction's operands.
 pub type OperandValues = SmallVec<[Value; 4]>;
@@ -29,6 +28,8 @@ pub struct Device<'r> {
     pub random_state: u128,
     /// Computations being evaluated, one inside the other.
     depth: usize,
+    /// Instructions executed.
+    steps: u64,
 }
 
 /// How deep calls may nest; the stack of a device's thread is made for this.
@@ -37,7 +38,7 @@ const MAX_CALL_DEPTH: usize = 2048;
 impl<'r> Device<'r> {
     /// The device `ordinal` of a run.
     pub fn new(shared: &'r Shared<'r>, ordinal: usize) -> Device<'r> {
-        Device { shared, ordinal, random_state: 0x701_2395, depth: 0 }
+        Device { shared, ordinal, random_state: 0x701_2395, depth: 0, steps: 0 }
     }
 
     /// The module that runs.
@@ -92,7 +93,8 @@ impl<'r> Device<'r> {
         slots: &mut [Option<Value>],
         uses: &[crate::plan::Use],
     ) -> Result<Value, Fault> {
-        self.shared.count_step(i)?;
+        self.shared.check_step(self.ordinal, i, self.steps)?;
+        self.steps += 1;
         let missing = || Fault::bug("an operand has no value yet");
         if let (Op::GetTupleElement { index }, [tuple]) = (&self.module()[i].op, uses) {
             let Some(Value::Tuple(elements)) = &mut slots[tuple.slot as usize] else { return Err(missing()) };
@@ -125,9 +127,6 @@ impl<'r> Device<'r> {
 
     /// Fails if the run was ended from outside; long operations ask now and then.
     pub fn check_cancelled(&self) -> Result<(), Fault> {
-        if self.shared.cancel.load(Ordering::Relaxed) {
-            return Err(Fault::new(&codes::eval::CANCELLED, "the run was cancelled"));
-        }
-        Ok(())
+        self.shared.check_cancelled()
     }
 }

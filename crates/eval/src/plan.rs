@@ -13,7 +13,7 @@ use hloom_ir::op::Op;
 #[derive(Debug, Default)]
 pub struct Plan {
     computations: Vec<ComputationPlan>,
-    side_effects: SideTable<ComputationId, bool>,
+    reaches_outside: SideTable<ComputationId, bool>,
 }
 
 /// The plan of one computation. Values live in slots; a parameter's slot is filled by the caller.
@@ -57,19 +57,22 @@ pub struct Use {
 impl Plan {
     /// The plan of `module`.
     pub fn new(module: &Module) -> Plan {
-        let (effects, side_effects) = side_effects(module);
+        let (effects, _) = computations_with(module, has_side_effect);
         let mut computations = Vec::with_capacity(module.computation_slots());
         computations.resize_with(module.computation_slots(), ComputationPlan::default);
         let mut slot_of = SideTable::with_len(module.instruction_slots(), None);
+        let mut is_live = SideTable::with_len(module.instruction_slots(), false);
         for &c in module.computations() {
-            computations[c.index()] = plan_computation(module, c, &effects, &mut slot_of);
+            computations[c.index()] = plan_computation(module, c, &effects, &mut slot_of, &mut is_live);
         }
-        Plan { computations, side_effects }
+        let (_, reaches_outside) = computations_with(module, reaches_outside);
+        Plan { computations, reaches_outside }
     }
 
-    /// Whether evaluating `computation` does something besides making its value.
-    pub fn has_side_effects(&self, computation: ComputationId) -> bool {
-        self.side_effects[computation]
+    /// Whether evaluating `computation` again may give or do something else although its arguments are the same: it
+    /// talks to other devices or the world outside, or draws random numbers.
+    pub fn reaches_outside(&self, computation: ComputationId) -> bool {
+        self.reaches_outside[computation]
     }
 
     /// The plan of `computation`.
@@ -78,8 +81,28 @@ impl Plan {
     }
 }
 
-/// Which instructions, and which computations as a whole, do something besides making their value.
-fn side_effects(module: &Module) -> (SideTable<InstructionId, bool>, SideTable<ComputationId, bool>) {
+/// Whether an operation does something besides making its value, the computations it calls aside.
+fn has_side_effect(op: &Op) -> bool {
+    match op {
+        Op::Send(_) | Op::SendDone(_) | Op::Recv(_) | Op::RecvDone(_) => true,
+        Op::Infeed { .. } | Op::Outfeed { .. } | Op::RngGetAndUpdateState { .. } => true,
+        Op::CustomCall(call) => call.has_side_effect,
+        _ => false,
+    }
+}
+
+/// Whether an operation's value depends on more than its operands, or it does more than make it.
+fn reaches_outside(op: &Op) -> bool {
+    let meets = op.collective().is_some() || matches!(op, Op::CollectivePermute(_) | Op::CollectivePermuteStart(_));
+    has_side_effect(op) || meets || matches!(op, Op::Rng { .. } | Op::CustomCall(_))
+}
+
+/// Which instructions `is` true of, and which computations have such an instruction in them or in what they call; an
+/// instruction that calls such a computation is one, too.
+fn computations_with(
+    module: &Module,
+    is: impl Fn(&Op) -> bool,
+) -> (SideTable<InstructionId, bool>, SideTable<ComputationId, bool>) {
     let mut effects = SideTable::with_len(module.instruction_slots(), false);
     let mut computation_has: SideTable<ComputationId, bool> = SideTable::default();
     // Callees first: a verified module has no recursion, and its readers list callees before callers; where an edit
@@ -89,17 +112,7 @@ fn side_effects(module: &Module) -> (SideTable<InstructionId, bool>, SideTable<C
         for &c in module.computations() {
             for &i in module[c].instructions() {
                 let op = &module[i].op;
-                let has = matches!(
-                    op,
-                    Op::Send(_)
-                        | Op::SendDone(_)
-                        | Op::Recv(_)
-                        | Op::RecvDone(_)
-                        | Op::Infeed { .. }
-                        | Op::Outfeed { .. }
-                        | Op::RngGetAndUpdateState { .. }
-                ) || matches!(op, Op::CustomCall(call) if call.has_side_effect)
-                    || op.called_computations().iter().any(|&callee| computation_has[callee]);
+                let has = is(op) || op.called_computations().iter().any(|&callee| computation_has[callee]);
                 if has && !effects[i] {
                     effects.set(i, true);
                     computation_has.set(c, true);
@@ -118,13 +131,13 @@ fn plan_computation(
     computation: ComputationId,
     effects: &SideTable<InstructionId, bool>,
     slot_of: &mut SideTable<InstructionId, Option<u32>>,
+    is_live: &mut SideTable<InstructionId, bool>,
 ) -> ComputationPlan {
     let list = module[computation].instructions();
     let root = module.root(computation);
 
     // Backwards from the root and the side effects.
     let mut live: Vec<InstructionId> = Vec::new();
-    let mut is_live: SideTable<InstructionId, bool> = SideTable::with_len(module.instruction_slots(), false);
     live.extend(list.iter().copied().filter(|&i| effects[i] || Some(i) == root));
     live.iter().for_each(|&i| is_live.set(i, true));
     while let Some(i) = live.pop() {

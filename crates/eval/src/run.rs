@@ -7,16 +7,16 @@ use crate::interpreter::Device;
 use crate::observe::{Observer, Verdict};
 use crate::plan::Plan;
 use hloom_collectives::World;
-use hloom_ir::diagnostic::codes;
+use hloom_ir::diagnostic::{Blame, codes};
 use hloom_ir::element_type::ElementType;
-use hloom_ir::entity::{EntityId, InstructionId};
+use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::{ConstantValue, Op};
 use hloom_ir::shape::Shape;
 use hloom_ir::verify::VerifiedModule;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -63,22 +63,27 @@ pub struct Shared<'r> {
     pub builtin_calls: CustomCalls,
     /// Raised when the run is to end early.
     pub cancel: AtomicBool,
-    steps: AtomicU64,
 }
 
 impl Shared<'_> {
-    /// Counts an instruction and fails if that was one too many, or if the run is to end.
-    pub fn count_step(&self, instruction: InstructionId) -> Result<(), Fault> {
-        let cancelled = self.options.cancel.is_some_and(|c| c.load(Ordering::Relaxed));
-        if cancelled || self.cancel.load(Ordering::Relaxed) {
+    /// Fails if the run is to end.
+    pub fn check_cancelled(&self) -> Result<(), Fault> {
+        let from_outside = self.options.cancel.is_some_and(|c| c.load(Ordering::Relaxed));
+        if from_outside || self.cancel.load(Ordering::Relaxed) {
             self.cancel.store(true, Ordering::Relaxed);
             return Err(Fault::new(&codes::eval::CANCELLED, "the run was cancelled"));
         }
-        if let Some(progress) = self.options.progress {
+        Ok(())
+    }
+
+    /// Fails if `device` has executed as many instructions as it may, or if the run is to end.
+    pub fn check_step(&self, device: usize, instruction: InstructionId, steps_before: u64) -> Result<(), Fault> {
+        self.check_cancelled()?;
+        if let (Some(progress), 0) = (self.options.progress, device) {
             progress.store(instruction.index() as u32, Ordering::Relaxed);
         }
         if let Some(limit) = self.options.max_steps
-            && self.steps.fetch_add(1, Ordering::Relaxed) >= limit
+            && steps_before >= limit
         {
             return Err(Fault::new(
                 &codes::eval::TOO_MANY_STEPS,
@@ -120,6 +125,24 @@ impl Shared<'_> {
     }
 }
 
+/// Tells the others that a device is done with its program, also if its thread panics: they must not wait for it.
+struct Leaving<'s, 'r> {
+    shared: &'s Shared<'r>,
+    ordinal: usize,
+    failed: bool,
+}
+
+impl Drop for Leaving<'_, '_> {
+    fn drop(&mut self) {
+        if self.failed {
+            // The others must not go on for a device that has failed.
+            self.shared.cancel.store(true, Ordering::Relaxed);
+            self.shared.world.cancel();
+        }
+        self.shared.world.finish(self.ordinal);
+    }
+}
+
 /// The stack of a device's thread; calls nest, and address space is cheap.
 const STACK_BYTES: usize = 256 << 20;
 
@@ -135,6 +158,7 @@ pub fn run(
     if inputs.len() != grid.devices() {
         return Err(Fault::bug(format!("inputs for {} devices given, {} needed", inputs.len(), grid.devices())));
     }
+    check_inputs(module, entry, &inputs)?;
     let shared = Shared {
         module,
         plan: Plan::new(module),
@@ -144,7 +168,6 @@ pub fn run(
         world: World::new(grid.devices(), options.time_limit.unwrap_or(Duration::from_secs(600))),
         builtin_calls: custom_call::builtin(),
         cancel: AtomicBool::new(false),
-        steps: AtomicU64::new(0),
     };
     let results: Vec<Result<Value, Fault>> = std::thread::scope(|scope| {
         let mut threads = Vec::new();
@@ -154,13 +177,9 @@ pub fn run(
                 .name(format!("device {ordinal}"))
                 .stack_size(STACK_BYTES)
                 .spawn_scoped(scope, move || {
+                    let mut leaving = Leaving { shared, ordinal, failed: true };
                     let result = Device::new(shared, ordinal).call(entry, arguments);
-                    if result.is_err() {
-                        // The others must not go on for a device that has failed.
-                        shared.cancel.store(true, Ordering::Relaxed);
-                        shared.world.cancel();
-                    }
-                    shared.world.finish(ordinal);
+                    leaving.failed = result.is_err();
                     result
                 });
             threads.push(thread);
@@ -189,6 +208,27 @@ pub fn run(
         }
     }
     failure.map_or(Ok(values), Err)
+}
+
+/// Checks that every device is given what the entry's parameters ask for.
+fn check_inputs(module: &Module, entry: ComputationId, inputs: &[Vec<Value>]) -> Result<(), Fault> {
+    let parameters = module.parameters(entry);
+    let bad = |message: String| Fault::new(&codes::eval::BAD_INPUT, message).blame(Blame::Data);
+    for (device, arguments) in inputs.iter().enumerate() {
+        if parameters.len() != arguments.len() {
+            let (given, needed) = (arguments.len(), parameters.len());
+            return Err(bad(format!("{given} arguments are given to device {device}, the program takes {needed}")));
+        }
+        for (number, (&p, argument)) in parameters.iter().zip(arguments).enumerate() {
+            let shape = &module[p].shape;
+            if !argument.fits(shape) {
+                let (given, needed) = (argument.description(), shape.without_layout());
+                let message = format!("argument {number} of device {device} is {given}, but {needed} is needed");
+                return Err(bad(message).at(p));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The values of all constants that the module has, made once, since loops ask for them again and again; those that the

@@ -2,8 +2,16 @@
 
 use crate::array::strides;
 use crate::fault::Fault;
-use hloom_ir::attributes::Window;
+use hloom_ir::attributes::{Window, WindowDim};
 use hloom_ir::layout::DimVec;
+
+/// How many windows of `size` elements lie over `base` elements; `None` if that is more than can be counted.
+pub fn window_count(base: i64, size: i64, w: &WindowDim) -> Option<i64> {
+    let spread = |n: i64, dilation: i64| if n == 0 { 0 } else { (i128::from(n) - 1) * i128::from(dilation) + 1 };
+    let padded = spread(base, w.base_dilation) + i128::from(w.padding_low) + i128::from(w.padding_high);
+    let reach = spread(size, w.window_dilation);
+    if padded < reach { Some(0) } else { i64::try_from((padded - reach) / i128::from(w.stride) + 1).ok() }
+}
 
 /// The windows over an array of given sizes.
 pub struct WindowWalk {
@@ -32,10 +40,7 @@ impl WindowWalk {
             if w.stride < 1 || w.base_dilation < 1 || w.window_dilation < 1 || w.size < 0 {
                 return Err(wrong());
             }
-            let dilated = if base_size == 0 { 0 } else { (base_size - 1) * w.base_dilation + 1 };
-            let reach = if w.size == 0 { 0 } else { (w.size - 1) * w.window_dilation + 1 };
-            let padded = dilated + w.padding_low + w.padding_high;
-            walk.output.push(if padded < reach { 0 } else { (padded - reach) / w.stride + 1 });
+            walk.output.push(window_count(base_size, w.size, w).ok_or_else(wrong)?);
             walk.dims.push(WalkDim {
                 size: w.size,
                 stride: w.stride,
@@ -64,12 +69,15 @@ impl WindowWalk {
         positions.push(0);
         // Each dimension multiplies the list by the indices it allows, the last varying fastest.
         for (d, &o) in self.dims.iter().zip(output) {
-            let allowed = (0..d.size).filter_map(|w| {
-                let dilated = o * d.stride + w * d.window_dilation - d.padding_low;
-                let base = dilated / d.base_dilation;
-                (dilated >= 0 && dilated % d.base_dilation == 0 && base < d.base_size).then_some(base * d.base_stride)
-            });
-            let allowed: DimVec = allowed.collect();
+            // The window may be far larger than the array: only the part of it that lies over the array is walked.
+            let start = i128::from(o) * i128::from(d.stride) - i128::from(d.padding_low);
+            let step = i128::from(d.window_dilation);
+            let base_end = i128::from(d.base_size) * i128::from(d.base_dilation);
+            let first = if start < 0 { (-start + step - 1) / step } else { 0 };
+            let indices = (first..i128::from(d.size)).map(|w| start + w * step).take_while(|&at| at < base_end);
+            let on_element = indices.filter(|at| at % i128::from(d.base_dilation) == 0);
+            let allowed: DimVec =
+                on_element.map(|at| (at / i128::from(d.base_dilation)) as i64 * d.base_stride).collect();
             let before = std::mem::take(positions);
             positions.extend(before.iter().flat_map(|p| allowed.iter().map(move |a| p + *a as usize)));
         }

@@ -1,7 +1,8 @@
 //! Generators of modules, mutations of texts and protos, and the bodies of fuzz tests.
 //!
 //! [`generate`] makes well-typed modules that the verifier accepts and that can be run; [`mutate`] damages bytes the way
-//! real inputs are damaged; [`bodies`] holds what must be true of the readers for any bytes at all. All of it is plain
+//! real inputs are damaged; [`bodies`] holds what must be true of the readers for any bytes at all; [`differential`]
+//! compares programs by what they compute, which is how engines and passes are tested against the evaluator. All of it is plain
 //! code for the stable toolchain: `cargo test` runs a bounded number of cases, and the command of this crate runs them
 //! for as long as one likes:
 //!
@@ -14,6 +15,7 @@
 
 pub mod bodies;
 pub mod choices;
+pub mod differential;
 pub mod generate;
 pub mod mutate;
 pub mod seeds;

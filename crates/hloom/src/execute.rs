@@ -32,32 +32,10 @@ pub fn run(
 ) -> Result<Vec<Vec<Array>>, Diagnostic> {
     let grid = device_grid(program.module(), None)?;
     let arguments: Vec<Value> = arguments.into_iter().map(Value::Array).collect();
-    check_arguments(program.module(), &arguments)?;
     let inputs = vec![arguments; grid.devices()];
     let results = hloom_eval::run(program, grid, inputs, &Options::default()).map_err(|f| f.into_diagnostic())?;
     let arrays = |result: Value| {
         result.leaves().into_iter().filter_map(|leaf| leaf.as_array().ok().cloned()).collect::<Vec<_>>()
     };
     Ok(results.into_iter().map(arrays).collect())
-}
-
-/// Whether `arguments` are what the entry's parameters ask for.
-fn check_arguments(module: &Module, arguments: &[Value]) -> Result<(), Diagnostic> {
-    let parameters = module.entry().map_or_else(Vec::new, |entry| module.parameters(entry).to_vec());
-    let bad = |message: String| Err(Diagnostic::error(&codes::BAD_INPUT, message));
-    if parameters.len() != arguments.len() {
-        return bad(format!("{} arrays are given, the program takes {}", arguments.len(), parameters.len()));
-    }
-    for (number, (&p, argument)) in parameters.iter().zip(arguments).enumerate() {
-        let (shape, Value::Array(array)) = (&module[p].shape, argument) else { continue };
-        let fits = shape.as_array().is_some_and(|s| {
-            s.element_type == array.element_type()
-                && s.rank() == array.rank()
-                && s.dims().iter().zip(array.dims()).enumerate().all(|(d, (b, n))| n == b || s.is_dynamic_dim(d))
-        });
-        if !fits {
-            return bad(format!("argument {number} is {}, but {} is needed", array.shape(), shape.without_layout()));
-        }
-    }
-    Ok(())
 }

@@ -10,6 +10,7 @@ use crate::array::Value;
 use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
 use hloom_ir::entity::InstructionId;
+use hloom_ir::op::Op;
 
 pub(super) fn register(calls: &mut CustomCalls) {
     calls.register("AsyncCollectiveStart", Box::new(start));
@@ -23,11 +24,17 @@ fn start(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> 
     shaped(&device.module()[i].shape, values)
 }
 
-/// The result that the start handed over: the last operand of the result's shape before the collective's repetition.
+/// The result that the start handed over: the last operand of the result's shape before the collective's repetition (the
+/// collective's own operands, which may have that shape too, come before it).
 fn done(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
     let module = device.module();
-    let shape = &module[i].shape;
-    let given = module[i].operands().iter().position(|&o| module[o].shape.equal_ignoring_layout(shape));
+    let (shape, names) = (&module[i].shape, module[i].operands());
+    let is_collective = |o: InstructionId| {
+        let op = &module[o].op;
+        op.collective().is_some() || matches!(op, Op::CollectivePermute(_))
+    };
+    let repetition = names.iter().position(|&o| is_collective(o)).unwrap_or(names.len());
+    let given = names[..repetition].iter().rposition(|&o| module[o].shape.equal_ignoring_layout(shape));
     let result = given.and_then(|n| operands.into_iter().nth(n));
     result.ok_or_else(|| super::unsupported(device, i, "none of its operands has the shape of its result"))
 }

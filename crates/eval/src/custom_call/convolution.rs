@@ -61,6 +61,9 @@ fn call(device: &mut Device<'_>, i: InstructionId, operands: OperandValues, form
     let (Some(a), Some(b)) = (arrays.next(), arrays.next()) else {
         return Err(unsupported(device, i, "it needs two operands"));
     };
+    if !labels_fit(dims, window, [a.rank(), b.rank(), result_shape.rank()]) {
+        return Err(unsupported(device, i, "its window or dim_labels do not fit its operands and its result"));
+    }
     let compute = compute_type(a.element_type(), b.element_type(), result_shape.element_type);
     let mut result = match form {
         Form::Forward | Form::BiasActivation => convolution(device, a, b, &forward, compute)?,
@@ -72,6 +75,27 @@ fn call(device: &mut Device<'_>, i: InstructionId, operands: OperandValues, form
         result = bias_and_activation(device, i, result, arrays, options, dims, compute)?;
     }
     shaped(shape, vec![Value::Array(convert(result, result_shape.element_type)?)])
+}
+
+/// Whether the labels, which nobody has verified for a custom call, name each dimension of arrays with those ranks once,
+/// and the window is one that can be walked.
+fn labels_fit(dims: &ConvDimensionNumbers, window: &Window, ranks: [usize; 3]) -> bool {
+    let space = window.dims.len();
+    let names_all = |a: i64, b: i64, spatial: &[i64]| {
+        let mut all = [&[a, b], spatial].concat();
+        all.sort_unstable();
+        all.iter().copied().eq(0..space as i64 + 2)
+    };
+    // Sizes and steps this large fit no array, and computing with them would overflow.
+    let usable = |n: i64| (1..1 << 31).contains(&n);
+    ranks.iter().all(|&r| r == space + 2)
+        && names_all(dims.input_batch, dims.input_feature, &dims.input_spatial)
+        && names_all(dims.kernel_input_feature, dims.kernel_output_feature, &dims.kernel_spatial)
+        && names_all(dims.output_batch, dims.output_feature, &dims.output_spatial)
+        && window.dims.iter().all(|w| {
+            let steps = usable(w.stride) && usable(w.base_dilation) && usable(w.window_dilation);
+            steps && usable(w.padding_low.saturating_abs().max(1)) && usable(w.padding_high.saturating_abs().max(1))
+        })
 }
 
 fn number(options: &Json, key: &str, default: f64) -> f64 {
@@ -98,6 +122,9 @@ fn bias_and_activation(
     compute: ElementType,
 ) -> Result<Array, Fault> {
     let bias = rest.next().ok_or_else(|| unsupported(device, i, "the bias is missing"))?;
+    if bias.rank() != 1 || result.dims().get(dims.output_feature as usize) != Some(&bias.dims()[0]) {
+        return Err(unsupported(device, i, "the bias is not a vector with an element for each output feature"));
+    }
     let bias = broadcast(&convert(bias, compute)?, result.dims(), &[dims.output_feature])?;
     result = binary(BinaryOp::Add, result, bias, compute)?;
     let side_scale = number(options, "side_input_scale", 0.0);

@@ -8,6 +8,7 @@ use crate::ops::contraction::{compute_type, dot};
 use crate::ops::data_movement::broadcast;
 use crate::ops::elementwise::{binary, convert, unary};
 use hloom_ir::attributes::DotDimensionNumbers;
+use hloom_ir::diagnostic::codes;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::DimVec;
@@ -42,7 +43,11 @@ fn matmul(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) ->
     let c = if beta != 0.0 { Some(next()?) } else { None };
     let scales = if is_f8 { Some((next()?, next()?)) } else { None };
 
-    let mut product = dot(lhs, rhs, &dimension_numbers(options), compute)?;
+    let dims = dimension_numbers(options);
+    if !fit(&dims, &lhs, &rhs) {
+        return Err(unsupported(device, i, "its dot_dimension_numbers do not fit its operands"));
+    }
+    let mut product = dot(lhs, rhs, &dims, compute)?;
     product = scaled_by(product, number_or(options, "alpha_real", 1.0), number(options, "alpha_imag"), compute)?;
     if let Some((a, b)) = scales {
         for scale in [a, b] {
@@ -51,7 +56,11 @@ fn matmul(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) ->
     }
     if let Some(c) = c {
         let c = scaled_by(convert(c, compute)?, beta, 0.0, compute)?;
-        product = binary(BinaryOp::Add, product, c.reshaped(result_shape.dims())?, compute)?;
+        if c.len() != product.len() {
+            return Err(unsupported(device, i, "the matrix that is added has another size than the product"));
+        }
+        let dims: DimVec = product.dims().into();
+        product = binary(BinaryOp::Add, product, c.reshaped(&dims)?, compute)?;
     }
     // What is left of the operands: scales of the f8 form (scalars), then the bias (a vector).
     let mut rest = arrays.collect::<Result<Vec<_>, _>>()?;
@@ -59,6 +68,9 @@ fn matmul(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) ->
     if epilogue.contains("BIAS") {
         let bias = rest.pop().ok_or_else(|| unsupported(device, i, "the epilogue's bias is missing"))?;
         let last = product.rank() as i64 - 1;
+        if bias.rank() != 1 || product.dims().last() != Some(&bias.dims()[0]) {
+            return Err(unsupported(device, i, "the bias is not a vector with an element for each column"));
+        }
         let bias = broadcast(&convert(bias, compute)?, product.dims(), &[last])?;
         product = binary(BinaryOp::Add, product, bias, compute)?;
     }
@@ -115,6 +127,24 @@ fn dimension_numbers(options: &Json) -> DotDimensionNumbers {
     }
 }
 
+/// Whether the numbers, which nobody has verified, name different dimensions of the operands, equal in pairs.
+fn fit(dims: &DotDimensionNumbers, lhs: &Array, rhs: &Array) -> bool {
+    let size = |a: &Array, d: i64| usize::try_from(d).ok().and_then(|d| a.dims().get(d).copied());
+    let pairs_equal = |left: &[i64], right: &[i64]| {
+        let mut pairs = left.iter().zip(right);
+        left.len() == right.len() && pairs.all(|(&l, &r)| size(lhs, l).is_some_and(|n| size(rhs, r) == Some(n)))
+    };
+    let distinct = |a: &[i64], b: &[i64]| {
+        let mut all = [a, b].concat();
+        all.sort_unstable();
+        all.windows(2).all(|w| w[0] != w[1])
+    };
+    pairs_equal(&dims.lhs_batch, &dims.rhs_batch)
+        && pairs_equal(&dims.lhs_contracting, &dims.rhs_contracting)
+        && distinct(&dims.lhs_batch, &dims.lhs_contracting)
+        && distinct(&dims.rhs_batch, &dims.rhs_contracting)
+}
+
 /// `array` × (real + imaginary i).
 fn scaled_by(array: Array, real: f64, imaginary: f64, compute: ElementType) -> Result<Array, Fault> {
     if real == 1.0 && imaginary == 0.0 {
@@ -126,6 +156,9 @@ fn scaled_by(array: Array, real: f64, imaginary: f64, compute: ElementType) -> R
 
 /// `array` × a scalar.
 fn times(array: Array, scalar: &Array, compute: ElementType) -> Result<Array, Fault> {
+    if scalar.len() != 1 {
+        return Err(Fault::new(&codes::eval::UNSUPPORTED, format!("a scale must be a scalar, not {}", scalar.shape())));
+    }
     let factor = convert(scalar.clone().reshaped(&[])?, compute)?;
     let factor = broadcast(&factor, array.dims(), &[])?;
     binary(BinaryOp::Multiply, array, factor, compute)

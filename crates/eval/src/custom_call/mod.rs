@@ -60,7 +60,13 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
     if let Some(handler) =
         options.custom_calls.get(&call.target).or_else(|| device.shared.builtin_calls.get(&call.target))
     {
-        return handler(device, i, operands);
+        let value = handler(device, i, operands)?;
+        // What follows relies on it, whoever provides the call.
+        if !value.fits(&module[i].shape) {
+            let (gives, declared) = (value.description(), module[i].shape.without_layout());
+            return Err(unsupported(device, i, &format!("it gives {gives}, but is declared to give {declared}")));
+        }
+        return Ok(value);
     }
     let needed = !module[i].users().is_empty() || module.root(module[i].parent()) == Some(i);
     if !needed {

@@ -224,7 +224,7 @@ fn reduced(device: &mut Device<'_>, brought: Brought, function: ComputationId) -
 
 /// Two arrays combined element by element by a function of the program.
 fn folded(device: &mut Device<'_>, function: ComputationId, mut a: Array, b: &Array) -> Result<Array, Fault> {
-    let mut fold = Fold::new(device, function, &[a.element_type(), b.element_type()])?;
+    let mut fold = Fold::new(device, function, &[a.element_type(), b.element_type()], &[a.element_type()])?;
     let width = a.element_type().bytes();
     for n in 0..a.len() {
         let combined = fold.apply(device, &[Scalar::load(&a, n), Scalar::load(b, n)])?[0];

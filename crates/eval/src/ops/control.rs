@@ -70,18 +70,18 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, mut operands: Operand
 }
 
 /// Runs a loop. One whose state no longer changes would never end: XLA's compiler takes such a loop out, and its value is
-/// that state. Whether it changes is asked rarely (after 2¹⁰, 2¹¹, … rounds), since asking copies the state.
+/// that state. (Not so if the loop looks outside, where something may change.) Whether it changes is asked rarely (after 2¹⁰, 2¹¹, … rounds), since asking copies the state.
 fn while_loop(
     device: &mut Device<'_>,
     condition: ComputationId,
     body: ComputationId,
     mut state: Value,
 ) -> Result<Value, Fault> {
-    let has_effects = device.shared.plan.has_side_effects(body) || device.shared.plan.has_side_effects(condition);
+    let closed = ![body, condition].iter().any(|&c| device.shared.plan.reaches_outside(c));
     let mut rounds = 0u64;
     while truth(&device.call(condition, vec![state.clone()])?)? {
         rounds += 1;
-        let before = (rounds >= 1024 && rounds.is_power_of_two() && !has_effects).then(|| state.clone());
+        let before = (rounds >= 1024 && rounds.is_power_of_two() && closed).then(|| state.clone());
         state = device.call(body, vec![state])?;
         if before.is_some_and(|before| same_bits(&before, &state)) {
             break;

@@ -223,7 +223,8 @@ fn slice(operand: &Array, slices: &[SliceDim]) -> Result<Array, Fault> {
         let limit = s.limit.min(operand.dims()[d]);
         dims.push(div_ceil((limit - s.start).max(0), s.stride.max(1)));
         view.start += s.start * view.strides[d];
-        view.strides[d] *= s.stride;
+        // One element along the dimension: the stride, however large, leads nowhere.
+        view.strides[d] = view.strides[d].saturating_mul(s.stride);
     }
     let mut result = Array::zeroed(operand.element_type(), &dims)?;
     copy(&dims, operand, &view, &mut result, &View::whole(&dims))?;
@@ -287,23 +288,30 @@ pub fn pad(operand: &Array, value: &Array, padding: &[PaddingDim]) -> Result<Arr
     // The part of the operand that is kept, and where it goes.
     let (mut kept, mut from, mut start) = (DimVec::new(), View::whole(operand.dims()), DimVec::new());
     for (d, p) in padding.iter().enumerate() {
-        let size = operand.dims()[d];
-        let step = p.interior + 1;
+        // Amounts may be as large as numbers are, even where nothing of them is left.
+        let (size, low) = (i128::from(operand.dims()[d]), i128::from(p.low));
+        let step = i128::from(p.interior) + 1;
         let spread = if size == 0 { 0 } else { (size - 1) * step + 1 };
-        let total = (spread + p.low + p.high).max(0);
+        let total = (spread + low + i128::from(p.high)).max(0);
         // Element k lands at low + k × step, if that is inside.
-        let first = if p.low < 0 { div_ceil(-p.low, step) } else { 0 };
-        let end = if total > p.low { div_ceil(total - p.low, step).min(size) } else { 0 };
-        dims.push(total);
-        kept.push((end - first).max(0));
-        from.start += first * from.strides[d];
-        start.push(p.low + first * step);
+        let first = if low < 0 { (-low + step - 1) / step } else { 0 };
+        let end = if total > low { ((total - low + step - 1) / step).min(size) } else { 0 };
+        let fits = |n: i128| i64::try_from(n).map_err(|_| Fault::bug("a padded size cannot be counted"));
+        dims.push(fits(total)?);
+        kept.push(fits((end - first).max(0))?);
+        if end > first {
+            from.start += fits(first)? * from.strides[d];
+            start.push(fits(low + first * step)?);
+        }
+    }
+    if kept.contains(&0) {
+        return broadcast(value, &dims, &[]);
     }
     let mut result = broadcast(value, &dims, &[])?;
     let whole = strides(&dims);
     let to = View {
         start: start.iter().zip(&whole).map(|(s, stride)| s * stride).sum(),
-        strides: whole.iter().zip(padding).map(|(s, p)| s * (p.interior + 1)).collect(),
+        strides: whole.iter().zip(padding).map(|(s, p)| s.saturating_mul(p.interior.saturating_add(1))).collect(),
     };
     copy(&kept, operand, &from, &mut result, &to)?;
     Ok(result)

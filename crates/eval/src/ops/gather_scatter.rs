@@ -9,6 +9,7 @@ use crate::fold::Fold;
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::arrays;
 use crate::ops::data_movement::array_shape;
+use crate::ops::reduction::{as_shaped, same_sizes};
 use crate::scalar::Scalar;
 use crate::strided::{Indices, View, copy};
 use hloom_ir::element_type::ElementType;
@@ -24,7 +25,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
             let [operand, indices] = arrays(operands)?;
             gather(&operand, &indices, attributes, array_shape(&module[i].shape)?.rank()).map(Value::Array)
         }
-        Op::Scatter(attributes) => scatter(device, operands, attributes, module[i].shape.is_tuple()),
+        Op::Scatter(attributes) => as_shaped(scatter(device, operands, attributes)?, &module[i].shape),
         other => Err(Fault::bug(format!("{} neither gathers nor scatters", other.opcode()))),
     }
 }
@@ -120,12 +121,7 @@ fn gather(operand: &Array, indices: &Array, attributes: &Gather, rank: usize) ->
     Ok(result)
 }
 
-fn scatter(
-    device: &mut Device<'_>,
-    operands: OperandValues,
-    attributes: &Scatter,
-    is_tuple: bool,
-) -> Result<Value, Fault> {
+fn scatter(device: &mut Device<'_>, operands: OperandValues, attributes: &Scatter) -> Result<Vec<Array>, Fault> {
     let mut arrays = operands.into_iter().map(Value::into_array).collect::<Result<Vec<_>, _>>()?;
     let count = arrays.len() / 2;
     if arrays.len() != 2 * count + 1 || count == 0 {
@@ -134,6 +130,8 @@ fn scatter(
     let updates = arrays.split_off(count + 1);
     let indices = arrays.pop().ok_or_else(|| Fault::bug("scatter has no indices"))?;
     let mut results = arrays;
+    same_sizes(&results)?;
+    same_sizes(&updates)?;
     let dims = &attributes.dims;
     let layout = Layout::new(
         &indices,
@@ -152,7 +150,8 @@ fn scatter(
     let update_strides = strides(&update_dims);
 
     let types: Vec<ElementType> = results.iter().map(Array::element_type).collect();
-    let mut combine = Fold::new(device, attributes.to_apply, &[&types[..], &types[..]].concat())?;
+    let given: Vec<ElementType> = results.iter().chain(&updates).map(Array::element_type).collect();
+    let mut combine = Fold::new(device, attributes.to_apply, &given, &types)?;
     let mut arguments = vec![Scalar::default(); 2 * count];
     let batch_sizes: DimVec = batch_in.iter().map(|&d| update_dims[d as usize]).collect();
     for (n, batch) in Indices::new(&batch_sizes).enumerate() {
@@ -189,9 +188,5 @@ fn scatter(
             device.check_cancelled()?;
         }
     }
-    let mut values = results.into_iter().map(Value::Array);
-    if is_tuple {
-        return Ok(Value::Tuple(values.collect()));
-    }
-    values.next().ok_or_else(|| Fault::bug("scatter has no operand"))
+    Ok(results)
 }

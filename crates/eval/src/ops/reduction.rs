@@ -10,44 +10,81 @@ use crate::fault::Fault;
 use crate::fold::Fold;
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::data_movement::{concatenate, dynamic_slice, transpose};
+use crate::ops::elementwise::convert;
 use crate::scalar::Scalar;
 use crate::strided::Indices;
 use crate::window::WindowWalk;
 use hloom_ir::attributes::Window;
+use hloom_ir::diagnostic::codes;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::layout::DimVec;
 use hloom_ir::op::{Op, Scan};
+use hloom_ir::shape::Shape;
 
 /// Evaluates one instruction of this family.
 pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
     let module = device.module();
-    let is_tuple = module[i].shape.is_tuple();
+    let shape = &module[i].shape;
     let results = match &module[i].op {
         Op::Map { to_apply, .. } => map(device, *to_apply, all_arrays(operands)?)?,
         Op::Reduce { dimensions, to_apply } => {
             let (inputs, inits) = halves(operands)?;
-            reduce(device, inputs, &inits, dimensions, *to_apply)?
+            reduce(device, inputs, inits, dimensions, *to_apply)?
         }
         Op::ReduceWindow { window, to_apply } => {
             let (inputs, inits) = halves(operands)?;
-            reduce_window(device, &inputs, &inits, window, *to_apply)?
+            reduce_window(device, &inputs, inits, window, *to_apply)?
         }
         Op::SelectAndScatter { window, select, scatter } => {
             vec![select_and_scatter(device, operands, window, *select, *scatter)?]
         }
-        Op::Scan(scan_attributes) => return scan(device, operands, scan_attributes),
+        Op::Scan(scan_attributes) => return scan(device, operands, scan_attributes, shape),
         other => return Err(Fault::bug(format!("{} is not a reduction", other.opcode()))),
     };
-    let mut results = results.into_iter().map(Value::Array);
-    if is_tuple {
-        return Ok(Value::Tuple(results.collect()));
+    as_shaped(results, shape)
+}
+
+/// `results` in the form and of the types that `shape` has.
+pub fn as_shaped(results: Vec<Array>, shape: &Shape) -> Result<Value, Fault> {
+    let types: Vec<ElementType> = shape.leaves().iter().filter_map(|(_, s)| s.element_type()).collect();
+    if types.len() != results.len() {
+        return Err(Fault::bug(format!("{} results for {shape}", results.len())));
     }
-    results.next().ok_or_else(|| Fault::bug("a reduction has no result"))
+    let mut values = Vec::with_capacity(results.len());
+    for (array, to) in results.into_iter().zip(types) {
+        values.push(Value::Array(convert(array, to)?));
+    }
+    match shape.is_tuple() {
+        true => Ok(Value::Tuple(values)),
+        false => values.pop().ok_or_else(|| Fault::bug("an operation has no result")),
+    }
 }
 
 fn all_arrays(operands: OperandValues) -> Result<Vec<Array>, Fault> {
     operands.into_iter().map(Value::into_array).collect()
+}
+
+/// Checks that arrays which are walked together have the same sizes: those of dynamic dimensions are known only now.
+pub fn same_sizes(arrays: &[Array]) -> Result<(), Fault> {
+    let Some((first, rest)) = arrays.split_first() else { return Err(Fault::bug("an operand is missing")) };
+    match rest.iter().find(|a| a.dims() != first.dims()) {
+        Some(other) => Err(Fault::new(
+            &codes::eval::UNSUPPORTED,
+            format!("operands have different sizes: {:?} and {:?}", first.dims(), other.dims()),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The accumulators of a reduction: the types that its function takes first, and the initial values as those.
+fn accumulators(device: &Device<'_>, function: ComputationId, inits: Vec<Array>) -> Result<Vec<Array>, Fault> {
+    let types = Fold::parameter_types(device.module(), function);
+    inits.into_iter().zip(types).map(|(init, t)| convert(init, t)).collect()
+}
+
+fn types_of(arrays: &[Array]) -> Vec<ElementType> {
+    arrays.iter().map(Array::element_type).collect()
 }
 
 /// The operands of a variadic reduction: as many inputs as initial values.
@@ -61,12 +98,18 @@ fn halves(operands: OperandValues) -> Result<(Vec<Array>, Vec<Array>), Fault> {
 }
 
 fn map(device: &mut Device<'_>, function: ComputationId, inputs: Vec<Array>) -> Result<Vec<Array>, Fault> {
-    let mut fold = Fold::new(device, function, &inputs.iter().map(Array::element_type).collect::<Vec<_>>())?;
+    same_sizes(&inputs)?;
+    let result_types = Fold::result_types(device.module(), function)?;
+    let mut fold = Fold::new(device, function, &types_of(&inputs), &result_types)?;
     let first = inputs.first().ok_or_else(|| Fault::bug("map has no operand"))?;
-    let mut result = Array::zeroed(fold.result_type(0)?, first.dims())?;
+    let result_type = *result_types.first().ok_or_else(|| Fault::bug("a function has no result"))?;
+    let mut result = Array::zeroed(result_type, first.dims())?;
     let width = result.element_type().bytes();
     let mut arguments = vec![Scalar::default(); inputs.len()];
     for (n, bytes) in result.bytes_mut().chunks_exact_mut(width).enumerate() {
+        if n % 4096 == 0 {
+            device.check_cancelled()?;
+        }
         for (argument, input) in arguments.iter_mut().zip(&inputs) {
             *argument = Scalar::load(input, n);
         }
@@ -80,18 +123,20 @@ fn map(device: &mut Device<'_>, function: ComputationId, inputs: Vec<Array>) -> 
 pub fn reduce(
     device: &mut Device<'_>,
     inputs: Vec<Array>,
-    inits: &[Array],
+    inits: Vec<Array>,
     dimensions: &[i64],
     function: ComputationId,
 ) -> Result<Vec<Array>, Fault> {
-    let types: Vec<ElementType> = inits.iter().map(Array::element_type).collect();
+    same_sizes(&inputs)?;
+    let inits = accumulators(device, function, inits)?;
+    let types = types_of(&inits);
     let rank = inputs[0].rank() as i64;
     let kept: DimVec = (0..rank).filter(|d| !dimensions.contains(d)).collect();
     let order: DimVec = kept.iter().copied().chain((0..rank).filter(|d| dimensions.contains(d))).collect();
     let dims: DimVec = kept.iter().map(|&d| inputs[0].dims()[d as usize]).collect();
     let row: usize = dimensions.iter().map(|&d| inputs[0].dims()[d as usize] as usize).product();
     let rows = inputs.into_iter().map(|a| transpose(a, &order)).collect::<Result<Vec<_>, _>>()?;
-    let mut fold = Fold::new(device, function, &[&types[..], &types[..]].concat())?;
+    let mut fold = Fold::new(device, function, &[&types[..], &types_of(&rows)].concat(), &types)?;
     let mut results = types.iter().map(|&t| Array::zeroed(t, &dims)).collect::<Result<Vec<_>, _>>()?;
     let start: Vec<Scalar> = inits.iter().map(|a| Scalar::load(a, 0)).collect();
     if let ([input], [result]) = (&rows[..], &mut results[..])
@@ -127,13 +172,15 @@ fn store(array: &mut Array, n: usize, scalar: Scalar) {
 fn reduce_window(
     device: &mut Device<'_>,
     inputs: &[Array],
-    inits: &[Array],
+    inits: Vec<Array>,
     window: &Window,
     function: ComputationId,
 ) -> Result<Vec<Array>, Fault> {
-    let types: Vec<ElementType> = inits.iter().map(Array::element_type).collect();
+    same_sizes(inputs)?;
+    let inits = accumulators(device, function, inits)?;
+    let types = types_of(&inits);
     let walk = WindowWalk::new(inputs[0].dims(), window)?;
-    let mut fold = Fold::new(device, function, &[&types[..], &types[..]].concat())?;
+    let mut fold = Fold::new(device, function, &[&types[..], &types_of(inputs)].concat(), &types)?;
     let mut results = types.iter().map(|&t| Array::zeroed(t, walk.output_dims())).collect::<Result<Vec<_>, _>>()?;
     let start: Vec<Scalar> = inits.iter().map(|a| Scalar::load(a, 0)).collect();
     let mut state = start.clone();
@@ -176,8 +223,8 @@ fn select_and_scatter(
     let [operand, source, init] = crate::ops::arrays(operands)?;
     let (from, to) = (operand.element_type(), init.element_type());
     let walk = WindowWalk::new(operand.dims(), window)?;
-    let mut select = Fold::new(device, select, &[from, from])?;
-    let mut scatter = Fold::new(device, scatter, &[to, to])?;
+    let mut select = Fold::new(device, select, &[from, from], &[ElementType::Pred])?;
+    let mut scatter = Fold::new(device, scatter, &[to, source.element_type()], &[to])?;
     let mut result = crate::ops::data_movement::broadcast(&init, operand.dims(), &[])?;
     let mut positions = Vec::new();
     for (n, index) in Indices::new(source.dims()).enumerate() {
@@ -200,18 +247,28 @@ fn select_and_scatter(
             let combined = scatter.apply(device, &pair)?[0];
             store(&mut result, s, combined);
         }
+        if n % 4096 == 0 {
+            device.check_cancelled()?;
+        }
     }
     Ok(result)
 }
 
 /// Applies the function to the slices of the inputs one after another, handing the carries along.
-fn scan(device: &mut Device<'_>, operands: OperandValues, attributes: &Scan) -> Result<Value, Fault> {
+fn scan(device: &mut Device<'_>, operands: OperandValues, attributes: &Scan, shape: &Shape) -> Result<Value, Fault> {
     let mut inputs = all_arrays(operands)?;
     let carries = usize::try_from(attributes.num_carries).unwrap_or(usize::MAX).min(inputs.len());
     let mut carry: Vec<Value> = inputs.split_off(inputs.len() - carries).into_iter().map(Value::Array).collect();
     let dimension = attributes.dimension as usize;
     let missing = || Fault::bug("scan needs an input with the scanned dimension");
     let length = *inputs.first().and_then(|a| a.dims().get(dimension)).ok_or_else(missing)?;
+    if length == 0 {
+        // No step says what the outputs are: the shape does.
+        let mut results = Value::zeroed(shape)?.into_tuple()?;
+        results.truncate(results.len().saturating_sub(carries));
+        results.append(&mut carry);
+        return Ok(Value::Tuple(results));
+    }
     let mut outputs: Vec<Vec<Array>> = Vec::new();
     for step in 0..length {
         let at = if attributes.is_reverse { length - 1 - step } else { step };

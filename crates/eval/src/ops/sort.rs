@@ -10,6 +10,7 @@ use crate::interpreter::{Device, OperandValues};
 use crate::ops::arrays;
 use crate::ops::data_movement::transpose;
 use crate::ops::elementwise;
+use crate::ops::reduction::same_sizes;
 use crate::scalar::Scalar;
 use hloom_ir::attributes::{ComparisonDirection, ComparisonType};
 use hloom_ir::element_type::ElementType;
@@ -25,7 +26,8 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
             let is_tuple = module[i].shape.is_tuple();
             let arrays = operands.into_iter().map(Value::into_array).collect::<Result<Vec<_>, _>>()?;
             let types: Vec<ElementType> = arrays.iter().flat_map(|a| [a.element_type(); 2]).collect();
-            let mut less = Fold::new(device, *to_apply, &types)?;
+            same_sizes(&arrays)?;
+            let mut less = Fold::new(device, *to_apply, &types, &[ElementType::Pred])?;
             let mut arguments = vec![Scalar::default(); types.len()];
             let sorted = sort_rows(arrays, *dimension as usize, |rows, a, b| {
                 for (pair, row) in arguments.chunks_exact_mut(2).zip(rows) {

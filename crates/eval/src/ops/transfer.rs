@@ -59,7 +59,13 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
             Ok(Value::Tuple(vec![data, Value::Token]))
         }
         Op::Infeed { .. } => match device.shared.infeed(device.ordinal) {
-            Some(value) => Ok(Value::Tuple(vec![value, Value::Token])),
+            Some(value) => {
+                let fed = Value::Tuple(vec![value, Value::Token]);
+                match fed.fits(shape) {
+                    true => Ok(fed),
+                    false => Err(outside(module, i, &format!("is fed {}", fed.description()))),
+                }
+            }
             None => Err(outside(module, i, "takes data from the host, and none is left")),
         },
         Op::Outfeed { .. } => {

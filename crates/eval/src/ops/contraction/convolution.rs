@@ -9,6 +9,7 @@ use crate::fault::Fault;
 use crate::interpreter::Device;
 use crate::ops::data_movement::{dynamic_slice, transpose};
 use crate::strided::Indices;
+use crate::window::window_count;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::layout::DimVec;
 use hloom_ir::op::Convolution;
@@ -69,9 +70,9 @@ impl<'a> Plan<'a> {
             return Err(wrong());
         }
         let (input_dims, kernel_dims) = (input.dims(), kernel.dims());
-        let groups = feature_groups * batch_groups;
+        let groups = feature_groups.checked_mul(batch_groups).ok_or_else(wrong)?;
         let (features, outputs) = (kernel_dims[space], kernel_dims[space + 1]);
-        if features * feature_groups != input_dims[space + 1]
+        if features.checked_mul(feature_groups) != Some(input_dims[space + 1])
             || outputs % groups != 0
             || input_dims[0] % batch_groups != 0
         {
@@ -82,10 +83,7 @@ impl<'a> Plan<'a> {
             if w.stride < 1 || w.base_dilation < 1 || w.window_dilation < 1 {
                 return Err(wrong());
             }
-            let spread = |size: i64, dilation: i64| if size == 0 { 0 } else { (size - 1) * dilation + 1 };
-            let padded = spread(input_dims[1 + d], w.base_dilation) + w.padding_low + w.padding_high;
-            let window = spread(kernel_dims[d], w.window_dilation);
-            output_space.push(if padded < window { 0 } else { (padded - window) / w.stride + 1 });
+            output_space.push(window_count(input_dims[1 + d], kernel_dims[d], w).ok_or_else(wrong)?);
         }
         Ok(Plan {
             attributes,
@@ -103,7 +101,8 @@ impl<'a> Plan<'a> {
         let result_dims: DimVec =
             [&[self.batch], &self.output_space[..], &[self.outputs * self.groups]].concat().into();
         let mut result = Array::zeroed(input.element_type(), &result_dims)?;
-        if result.is_empty() {
+        // Without input features there is nothing to add up, and the kernel's space may be of any size.
+        if result.is_empty() || self.features == 0 {
             return Ok(result);
         }
         let positions = self.output_space.iter().product::<i64>();
@@ -176,12 +175,13 @@ impl<'a> Plan<'a> {
         for (d, w) in self.attributes.window.dims.iter().enumerate() {
             let output = position / output_strides[d] % self.output_space[d];
             let k = if w.window_reversal { self.kernel_space[d] - 1 - tap[d] } else { tap[d] };
-            let dilated = output * w.stride + k * w.window_dilation - w.padding_low;
-            let index = dilated / w.base_dilation;
-            if dilated < 0 || dilated % w.base_dilation != 0 || index >= self.input_space[d] {
+            let dilated = i128::from(output) * i128::from(w.stride) + i128::from(k) * i128::from(w.window_dilation)
+                - i128::from(w.padding_low);
+            let (base_dilation, size) = (i128::from(w.base_dilation), i128::from(self.input_space[d]));
+            if dilated < 0 || dilated % base_dilation != 0 || dilated / base_dilation >= size {
                 return None;
             }
-            at += index * strides[1 + d];
+            at += (dilated / base_dilation) as i64 * strides[1 + d];
         }
         Some(at)
     }
