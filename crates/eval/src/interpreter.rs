@@ -69,6 +69,11 @@ impl<'r> Device<'r> {
 
     fn evaluate(&mut self, computation: ComputationId, arguments: Vec<Value>) -> Result<Value, Fault> {
         let plan = self.shared.plan.computation(computation);
+        if self.shared.observes() {
+            for (&p, argument) in self.module().parameters(computation).iter().zip(&arguments) {
+                self.shared.observe(self.ordinal, p, argument, &[]).map_err(|fault| fault.at(p))?;
+            }
+        }
         let mut slots: Vec<Option<Value>> = vec![None; plan.slots];
         for (slot, argument) in plan.parameters.iter().zip(arguments) {
             if let Some(slot) = *slot {

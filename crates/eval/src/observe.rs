@@ -6,7 +6,8 @@ use hloom_ir::entity::InstructionId;
 
 /// Is told of every value made. Called from the threads of all devices.
 pub trait Observer: Sync {
-    /// `instruction` made `value` out of `operands` on `device`.
+    /// `instruction` made `value` out of `operands` on `device`. A parameter is told of when its computation is called; it
+    /// and a get-tuple-element have no operands here.
     fn made(&self, device: usize, instruction: InstructionId, value: &Value, operands: &[Value]) -> Verdict;
 }
 

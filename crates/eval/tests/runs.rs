@@ -207,7 +207,8 @@ fn an_observer_sees_every_value_and_may_stop_the_run() {
     let notes = Notes { seen: Mutex::default(), stop_at: usize::MAX };
     let options = Options { observer: Some(&notes), ..Options::default() };
     run_on(1, text, vec![floats(&[1.0, 2.0])], &options).expect("nothing stops it");
-    assert_eq!(*notes.seen.lock().unwrap(), [(0, 1), (0, 2)], "device and number of operands of negate and add");
+    let expected = [(0, 0), (0, 1), (0, 2)];
+    assert_eq!(*notes.seen.lock().unwrap(), expected, "device and number of operands of parameter, negate and add");
 
     let notes = Notes { seen: Mutex::default(), stop_at: 1 };
     let options = Options { observer: Some(&notes), ..Options::default() };

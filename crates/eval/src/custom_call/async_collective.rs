@@ -20,6 +20,9 @@ pub(super) fn register(calls: &mut CustomCalls) {
 /// The plan hands over the collective's result and, after it, the collective's own operands.
 fn start(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
     let mut values = operands.into_vec();
+    if values.is_empty() {
+        return Err(super::unsupported(device, i, "it has no operand"));
+    }
     values.rotate_left(1);
     shaped(&device.module()[i].shape, values)
 }

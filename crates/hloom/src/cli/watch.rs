@@ -11,6 +11,7 @@ use hloom::ir::element_type::ElementType;
 use hloom::ir::entity::InstructionId;
 use hloom::ir::literal::ArrayLiteral;
 use hloom::ir::module::Module;
+use hloom::ir::op::Op;
 use std::sync::{Mutex, PoisonError};
 
 /// What a run is watched for.
@@ -55,7 +56,10 @@ impl Observer for Watch<'_> {
             }
             self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(text);
         }
-        if self.check_nan && !all_finite(value) && operands.iter().all(all_finite) {
+        // What only hands on or writes down a value has not made it.
+        let op = &self.module[i].op;
+        let makes = !matches!(op, Op::Parameter { .. } | Op::Constant(_) | Op::GetTupleElement { .. });
+        if self.check_nan && makes && !all_finite(value) && operands.iter().all(all_finite) {
             return Verdict::Stop(Box::new(self.not_finite(device, i, value, operands)));
         }
         Verdict::GoOn
