@@ -192,6 +192,12 @@ pub fn strides(dims: &[i64]) -> DimVec {
     strides
 }
 
+/// The number of indices in dimensions of those sizes. If one of them is zero the others may be of any size, so that their
+/// product cannot be relied on; otherwise it is the size of something that exists.
+pub fn index_count(sizes: &[i64]) -> usize {
+    if sizes.contains(&0) { 0 } else { sizes.iter().product::<i64>() as usize }
+}
+
 /// Bytes of an array; a fault if no memory can hold it.
 fn byte_len(element_type: ElementType, dims: &[i64]) -> Result<usize, Fault> {
     let shape = ArrayShape::new(element_type, dims.iter().copied());

@@ -66,6 +66,9 @@ impl WindowWalk {
     /// and the holes of dilation are left out.
     pub fn positions(&self, output: &[i64], positions: &mut Vec<usize>) {
         positions.clear();
+        if self.dims.iter().any(|d| d.base_size == 0) {
+            return;
+        }
         positions.push(0);
         // Each dimension multiplies the list by the indices it allows, the last varying fastest.
         for (d, &o) in self.dims.iter().zip(output) {

@@ -1,10 +1,12 @@
-//! What must be true of the readers, printers and the verifier for any input.
+//! What must be true of the readers, printers, the verifier and the evaluator for any input.
 //!
 //! A body returns what was broken, in words; a panic inside is a failure, too, and left to the caller to catch.
 
+use crate::choices::Choices;
+use crate::differential;
 use hloom_formats::hlo_text::{self, PrintOptions};
 use hloom_formats::proto::{self, Container};
-use hloom_ir::diagnostic::{Diagnostic, Place, Severity};
+use hloom_ir::diagnostic::{Diagnostic, Place, Severity, codes};
 use hloom_ir::module::{Module, ModuleConfig};
 use hloom_ir::verify::{VerifyOptions, verify};
 
@@ -38,6 +40,49 @@ pub fn text_reader(data: &[u8]) -> Result<Verdict, String> {
     }
     prints_back(&module)?;
     Ok(Verdict::Verified)
+}
+
+/// Any bytes as HLO text: if it is a valid module, and not too large a one to try, the evaluator runs it or says why not;
+/// it never comes to a state that a verified module should not lead to.
+pub fn evaluator(data: &[u8]) -> Result<Verdict, String> {
+    let read = hlo_text::read(data);
+    let Some(module) = read.module else { return refused(&read.diagnostics) };
+    let Ok(module) = verify(module, &VerifyOptions::default()) else { return Ok(Verdict::Read) };
+    let config = &module.module().config;
+    let devices = config.replica_count.max(1).saturating_mul(config.num_partitions.max(1));
+    if devices > MAX_DEVICES || !is_small(module.module()) {
+        return Ok(Verdict::Verified);
+    }
+    let arguments = differential::inputs(module.module(), devices as usize, &mut Choices::from_seed(1))?;
+    let options = hloom_eval::Options {
+        max_steps: Some(MAX_STEPS),
+        fill_constants: true,
+        time_limit: Some(std::time::Duration::from_secs(20)),
+        ..Default::default()
+    };
+    let replicas = config.replica_count.max(1) as usize;
+    let grid = hloom_eval::DeviceGrid { replicas, partitions: config.num_partitions.max(1) as usize };
+    match hloom_eval::run(&module, grid, arguments, &options).map_err(|f| f.into_diagnostic()) {
+        Err(bug) if bug.code == &codes::eval::INTERNAL => Err(format!("{bug}\n{:?}", bug.place)),
+        _ => Ok(Verdict::Verified),
+    }
+}
+
+/// More devices, instructions or elements than this are not tried.
+const MAX_DEVICES: i64 = 16;
+const MAX_STEPS: u64 = 20_000;
+const MAX_ELEMENTS: i64 = 1 << 18;
+
+/// Whether all arrays of a module together have few elements, and so have their windows.
+fn is_small(module: &Module) -> bool {
+    let mut left = MAX_ELEMENTS;
+    for &i in module.computations().iter().flat_map(|&c| module[c].instructions()) {
+        for (_, shape) in module[i].shape.leaves() {
+            let count = shape.as_array_or_buffer().map_or(Some(1), |a| a.element_count());
+            left = left.saturating_sub(count.unwrap_or(MAX_ELEMENTS));
+        }
+    }
+    left > 0
 }
 
 /// Any bytes as a proto: as [`text_reader`], and the module is the same through text and through a proto.

@@ -9,6 +9,7 @@
 //! ```text
 //! cargo run --release -p hloom-fuzz -- text --seconds 600
 //! cargo run --release -p hloom-fuzz -- proto --seconds 600
+//! cargo run --release -p hloom-fuzz -- run --seconds 600
 //! cargo run --release -p hloom-fuzz -- generate --seconds 600
 //! cargo run --release -p hloom-fuzz -- text --file fuzz-failures/text-0123456789abcdef
 //! ```

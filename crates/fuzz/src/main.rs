@@ -15,12 +15,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const USAGE: &str = "\
-usage: hloom-fuzz text|proto|generate [--seconds N] [--seed N] [--failures DIR]
-       hloom-fuzz text|proto --file FILE
+usage: hloom-fuzz text|proto|run|generate [--seconds N] [--seed N] [--failures DIR]
+       hloom-fuzz text|proto|run --file FILE
        hloom-fuzz generate --seed N --print
 
 text      mutated HLO texts: reading, printing, verifying
 proto     mutated protos: the same, and agreement with text
+run       mutated HLO texts that are valid: the evaluator runs them or says why not
 generate  generated modules: valid, and the same through text and protos";
 
 /// No file larger than this is a seed.
@@ -44,7 +45,7 @@ struct Arguments {
 fn arguments() -> Option<Arguments> {
     let mut words = std::env::args().skip(1);
     let mut arguments = Arguments {
-        body: words.next().filter(|b| ["text", "proto", "generate"].contains(&&**b))?,
+        body: words.next().filter(|b| ["text", "proto", "run", "generate"].contains(&&**b))?,
         seconds: 60,
         seed: 0,
         failures: "fuzz-failures".into(),
@@ -92,7 +93,7 @@ fn run_file(body: &str, file: &Path) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let result = if body == "proto" { bodies::proto_reader(&data) } else { bodies::text_reader(&data) };
+    let result = run_body(body, &data);
     match result {
         Ok(verdict) => {
             println!("well: {verdict:?}");
@@ -105,10 +106,18 @@ fn run_file(body: &str, file: &Path) -> ExitCode {
     }
 }
 
+fn run_body(body: &str, data: &[u8]) -> Result<Verdict, String> {
+    match body {
+        "proto" => bodies::proto_reader(data),
+        "run" => bodies::evaluator(data),
+        _ => bodies::text_reader(data),
+    }
+}
+
 /// Runs cases until time is up; returns how many kinds of failures there were.
 fn run(arguments: &Arguments) -> usize {
     let corpus = match &*arguments.body {
-        "text" => seeds::texts(200, MAX_SEED_BYTES),
+        "text" | "run" => seeds::texts(200, MAX_SEED_BYTES),
         "proto" => seeds::protos(200, MAX_SEED_BYTES),
         _ => Vec::new(),
     };
@@ -168,7 +177,7 @@ fn run_case(body: &str, corpus: &[Vec<u8>], case: u64) -> (Vec<u8>, Result<Verdi
         return (Vec::new(), result);
     }
     let input = mutate::mutate(&mut choices, choices_of(corpus, case), choices_of(corpus, case / 7 + 1), MAX_BYTES);
-    let result = caught(|| if body == "proto" { bodies::proto_reader(&input) } else { bodies::text_reader(&input) });
+    let result = caught(|| run_body(body, &input));
     (input, result)
 }
 

@@ -29,6 +29,11 @@ fn any_text_is_read_or_refused() {
 }
 
 #[test]
+fn any_valid_text_is_run_or_refused() {
+    fuzz(&seeds::texts(100, MAX_SEED_BYTES), bodies::evaluator);
+}
+
+#[test]
 fn any_proto_is_read_or_refused() {
     fuzz(&seeds::protos(100, MAX_SEED_BYTES), bodies::proto_reader);
 }

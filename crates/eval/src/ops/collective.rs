@@ -291,6 +291,9 @@ fn ragged_exchanged(brought: Brought) -> Result<Outcome, Fault> {
     let devices = brought.len();
     for arrays in &brought {
         let [input, _, input_offsets, send_sizes, output_offsets, _] = &arrays[..] else { return Err(wrong()) };
+        if input.rank() == 0 || input.rank() != arrays[1].rank() {
+            return Err(Fault::new(&codes::eval::COLLECTIVE, "ragged-all-to-all moves rows of arrays, not scalars"));
+        }
         let per_device = send_sizes.len() / devices.max(1);
         for n in 0..per_device * devices {
             let (from, size) = (input_offsets.integer_at(n)?, send_sizes.integer_at(n)?);

@@ -2,9 +2,10 @@
 //!
 //! All but constants and iota are one or more strided copies ([`crate::strided`]).
 
-use crate::array::{Array, Value, strides};
+use crate::array::{Array, Value, index_count, strides};
 use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
+use crate::ops::dynamic::resize;
 use crate::ops::{arrays, elementwise};
 use crate::scalar::Scalar;
 use crate::strided::{View, copy};
@@ -54,6 +55,11 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
             let mut operands = operands.into_iter();
             let operand = operands.next().ok_or_else(|| Fault::bug("dynamic-slice has no operand"))?.into_array()?;
             let starts = start_indices(operands, operand.dims(), sizes)?;
+            // An array that is smaller now than its bound has nothing beyond its size; what is read there is not defined.
+            if operand.dims().iter().zip(sizes).any(|(n, size)| n < size) {
+                let grown: DimVec = operand.dims().iter().zip(sizes).map(|(&n, &size)| n.max(size)).collect();
+                return dynamic_slice(&resize(&operand, &grown)?, &starts, sizes).map(Value::Array);
+            }
             dynamic_slice(&operand, &starts, sizes)?
         }
         Op::DynamicUpdateSlice => {
@@ -61,6 +67,12 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
             let mut next = || operands.next().ok_or_else(|| Fault::bug("dynamic-update-slice lacks an operand"));
             let (operand, update) = (next()?.into_array()?, next()?.into_array()?);
             let starts = start_indices(operands, operand.dims(), update.dims())?;
+            if operand.dims().iter().zip(update.dims()).any(|(n, size)| n < size) {
+                return Err(Fault::new(
+                    &codes::eval::UNSUPPORTED,
+                    format!("{} does not fit into {}, whose sizes are dynamic", update.shape(), operand.shape()),
+                ));
+            }
             dynamic_update_slice(operand, &update, &starts)?
         }
         Op::Pad { padding } => {
@@ -91,6 +103,9 @@ fn constant(device: &Device<'_>, i: InstructionId) -> Result<Value, Fault> {
 fn iota(shape: &ArrayShape, dimension: usize) -> Result<Array, Fault> {
     let size = shape.dims().get(dimension).copied().ok_or_else(|| Fault::bug("iota has no such dimension"))?;
     let element_type = shape.element_type;
+    if shape.dims().contains(&0) {
+        return Array::zeroed(element_type, shape.dims());
+    }
     let convert = elementwise::convert_function(ElementType::S64, element_type)
         .ok_or_else(|| Fault::bug(format!("s64 cannot become {element_type}")))?;
     let mut line = Array::zeroed(element_type, &[size])?;
@@ -145,7 +160,8 @@ fn reshaped_dims(shape: &ArrayShape, operand: &Array) -> Result<DimVec, Fault> {
     let mut dims: DimVec = shape.dims().into();
     let dynamic: Vec<usize> = (0..shape.rank()).filter(|&d| shape.is_dynamic_dim(d)).collect();
     if let [d] = dynamic[..] {
-        let others: i64 = dims.iter().enumerate().filter(|&(e, _)| e != d).map(|(_, &n)| n).product();
+        let others: DimVec = dims.iter().enumerate().filter(|&(e, _)| e != d).map(|(_, &n)| n).collect();
+        let others = index_count(&others) as i64;
         if others > 0 {
             dims[d] = operand.len() as i64 / others;
         }
@@ -191,6 +207,9 @@ pub fn transpose(operand: Array, dimensions: &[i64]) -> Result<Array, Fault> {
 
 /// `operand` mirrored along `dimensions`.
 pub fn reverse(operand: &Array, dimensions: &[i64]) -> Result<Array, Fault> {
+    if operand.is_empty() {
+        return Ok(operand.clone());
+    }
     let mut view = View::whole(operand.dims());
     for &d in dimensions {
         let d = d as usize;
@@ -208,6 +227,9 @@ pub fn concatenate(parts: &[Array], dimension: usize) -> Result<Array, Fault> {
     let mut dims: DimVec = first.dims().into();
     dims[dimension] = parts.iter().map(|p| p.dims()[dimension]).sum();
     let mut result = Array::zeroed(first.element_type(), &dims)?;
+    if result.is_empty() {
+        return Ok(result);
+    }
     let mut view = View::whole(&dims);
     for part in parts {
         copy(part.dims(), part, &View::whole(part.dims()), &mut result, &view)?;
@@ -218,10 +240,15 @@ pub fn concatenate(parts: &[Array], dimension: usize) -> Result<Array, Fault> {
 
 fn slice(operand: &Array, slices: &[SliceDim]) -> Result<Array, Fault> {
     let mut view = View::whole(operand.dims());
-    let mut dims = DimVec::new();
+    let sizes = slices.iter().zip(operand.dims()).map(|(s, &size)| {
+        let limit = s.limit.min(size);
+        div_ceil((limit - s.start).max(0), s.stride.max(1))
+    });
+    let dims: DimVec = sizes.collect();
+    if dims.contains(&0) {
+        return Array::zeroed(operand.element_type(), &dims);
+    }
     for (d, s) in slices.iter().enumerate() {
-        let limit = s.limit.min(operand.dims()[d]);
-        dims.push(div_ceil((limit - s.start).max(0), s.stride.max(1)));
         view.start += s.start * view.strides[d];
         // One element along the dimension: the stride, however large, leads nowhere.
         view.strides[d] = view.strides[d].saturating_mul(s.stride);
@@ -267,15 +294,21 @@ fn start_indices(indices: impl Iterator<Item = Value>, dims: &[i64], sizes: &[i6
 
 /// The part of `operand` of those sizes from `starts` on, which must lie inside.
 pub fn dynamic_slice(operand: &Array, starts: &[i64], sizes: &[i64]) -> Result<Array, Fault> {
+    let mut result = Array::zeroed(operand.element_type(), sizes)?;
+    if result.is_empty() {
+        return Ok(result);
+    }
     let mut view = View::whole(operand.dims());
     view.start = starts.iter().zip(&view.strides).map(|(s, stride)| s * stride).sum();
-    let mut result = Array::zeroed(operand.element_type(), sizes)?;
     copy(sizes, operand, &view, &mut result, &View::whole(sizes))?;
     Ok(result)
 }
 
 /// `operand` with `update` written over the part from `starts` on, which must lie inside.
 pub fn dynamic_update_slice(mut operand: Array, update: &Array, starts: &[i64]) -> Result<Array, Fault> {
+    if update.is_empty() {
+        return Ok(operand);
+    }
     let mut view = View::whole(operand.dims());
     view.start = starts.iter().zip(&view.strides).map(|(s, stride)| s * stride).sum();
     copy(update.dims(), update, &View::whole(update.dims()), &mut operand, &view)?;
@@ -300,7 +333,7 @@ pub fn pad(operand: &Array, value: &Array, padding: &[PaddingDim]) -> Result<Arr
         dims.push(fits(total)?);
         kept.push(fits((end - first).max(0))?);
         if end > first {
-            from.start += fits(first)? * from.strides[d];
+            from.start = from.start.saturating_add(fits(first)?.saturating_mul(from.strides[d]));
             start.push(fits(low + first * step)?);
         }
     }

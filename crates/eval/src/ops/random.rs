@@ -84,10 +84,13 @@ fn three_fry(counter: u64, key: u64) -> [u32; 2] {
 fn state_words(state: &Array) -> Result<Vec<u64>, Fault> {
     let words: Vec<u64> =
         state.bytes().chunks_exact(8).map(|b| b.iter().rev().fold(0, |n, &x| n << 8 | u64::from(x))).collect();
-    if words.len() < 2 {
+    if words.len() < 2 || state.bytes().len() % 8 != 0 {
         return Err(Fault::new(
             &codes::eval::UNSUPPORTED,
-            format!("the state of a random generator needs at least 16 bytes, not {}", state.bytes().len()),
+            format!(
+                "the state of a random generator is two or more words of 64 bits, not {} bytes",
+                state.bytes().len()
+            ),
         ));
     }
     Ok(words)

@@ -5,7 +5,7 @@
 //! and rounded once at the end ([`crate::fold`]): closer to the true value than any order of rounded additions, which is what an
 //! oracle is asked for.
 
-use crate::array::{Array, Value};
+use crate::array::{Array, Value, index_count};
 use crate::fault::Fault;
 use crate::fold::Fold;
 use crate::interpreter::{Device, OperandValues};
@@ -134,7 +134,7 @@ pub fn reduce(
     let kept: DimVec = (0..rank).filter(|d| !dimensions.contains(d)).collect();
     let order: DimVec = kept.iter().copied().chain((0..rank).filter(|d| dimensions.contains(d))).collect();
     let dims: DimVec = kept.iter().map(|&d| inputs[0].dims()[d as usize]).collect();
-    let row: usize = dimensions.iter().map(|&d| inputs[0].dims()[d as usize] as usize).product();
+    let row = index_count(&dimensions.iter().map(|&d| inputs[0].dims()[d as usize]).collect::<DimVec>());
     let rows = inputs.into_iter().map(|a| transpose(a, &order)).collect::<Result<Vec<_>, _>>()?;
     let mut fold = Fold::new(device, function, &[&types[..], &types_of(&rows)].concat(), &types)?;
     let mut results = types.iter().map(|&t| Array::zeroed(t, &dims)).collect::<Result<Vec<_>, _>>()?;

@@ -13,6 +13,7 @@ use crate::ops::elementwise;
 use crate::ops::reduction::same_sizes;
 use crate::scalar::Scalar;
 use hloom_ir::attributes::{ComparisonDirection, ComparisonType};
+use hloom_ir::diagnostic::codes;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::DimVec;
@@ -120,7 +121,7 @@ pub fn top_k(operand: Array, k: i64, largest: bool) -> Result<Value, Fault> {
     let element_type = operand.element_type();
     let kind = element_type.is_float().then_some(ComparisonType::TotalOrder);
     let less = elementwise::compare_function(direction, kind, element_type)
-        .ok_or_else(|| Fault::bug(format!("{element_type} cannot be compared")))?;
+        .ok_or_else(|| Fault::new(&codes::eval::UNSUPPORTED, format!("{element_type} has no order")))?;
     let length = last as usize;
     let mut positions: Vec<usize> = (0..operand.len()).collect();
     let mut scratch = positions.clone();

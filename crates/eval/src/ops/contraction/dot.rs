@@ -1,7 +1,7 @@
 //! Dot with all its dimension numbers, and its ragged and scaled forms.
 
 use super::{compute_type, converted, matrix_products};
-use crate::array::Array;
+use crate::array::{Array, index_count};
 use crate::fault::Fault;
 use crate::ops::data_movement::{broadcast, concatenate, dynamic_slice, dynamic_update_slice, transpose};
 use crate::ops::elementwise;
@@ -19,10 +19,6 @@ fn sizes(array: &Array, dimensions: &[i64]) -> DimVec {
     dimensions.iter().map(|&d| array.dims()[d as usize]).collect()
 }
 
-fn product(sizes: &[i64]) -> usize {
-    sizes.iter().product::<i64>() as usize
-}
-
 /// The dot product: batch dimensions first, then the rest of the left, then the rest of the right.
 pub fn dot(lhs: Array, rhs: Array, dims: &DotDimensionNumbers, to: ElementType) -> Result<Array, Fault> {
     let compute = compute_type(lhs.element_type(), rhs.element_type(), to);
@@ -30,13 +26,17 @@ pub fn dot(lhs: Array, rhs: Array, dims: &DotDimensionNumbers, to: ElementType) 
     let rhs_rest = rest(&rhs, [&dims.rhs_batch, &dims.rhs_contracting]);
     let batch = sizes(&lhs, &dims.lhs_batch);
     let (rows, columns) = (sizes(&lhs, &lhs_rest), sizes(&rhs, &rhs_rest));
-    let k = product(&sizes(&lhs, &dims.lhs_contracting));
+    let result_dims: DimVec = [&batch[..], &rows, &columns].concat().into();
+    if result_dims.contains(&0) {
+        return Array::zeroed(to, &result_dims);
+    }
+    let k = index_count(&sizes(&lhs, &dims.lhs_contracting));
     let lhs_order: DimVec = [&dims.lhs_batch[..], &lhs_rest, &dims.lhs_contracting].concat().into();
     let rhs_order: DimVec = [&dims.rhs_batch[..], &dims.rhs_contracting, &rhs_rest].concat().into();
     let lhs = transpose(converted(lhs, compute)?, &lhs_order)?;
     let rhs = transpose(converted(rhs, compute)?, &rhs_order)?;
-    let result = matrix_products(product(&batch), product(&rows), product(&columns), k, &lhs, &rhs)?;
-    let result_dims: DimVec = [&batch[..], &rows, &columns].concat().into();
+    let [groups, m, n] = [&batch, &rows, &columns].map(|sizes| index_count(sizes));
+    let result = matrix_products(groups, m, n, k, &lhs, &rhs)?;
     converted(result.reshaped(&result_dims)?, to)
 }
 
@@ -104,7 +104,7 @@ pub(super) fn ragged_dot(
 fn group_starts(group_sizes: &Array, lhs: &Array, batch: &[i64], ragged: i64) -> Result<Vec<Vec<(i64, i64)>>, Fault> {
     let limit = lhs.dims()[ragged as usize];
     let count = group_sizes.dims().last().copied().unwrap_or(0) as usize;
-    let batches = product(&sizes(lhs, batch));
+    let batches = index_count(&sizes(lhs, batch));
     let mut all = Vec::with_capacity(batches);
     for b in 0..batches {
         let offset = if group_sizes.rank() > 1 { b * count } else { 0 };
