@@ -12,6 +12,7 @@ use crate::ops::contraction::{compute_type, convolution};
 use crate::ops::data_movement::{broadcast, transpose};
 use crate::ops::elementwise::{binary, convert, unary};
 use hloom_ir::attributes::{ConvDimensionNumbers, ConvolutionKind, PrecisionConfig, Window};
+use hloom_ir::diagnostic::codes;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::DimVec;
@@ -129,6 +130,9 @@ fn bias_and_activation(
     result = binary(BinaryOp::Add, result, bias, compute)?;
     let side_scale = number(options, "side_input_scale", 0.0);
     if let (Some(side), true) = (rest.next(), side_scale != 0.0) {
+        if side.dims() != result.dims() {
+            return Err(unsupported(device, i, "the side input has another size than the result"));
+        }
         let side = scaled(convert(side, compute)?, side_scale, compute)?;
         result = binary(BinaryOp::Add, result, side, compute)?;
     }
@@ -221,7 +225,7 @@ fn swap_grouped_features(kernel: Array, dims: &ConvDimensionNumbers, groups: i64
     let mut split: DimVec = kernel.dims().into();
     let mut result: DimVec = kernel.dims().into();
     if split[output] % groups != 0 {
-        return Err(Fault::bug("a kernel's features do not divide into its groups"));
+        return Err(Fault::new(&codes::eval::UNSUPPORTED, "a kernel's features do not divide into its groups"));
     }
     result[output] /= groups;
     result[input] *= groups;

@@ -22,6 +22,19 @@ use hloom_ir::shape::Shape;
 
 /// Evaluates one instruction of this family.
 pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+    let value = evaluate_unchecked(device, i, operands)?;
+    let instruction = &device.module()[i];
+    // A program for more devices than there are meets in smaller groups, and may not get what it counts on.
+    if !value.fits(&instruction.shape) {
+        let (name, given) = (instruction.name(), value.description());
+        let message = format!("{name} gives {given} on device {}, not {}", device.ordinal, instruction.shape);
+        let fault = Fault::new(&codes::eval::COLLECTIVE, message);
+        return Err(fault.help("the program may be for another number of devices: see --devices"));
+    }
+    Ok(value)
+}
+
+fn evaluate_unchecked(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
     let module = device.module();
     let instruction = &module[i];
     let shape = &instruction.shape;

@@ -29,6 +29,10 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
         Op::Reshape { .. } => {
             let [operand] = arrays(operands)?;
             let dims = reshaped_dims(array_shape(shape)?, &operand)?;
+            if index_count(&dims) != operand.len() {
+                let message = format!("the sizes of {shape} do not follow from those of {}", operand.shape());
+                return Err(Fault::new(&codes::eval::UNSUPPORTED, message));
+            }
             operand.reshaped(&dims)?
         }
         Op::Broadcast { dimensions } => {

@@ -105,14 +105,15 @@ fn gather(operand: &Array, indices: &Array, attributes: &Gather, rank: usize) ->
     let slice: DimVec = dims.offset_dims.iter().map(|&d| result_dims[d as usize]).collect();
     let mut from = View { start: 0, strides: window.iter().map(|&w| operand_strides[w as usize]).collect() };
     let mut to = View { start: 0, strides: dims.offset_dims.iter().map(|&d| result_strides[d as usize]).collect() };
-    if slice.contains(&0) {
+    if slice.contains(&0) || operand.is_empty() {
         return Ok(result);
     }
     for batch in Indices::new(&layout.batch_dims) {
         let mut start = layout.start(indices, &batch, operand.rank())?;
         // A slice that would reach outside is moved inside.
         for (d, s) in start.iter_mut().enumerate() {
-            *s = (*s).min(operand.dims()[d] - attributes.slice_sizes[d]).max(0);
+            // A dimension that is dropped may have a slice size of zero; one element is taken all the same.
+            *s = (*s).min(operand.dims()[d] - attributes.slice_sizes[d].max(1)).max(0);
         }
         from.start = start.iter().zip(&operand_strides).map(|(s, stride)| s * stride).sum();
         to.start = batch_out.iter().zip(&batch).map(|(&d, b)| result_strides[d as usize] * b).sum();

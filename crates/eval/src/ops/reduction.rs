@@ -134,6 +134,9 @@ pub fn reduce(
     let kept: DimVec = (0..rank).filter(|d| !dimensions.contains(d)).collect();
     let order: DimVec = kept.iter().copied().chain((0..rank).filter(|d| dimensions.contains(d))).collect();
     let dims: DimVec = kept.iter().map(|&d| inputs[0].dims()[d as usize]).collect();
+    if dims.contains(&0) {
+        return types.iter().map(|&t| Array::zeroed(t, &dims)).collect();
+    }
     let row = index_count(&dimensions.iter().map(|&d| inputs[0].dims()[d as usize]).collect::<DimVec>());
     let rows = inputs.into_iter().map(|a| transpose(a, &order)).collect::<Result<Vec<_>, _>>()?;
     let mut fold = Fold::new(device, function, &[&types[..], &types_of(&rows)].concat(), &types)?;

@@ -134,7 +134,7 @@ fn parse_pairs(text: &str) -> Vec<(usize, usize)> {
 }
 
 /// The form of collective-permute that copies slices: operands are the input, the output, and for each slice a start in
-/// either.
+/// either. Inputs may be a tuple; then so are the others, an element for each, and the sizes are those of all slices.
 pub fn permute_slices(
     device: &mut Device<'_>,
     i: InstructionId,
@@ -145,20 +145,50 @@ pub fn permute_slices(
 ) -> Result<Vec<Value>, Fault> {
     let mut operands = operands.into_iter();
     let mut next = || operands.next().ok_or_else(|| Fault::bug("an operand is missing"));
-    let (input, output, from, to) = (next()?.into_array()?, next()?.into_array()?, next()?, next()?);
-    let (from, to) = (slice_starts(&from, input.rank())?, slice_starts(&to, output.rank())?);
-    let mut result = output;
-    for (n, sizes) in permute.slice_sizes.iter().enumerate() {
-        let missing = || Fault::bug("a slice has no start");
-        let (from, to) = (from.get(n).ok_or_else(missing)?, to.get(n).ok_or_else(missing)?);
-        let slice = dynamic_slice(&input, from, sizes)?;
-        let taken = exchange(device, i, plane, smallvec![Value::Array(slice)], source_of)?;
-        let is_target = plane.iter().position(|&d| d == device.ordinal).is_some_and(|k| source_of[k].is_some());
-        if let (true, Some(Value::Array(slice))) = (is_target, taken.first()) {
-            result = dynamic_update_slice(result, slice, to)?;
+    let (input, output, from, to) = (next()?, next()?, next()?, next()?);
+    let moves = match (input, output) {
+        (Value::Array(input), Value::Array(output)) => vec![(input, output, from, to)],
+        (Value::Tuple(inputs), Value::Tuple(outputs)) => {
+            let starts = from.into_tuple()?.into_iter().zip(to.into_tuple()?);
+            let arrays = inputs.into_iter().zip(outputs).zip(starts);
+            let each = arrays.map(|((a, b), (from, to))| Ok((a.into_array()?, b.into_array()?, from, to)));
+            each.collect::<Result<Vec<_>, Fault>>()?
         }
+        _ => return Err(slices_do_not_fit()),
+    };
+    let mut sizes = permute.slice_sizes.iter();
+    let mut results = Vec::new();
+    for (input, mut output, from, to) in moves {
+        let (from, to) = (slice_starts(&from, input.rank())?, slice_starts(&to, output.rank())?);
+        if from.len() != to.len() {
+            return Err(slices_do_not_fit());
+        }
+        for (from, to) in from.iter().zip(&to) {
+            let sizes = sizes.next().ok_or_else(slices_do_not_fit)?;
+            if !lies_inside(&input, from, sizes) || !lies_inside(&output, to, sizes) {
+                return Err(slices_do_not_fit());
+            }
+            let slice = dynamic_slice(&input, from, sizes)?;
+            let taken = exchange(device, i, plane, smallvec![Value::Array(slice)], source_of)?;
+            let is_target = plane.iter().position(|&d| d == device.ordinal).is_some_and(|k| source_of[k].is_some());
+            if let (true, Some(Value::Array(slice))) = (is_target, taken.first()) {
+                output = dynamic_update_slice(output, slice, to)?;
+            }
+        }
+        results.push(Value::Array(output));
     }
-    Ok(vec![Value::Array(result)])
+    Ok(results)
+}
+
+fn slices_do_not_fit() -> Fault {
+    Fault::new(&codes::eval::COLLECTIVE, "the slices of a collective-permute do not lie inside its arrays")
+}
+
+fn lies_inside(array: &Array, starts: &[i64], sizes: &[i64]) -> bool {
+    let mut all = starts.iter().zip(sizes).zip(array.dims());
+    starts.len() == array.rank()
+        && sizes.len() == array.rank()
+        && all.all(|((&start, &size), &n)| start >= 0 && start.checked_add(size).is_some_and(|end| end <= n))
 }
 
 /// One start per slice: a tuple of scalars is one, a tuple of such tuples is several.

@@ -10,6 +10,7 @@ use crate::interpreter::Device;
 use crate::ops::data_movement::{dynamic_slice, transpose};
 use crate::strided::Indices;
 use crate::window::window_count;
+use hloom_ir::diagnostic::codes;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::layout::DimVec;
 use hloom_ir::op::Convolution;
@@ -62,7 +63,9 @@ struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     fn new(input: &Array, kernel: &Array, attributes: &'a Convolution) -> Result<Plan<'a>, Fault> {
-        let wrong = || Fault::bug("a convolution's operands do not fit its attributes");
+        // A library call, which nobody has verified, or sizes that only the run knows.
+        let message = "a convolution's operands do not fit its attributes";
+        let wrong = || Fault::new(&codes::eval::UNSUPPORTED, message);
         let (feature_groups, batch_groups) =
             (attributes.feature_group_count.max(1), attributes.batch_group_count.max(1));
         let space = attributes.window.dims.len();
