@@ -43,7 +43,13 @@ fn evaluate_unchecked(device: &mut Device<'_>, i: InstructionId, operands: Opera
         Op::PartitionId => Array::scalar(ElementType::U32, device.partition() as u32).map(Value::Array),
         Op::AllReduce(a) | Op::AllReduceStart(a) => {
             let reduce = |d: &mut Device<'_>, brought| same_for_all(reduced(d, brought, a.to_apply)?);
-            Ok(as_shaped(shape, meet(device, i, operands, reduce)?))
+            let held = operands.clone();
+            let results = meet(device, i, operands, reduce)?;
+            // Some GPU programs write the start like that of other collectives, which holds its operands as well.
+            if shape.as_tuple().is_some_and(|t| t.len() == 2 * results.len()) {
+                return Ok(Value::Tuple(held.into_iter().chain(results).collect()));
+            }
+            Ok(as_shaped(shape, results))
         }
         Op::AllGather(a) => {
             let gather = |_: &mut Device<'_>, brought| gathered(brought, a.dimension as usize);
@@ -86,7 +92,15 @@ fn evaluate_unchecked(device: &mut Device<'_>, i: InstructionId, operands: Opera
             let results = permuted(device, i, operands.clone(), permute)?;
             Ok(start_state(shape, operands, results))
         }
-        Op::AllReduceDone => operands.into_iter().next().ok_or_else(|| Fault::bug("a done has no start")),
+        Op::AllReduceDone => {
+            let started = operands.into_iter().next().ok_or_else(|| Fault::bug("a done has no start"))?;
+            match started {
+                Value::Tuple(mut held) if shape.leaf_count() * 2 == held.len() => {
+                    Ok(as_shaped(shape, held.split_off(held.len() / 2)))
+                }
+                result => Ok(result),
+            }
+        }
         Op::AllGatherDone | Op::CollectivePermuteDone => {
             let state = operands.into_iter().next().ok_or_else(|| Fault::bug("a done has no start"))?;
             state.into_tuple()?.into_iter().nth(1).ok_or_else(|| Fault::bug("a start has no result"))

@@ -84,7 +84,7 @@ fn three_fry(counter: u64, key: u64) -> [u32; 2] {
 fn state_words(state: &Array) -> Result<Vec<u64>, Fault> {
     let words: Vec<u64> =
         state.bytes().chunks_exact(8).map(|b| b.iter().rev().fold(0, |n, &x| n << 8 | u64::from(x))).collect();
-    if words.len() < 2 || state.bytes().len() % 8 != 0 {
+    if words.len() < 2 || !state.bytes().len().is_multiple_of(8) {
         return Err(Fault::new(
             &codes::eval::UNSUPPORTED,
             format!(

@@ -3,8 +3,11 @@
 use super::{Folder, WRITTEN};
 use hloom::formats::npz::{self, Descr};
 
+/// Name, sizes and elements.
+type Named<'a> = (&'a str, &'a [i64], &'a [f32]);
+
 /// An npz file with f32 arrays.
-fn npz(arrays: &[(&str, &[i64], &[f32])]) -> Vec<u8> {
+fn npz(arrays: &[Named<'_>]) -> Vec<u8> {
     let bytes: Vec<Vec<u8>> = arrays.iter().map(|a| a.2.iter().flat_map(|x| x.to_le_bytes()).collect()).collect();
     let entries = arrays.iter().zip(&bytes).map(|(a, bytes)| (a.0.to_owned(), F32, a.1, &bytes[..]));
     npz::write(entries)
@@ -14,7 +17,7 @@ const F32: Descr = Descr { kind: b'f', size: 4 };
 
 const SIX: [f32; 6] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
 
-fn sum(test: &str, arrays: &[(&str, &[i64], &[f32])]) -> Folder {
+fn sum(test: &str, arrays: &[Named<'_>]) -> Folder {
     Folder::new(test).with("sum.hlo", WRITTEN).with("in.npz", npz(arrays))
 }
 
@@ -45,7 +48,7 @@ fn inputs_of_one_device_go_before_those_of_all() {
 
 #[test]
 fn an_array_that_is_missing_too_many_or_wrong_is_named() {
-    let cases: [(&[(&str, &[i64], &[f32])], &str); 5] = [
+    let cases: [(&[Named<'_>], &str); 5] = [
         (&[("p0", &[2, 3], &SIX)], "input p1 is missing: f32[2,3]"),
         (&[("p0", &[2, 3], &SIX), ("p1", &[3, 2], &SIX)], "input p1 is"),
         (&[("p0", &[2, 3], &SIX), ("p1", &[2], &[1.0, 2.0])], "input p1 is"),
