@@ -102,6 +102,7 @@ pub mod module;
 pub mod names;
 pub mod op;
 pub mod opcode;
+pub mod order;
 pub mod shape;
 pub mod sharding;
 pub mod verify;

@@ -4,6 +4,7 @@ pub mod print;
 pub mod read;
 pub mod source_map;
 
-pub use print::{PrintOptions, print, print_array, print_instruction};
+pub use print::canonical::print_canonical;
+pub use print::{InstructionStyle, PrintOptions, print, print_array, print_instruction, print_styled};
 pub use read::{ReadResult, read};
 pub use source_map::SourceMap;

@@ -53,6 +53,10 @@ impl Printer<'_> {
             _ => {
                 for (i, &operand) in instruction.operands().iter().enumerate() {
                     self.separator(i);
+                    if self.operand_shapes {
+                        self.module[operand].shape.write(&mut self.out, ShapeStyle::FULL);
+                        self.out.push(' ');
+                    }
                     self.out.push('%');
                     self.text(self.module[operand].name());
                 }
@@ -73,7 +77,7 @@ impl Printer<'_> {
         }
     }
 
-    fn async_start(&mut self, start: &AsyncStart, wrapped: Option<InstructionId>, common: &Common) {
+    pub(super) fn async_start(&mut self, start: &AsyncStart, wrapped: Option<InstructionId>, common: &Common) {
         if let Some(thread) = &start.execution_thread {
             self.quoted(", async_execution_thread=", thread.as_bytes());
         }
@@ -89,7 +93,7 @@ impl Printer<'_> {
     }
 
     /// What follows the attributes of the opcode, up to and without `origin`, less what `besides` has too.
-    fn common_attributes(&mut self, instruction: &Instruction, besides: &Common) {
+    pub(super) fn common_attributes(&mut self, instruction: &Instruction, besides: &Common) {
         let common = &instruction.common;
         if let Some(sharding) = common.sharding.as_ref().filter(|_| besides.sharding.is_none()) {
             self.text(", sharding=");
@@ -107,7 +111,7 @@ impl Printer<'_> {
         if !rare.frontend_attributes.is_empty() && besides.is_none_or(|b| b.frontend_attributes.is_empty()) {
             self.frontend_attributes(&rare.frontend_attributes);
         }
-        if !rare.control_predecessors.is_empty() {
+        if !rare.control_predecessors.is_empty() && self.canonical.is_none() {
             self.text(", control-predecessors={");
             for (i, &predecessor) in rare.control_predecessors.iter().enumerate() {
                 self.comma(i);
@@ -143,7 +147,8 @@ impl Printer<'_> {
             self.metadata(metadata);
             self.out.push('}');
         }
-        if let Some(config) = common.backend_config.as_ref().filter(|c| !c.is_empty()) {
+        let config = self.backend_config.or(common.backend_config.as_deref());
+        if let Some(config) = config.filter(|c| !c.is_empty()) {
             match as_raw_braces(config) {
                 Some(raw) => {
                     self.text(", backend_config=");
@@ -202,6 +207,9 @@ impl Printer<'_> {
     /// `, name=%computation`; `name` is given with its comma and equals sign.
     pub(super) fn computation_attribute(&mut self, name: &str, computation: ComputationId) {
         self.text(name);
+        if self.canonical.is_some() {
+            return self.canonical_body(computation);
+        }
         self.out.push('%');
         self.text(self.module[computation].name());
     }

@@ -8,6 +8,7 @@
 //! in the length of the text.
 
 mod attributes;
+pub mod canonical;
 mod escape;
 mod instruction;
 mod literal;
@@ -53,6 +54,26 @@ pub fn print_instruction(module: &Module, id: InstructionId, options: &PrintOpti
     printer.out
 }
 
+/// How a single instruction is printed where it stands apart from its module.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InstructionStyle<'a> {
+    /// As for whole modules.
+    pub options: PrintOptions,
+    /// Write each operand's shape before its name.
+    pub operand_shapes: bool,
+    /// Write this `backend_config` instead of the instruction's own; an empty one is not written.
+    pub backend_config: Option<&'a [u8]>,
+}
+
+/// One instruction in that style, without indent and line break.
+pub fn print_styled<'m>(module: &'m Module, id: InstructionId, style: &InstructionStyle<'m>) -> String {
+    let mut printer = Printer::new(module, &style.options);
+    printer.operand_shapes = style.operand_shapes;
+    printer.backend_config = style.backend_config;
+    printer.instruction(id);
+    printer.out
+}
+
 /// The elements of an array as they stand in a constant.
 pub fn print_array(array: &ArrayLiteral) -> String {
     let mut out = String::new();
@@ -69,11 +90,26 @@ struct Printer<'m> {
     indent: usize,
     /// The async-start that an async instruction belongs to, for those asked so far.
     async_starts: FxHashMap<InstructionId, Option<InstructionId>>,
+    /// Write operands with their shapes.
+    operand_shapes: bool,
+    /// What to write instead of an instruction's `backend_config`.
+    backend_config: Option<&'m [u8]>,
+    /// Set while computations are written without the names in them.
+    canonical: Option<canonical::Canonical<'m>>,
 }
 
 impl<'m> Printer<'m> {
     fn new(module: &'m Module, options: &PrintOptions) -> Printer<'m> {
-        Printer { module, options: *options, out: String::new(), indent: 0, async_starts: FxHashMap::default() }
+        Printer {
+            module,
+            options: *options,
+            out: String::new(),
+            indent: 0,
+            async_starts: FxHashMap::default(),
+            operand_shapes: false,
+            backend_config: None,
+            canonical: None,
+        }
     }
 
     fn text(&mut self, text: &str) {

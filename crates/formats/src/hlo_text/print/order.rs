@@ -6,21 +6,14 @@
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
+use hloom_ir::order::PostOrder;
 
 /// Works out orders; keeps its tables from one computation to the next.
 pub(super) struct Order<'m> {
     module: &'m Module,
-    state: Vec<State>,
-    stack: Vec<InstructionId>,
+    post_order: PostOrder<'m>,
     /// Computations whose order is not part of a schedule, by index.
     unscheduled: Vec<bool>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    New,
-    Open,
-    Done,
 }
 
 impl<'m> Order<'m> {
@@ -38,62 +31,15 @@ impl<'m> Order<'m> {
                 }
             }
         }
-        Order { module, state: vec![State::New; module.instruction_slots()], stack: Vec::new(), unscheduled }
+        Order { module, post_order: PostOrder::new(module), unscheduled }
     }
 
-    /// Instructions in the order of the schedule, or in post-order: from each instruction without users, in the order
-    /// in which they stand, first what it must come after (last one first), then its operands from left to right.
+    /// Instructions in the order of the schedule, or in post-order.
     pub(super) fn instructions(&mut self, computation: ComputationId) -> Vec<InstructionId> {
-        let module = self.module;
-        let stored = module[computation].instructions();
-        if !self.unscheduled.get(computation.index()).copied().unwrap_or(true) {
-            return stored.to_vec();
+        if self.unscheduled.get(computation.index()).copied().unwrap_or(true) {
+            return self.post_order.instructions(computation);
         }
-        let mut order = Vec::with_capacity(stored.len());
-        for &id in stored {
-            if module[id].users().is_empty() {
-                self.visit(id, &mut order);
-            }
-        }
-        if order.len() < stored.len() {
-            for &id in stored {
-                self.visit(id, &mut order);
-            }
-        }
-        order
-    }
-
-    fn visit(&mut self, from: InstructionId, order: &mut Vec<InstructionId>) {
-        self.push(from);
-        while let Some(&id) = self.stack.last() {
-            match self.state[id.index()] {
-                State::New => {
-                    self.state[id.index()] = State::Open;
-                    let instruction = &self.module[id];
-                    for &operand in instruction.operands().iter().rev() {
-                        self.push(operand);
-                    }
-                    for &predecessor in instruction.common.control_predecessors() {
-                        self.push(predecessor);
-                    }
-                }
-                State::Open => {
-                    self.stack.pop();
-                    self.state[id.index()] = State::Done;
-                    order.push(id);
-                }
-                State::Done => {
-                    self.stack.pop();
-                }
-            }
-        }
-    }
-
-    fn push(&mut self, id: InstructionId) {
-        // Only what is in a cycle can be open here; it is printed when its own turn comes.
-        if self.state[id.index()] == State::New {
-            self.stack.push(id);
-        }
+        self.module[computation].instructions().to_vec()
     }
 }
 

@@ -6,12 +6,14 @@
 //! | 0200–0299 | protos ([`proto`]) |
 //! | 0300–0399 | shapes: what an operation makes of its operands ([`infer`]) |
 //! | 0400–0599 | the verifier: structure, attributes, schedule, aliasing, devices ([`verify`]) |
+//! | 0600–0699 | targets and memory planning ([`plan`]) |
 //! | 0800–0899 | files and the command line ([`io`]) |
 //! | 1000–1199 | running a program ([`eval`]) |
 
 pub mod eval;
 pub mod infer;
 pub mod io;
+pub mod plan;
 pub mod proto;
 pub mod text;
 pub mod verify;
@@ -39,7 +41,7 @@ pub(crate) use codes;
 
 /// Every code, by area and then number.
 pub fn all() -> impl Iterator<Item = &'static Code> {
-    [text::ALL, proto::ALL, infer::ALL, verify::ALL, io::ALL, eval::ALL].into_iter().flatten().copied()
+    [text::ALL, proto::ALL, infer::ALL, verify::ALL, plan::ALL, io::ALL, eval::ALL].into_iter().flatten().copied()
 }
 
 /// The code written `H0123` (or `h123`, or `123`).
@@ -66,6 +68,7 @@ mod tests {
             (proto::ALL, 200..300),
             (infer::ALL, 300..400),
             (verify::ALL, 400..600),
+            (plan::ALL, 600..700),
             (io::ALL, 800..900),
             (eval::ALL, 1000..1200),
         ] {

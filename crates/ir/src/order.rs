@@ -1,0 +1,84 @@
+//! Post-order: instructions with everything they need before them.
+//!
+//! From each instruction without users, in the order in which they stand: first what it must come after (last one
+//! first), then its operands from left to right, then itself. Every instruction of the computation comes exactly once,
+//! whatever the module looks like; what only a cycle leads to comes last.
+
+use crate::entity::{ComputationId, EntityId, InstructionId};
+use crate::module::Module;
+
+/// Works out post-orders; keeps its tables from one computation to the next.
+#[derive(Debug)]
+pub struct PostOrder<'m> {
+    module: &'m Module,
+    state: Vec<State>,
+    stack: Vec<InstructionId>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    New,
+    Open,
+    Done,
+}
+
+impl<'m> PostOrder<'m> {
+    /// For the computations of `module`.
+    pub fn new(module: &'m Module) -> PostOrder<'m> {
+        PostOrder { module, state: vec![State::New; module.instruction_slots()], stack: Vec::new() }
+    }
+
+    /// The instructions of `computation` in post-order.
+    pub fn instructions(&mut self, computation: ComputationId) -> Vec<InstructionId> {
+        let module = self.module;
+        let stored = module[computation].instructions();
+        for &id in stored {
+            self.state[id.index()] = State::New;
+        }
+        let mut order = Vec::with_capacity(stored.len());
+        for &id in stored {
+            if module[id].users().is_empty() {
+                self.visit(id, &mut order);
+            }
+        }
+        if order.len() < stored.len() {
+            for &id in stored {
+                self.visit(id, &mut order);
+            }
+        }
+        order
+    }
+
+    fn visit(&mut self, from: InstructionId, order: &mut Vec<InstructionId>) {
+        self.push(from);
+        while let Some(&id) = self.stack.last() {
+            match self.state[id.index()] {
+                State::New => {
+                    self.state[id.index()] = State::Open;
+                    let instruction = &self.module[id];
+                    for &operand in instruction.operands().iter().rev() {
+                        self.push(operand);
+                    }
+                    for &predecessor in instruction.common.control_predecessors() {
+                        self.push(predecessor);
+                    }
+                }
+                State::Open => {
+                    self.stack.pop();
+                    self.state[id.index()] = State::Done;
+                    order.push(id);
+                }
+                State::Done => {
+                    self.stack.pop();
+                }
+            }
+        }
+    }
+
+    fn push(&mut self, id: InstructionId) {
+        // Only what is in a cycle can be open here; it comes when its own turn does.
+        if self.state[id.index()] == State::New {
+            self.stack.push(id);
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Carries values along: from operands to what forwards them, from callers to parameters, from roots to callers.
+//!
+//! Work is done in the order of the flow's post-order and again wherever something changed, until nothing does. The
+//! order matters: phis are numbered as they are made.
+
+use super::{Dataflow, NONE, ValueId};
+use crate::calls::{Calls, Context};
+use crate::order::Orders;
+use crate::positions::Position;
+use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
+use hloom_ir::op::Op;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+
+/// The values that may arrive at each phi.
+pub(super) type Phis = FxHashMap<ValueId, SmallVec<[ValueId; 2]>>;
+
+struct Flow<'a, 'm> {
+    dataflow: &'a mut Dataflow<'m>,
+    calls: &'a Calls,
+    phis: Phis,
+    queue: BinaryHeap<Reverse<(u32, usize)>>,
+    queued: Vec<bool>,
+    ordinal: &'a [u32],
+    /// The parameters of computations of the flow, by index.
+    parameters: Vec<Vec<InstructionId>>,
+}
+
+/// Fills in every position; returns the phis that were made and not found needless on the way.
+pub(super) fn propagate(dataflow: &mut Dataflow<'_>, calls: &Calls, orders: &Orders) -> Phis {
+    let module = dataflow.module();
+    let queued = vec![false; module.instruction_slots()];
+    let (phis, queue) = (Phis::default(), BinaryHeap::new());
+    let mut parameters = vec![Vec::new(); module.computation_slots()];
+    for &computation in module.computations() {
+        if let Context::Flow(_) = calls.context(computation) {
+            parameters[computation.index()] = module.parameters(computation);
+        }
+    }
+    let mut flow = Flow { dataflow, calls, phis, queue, queued, ordinal: &orders.ordinal, parameters };
+    for &id in orders.instructions.iter().flatten() {
+        flow.add(id);
+    }
+    while let Some(Reverse((_, index))) = flow.queue.pop() {
+        let id = InstructionId::from_index(index);
+        flow.queued[index] = false;
+        if flow.update(id) {
+            flow.tell(id);
+        }
+    }
+    flow.phis
+}
+
+impl Flow<'_, '_> {
+    fn add(&mut self, id: InstructionId) {
+        if !std::mem::replace(&mut self.queued[id.index()], true) {
+            self.queue.push(Reverse((self.ordinal[id.index()], id.index())));
+        }
+    }
+
+    fn add_parameter(&mut self, computation: ComputationId, number: usize) {
+        if let Some(&parameter) = self.parameters[computation.index()].get(number) {
+            self.add(parameter);
+        }
+    }
+
+    /// Has everything that reads `id`, or is called with it, looked at again.
+    fn tell(&mut self, id: InstructionId) {
+        let module = self.dataflow.module();
+        for at in 0..self.dataflow.slots.of(id).len() {
+            let slot = self.dataflow.slots.of(id)[at];
+            self.add(slot.user);
+            match &module[slot.user].op {
+                Op::Conditional { branches } => {
+                    if let Some(&branch) = (slot.operand as usize).checked_sub(1).and_then(|i| branches.get(i)) {
+                        self.add_parameter(branch, 0);
+                    }
+                }
+                Op::While { condition, body } => {
+                    self.add_parameter(*body, 0);
+                    self.add_parameter(*condition, 0);
+                }
+                Op::Call { to_apply, .. } => self.add_parameter(*to_apply, slot.operand as usize),
+                Op::AsyncStart(start) => self.add_parameter(start.calls, slot.operand as usize),
+                _ => {}
+            }
+        }
+        let parent = module[id].parent();
+        if module.root(parent) != Some(id) {
+            return;
+        }
+        if let Context::Flow(caller) = self.calls.context(parent) {
+            self.add(caller);
+            if let Op::While { condition, body } = module[caller].op {
+                self.add_parameter(body, 0);
+                self.add_parameter(condition, 0);
+            }
+        }
+    }
+
+    /// Works out the values at `id` again; whether any changed.
+    fn update(&mut self, id: InstructionId) -> bool {
+        let module = self.dataflow.module();
+        let positions = &self.dataflow.positions;
+        let instruction = &module[id];
+        let here = positions.of(id);
+        let first = instruction.operands().first().copied();
+        let operand = |i: usize| instruction.operands().get(i).map(|&o| positions.of(o));
+        let part = |of: Option<InstructionId>, index: &[i64]| of.and_then(|o| positions.part(o, index));
+        let own = |index: &[i64]| positions.part(id, index);
+        let root = |c: ComputationId| module.root(c).map(|r| positions.of(r));
+        match &instruction.op {
+            Op::Bitcast | Op::AddDependency | Op::OptBarrier | Op::Domain(_) | Op::AllReduceDone => {
+                self.copy(operand(0), Some(here))
+            }
+            Op::GetTupleElement { index } => self.copy(part(first, &[*index]), Some(here)),
+            Op::Copy => {
+                let inner = operand(0).map(|o| o.start + 1..o.end);
+                self.copy(inner, Some(here.start + 1..here.end))
+            }
+            Op::Tuple => {
+                let operands: Vec<_> = instruction.operands().iter().map(|&o| positions.of(o)).collect();
+                self.copy_all(operands, here.start + 1)
+            }
+            Op::Call { to_apply, .. } => self.copy(root(*to_apply), Some(here)),
+            Op::While { body, .. } => {
+                let inputs = [root(*body), operand(0)];
+                self.phi(here, &inputs)
+            }
+            Op::Conditional { branches } => {
+                let inputs: Vec<_> = branches.iter().map(|&b| root(b)).collect();
+                self.phi(here, &inputs)
+            }
+            Op::Parameter { number, .. } => self.parameter(id, *number),
+            Op::CopyStart { .. } => self.copy(operand(0), own(&[1])),
+            Op::CopyDone => self.copy(part(first, &[0]), Some(here)),
+            Op::AsyncStart(start) => {
+                let operands: Vec<_> = instruction.operands().iter().map(|&o| positions.of(o)).collect();
+                let (inputs, output) = (own(&[0]), own(&[1]));
+                let result = root(start.calls);
+                let forwarded = inputs.is_some_and(|i| self.copy_leaves_of(operands, i.start + 1));
+                self.copy_leaves(result, output) | forwarded
+            }
+            Op::AsyncUpdate { .. } => {
+                let pairs = [(part(first, &[0]), own(&[0])), (part(first, &[1]), own(&[1]))];
+                let [a, b] = pairs.map(|(from, to)| self.copy_leaves(from, to));
+                a | b
+            }
+            Op::AsyncDone | Op::AllGatherDone | Op::CollectivePermuteDone => {
+                self.copy_leaves(part(first, &[1]), Some(here))
+            }
+            Op::AllGatherStart(_) | Op::CollectivePermuteStart(_) => {
+                let Some(inputs) = own(&[0]) else { return false };
+                if !positions.is_tuple(inputs.start) {
+                    return self.copy_leaves(operand(0), Some(inputs));
+                }
+                let operands: Vec<_> = match instruction.operands() {
+                    [only] if module[*only].shape.is_tuple() => vec![positions.of(*only).start + 1..positions.of(*only).end],
+                    all => all.iter().map(|&o| positions.of(o)).collect(),
+                };
+                self.copy_leaves_of(operands, inputs.start + 1)
+            }
+            Op::Send(_) => self.copy(operand(0), own(&[0])),
+            Op::RecvDone(_) => self.copy(part(first, &[0]), own(&[0])),
+            _ => false,
+        }
+    }
+
+    fn parameter(&mut self, id: InstructionId, number: i64) -> bool {
+        let module = self.dataflow.module();
+        let positions = &self.dataflow.positions;
+        let parent = module[id].parent();
+        let Context::Flow(caller) = self.calls.context(parent) else { return false };
+        let here = positions.of(id);
+        let operand = |i: usize| module[caller].operands().get(i).map(|&o| positions.of(o));
+        let number = usize::try_from(number).unwrap_or(usize::MAX);
+        match &module[caller].op {
+            Op::While { body, .. } => {
+                let root = module.root(*body).filter(|&r| r != id).map(|r| positions.of(r));
+                let inputs = [operand(0), root];
+                self.phi(here, &inputs)
+            }
+            Op::Conditional { branches } => {
+                let branch = branches.iter().position(|&b| b == parent);
+                let inputs = [branch.and_then(|b| operand(b + 1))];
+                self.phi(here, &inputs)
+            }
+            _ => self.copy(operand(number), Some(here)),
+        }
+    }
+
+    fn set(&mut self, position: Position, value: ValueId) -> bool {
+        let slot = &mut self.dataflow.value_at[position as usize];
+        let changed = *slot != value;
+        *slot = value;
+        changed
+    }
+
+    fn copy(&mut self, from: Option<Range<Position>>, to: Option<Range<Position>>) -> bool {
+        let (Some(from), Some(to)) = (from, to) else { return false };
+        let mut changed = false;
+        for (from, to) in from.zip(to) {
+            let value = self.dataflow.value_at[from as usize];
+            changed |= value != NONE && self.set(to, value);
+        }
+        changed
+    }
+
+    fn copy_all(&mut self, from: Vec<Range<Position>>, mut to: Position) -> bool {
+        let mut changed = false;
+        for from in from {
+            let length = from.end - from.start;
+            changed |= self.copy(Some(from), Some(to..to + length));
+            to += length;
+        }
+        changed
+    }
+
+    /// As [`Flow::copy`], but for tables of tuples, which the instruction has of its own.
+    fn copy_leaves(&mut self, from: Option<Range<Position>>, to: Option<Range<Position>>) -> bool {
+        let (Some(from), Some(to)) = (from, to) else { return false };
+        let mut changed = false;
+        for (from, to) in from.zip(to) {
+            let value = self.dataflow.value_at[from as usize];
+            let is_leaf = !self.dataflow.positions.is_tuple(from) && !self.dataflow.positions.is_tuple(to);
+            changed |= is_leaf && value != NONE && self.set(to, value);
+        }
+        changed
+    }
+
+    fn copy_leaves_of(&mut self, from: Vec<Range<Position>>, mut to: Position) -> bool {
+        let mut changed = false;
+        for from in from {
+            let length = from.end - from.start;
+            changed |= self.copy_leaves(Some(from), Some(to..to + length));
+            to += length;
+        }
+        changed
+    }
+
+    /// Merges what arrives at each position of `here`.
+    fn phi(&mut self, here: Range<Position>, inputs: &[Option<Range<Position>>]) -> bool {
+        let mut changed = false;
+        for (nth, position) in here.enumerate() {
+            let arriving: SmallVec<[ValueId; 2]> = inputs
+                .iter()
+                .flatten()
+                .filter_map(|input| {
+                    let at = input.start as usize + nth;
+                    (at < input.end as usize).then(|| self.dataflow.value_at[at]).filter(|&v| v != NONE)
+                })
+                .collect();
+            changed |= self.merge(position, arriving);
+        }
+        changed
+    }
+
+    fn merge(&mut self, position: Position, arriving: SmallVec<[ValueId; 2]>) -> bool {
+        let current = self.dataflow.value_at[position as usize];
+        let is_own_phi = self.dataflow.value(current).is_some_and(|v| v.is_phi && v.position == position);
+        match *arriving {
+            [] => false,
+            [only] => {
+                if current == only {
+                    return false;
+                }
+                if is_own_phi {
+                    self.phis.remove(&current);
+                    self.dataflow.values[current as usize] = None;
+                }
+                self.set(position, only)
+            }
+            _ if !is_own_phi => {
+                let phi = self.dataflow.new_value(position, true);
+                self.phis.insert(phi, arriving);
+                true
+            }
+            _ => {
+                let changed = self.phis.get(&current) != Some(&arriving);
+                self.phis.insert(current, arriving);
+                changed
+            }
+        }
+    }
+}

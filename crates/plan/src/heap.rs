@@ -1,0 +1,233 @@
+//! Places temporaries in one block so that what is needed at the same time does not overlap.
+//!
+//! First the values are played through in time, to find which may take over the memory of an operand that ends where
+//! they begin; every beginning, taking over and ending is a tick of a clock. Then the block is packed twice, largest
+//! first and longest first, and the smaller result is taken. Packing takes time in proportion to the pairs of values
+//! that are needed at the same time.
+
+use crate::dataflow::{Dataflow, ValueId};
+use crate::intervals::IntervalIndex;
+use crate::live_range::{LiveRanges, Time};
+use crate::overwrite::Overwrite;
+use crate::buffers::Buffers;
+use hloom_ir::op::Op;
+use hloom_target::size::round_up;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Where each value lies, and how large the block is.
+#[derive(Clone, Debug, Default)]
+pub struct Packed {
+    /// Bytes of the whole block.
+    pub size: i64,
+    /// The offset of each value.
+    pub offsets: FxHashMap<ValueId, i64>,
+}
+
+/// How the block is packed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Strategy {
+    /// Longest first only.
+    Temporal,
+    /// Largest first and longest first, and the smaller of the two.
+    Best,
+}
+
+/// What lies together: values that share one place, one after another.
+#[derive(Clone, Debug)]
+struct Group {
+    /// The first value, which asked for the memory.
+    owner: ValueId,
+    /// The owner's time.
+    own: (u64, u64),
+    /// From the first beginning to the last end of all.
+    length: u64,
+    size: i64,
+    members: Vec<(ValueId, (u64, u64))>,
+}
+
+/// Packs `values` at that alignment. Sizes are those of their buffers. `None` when the block would be too large.
+pub fn pack(
+    dataflow: &Dataflow<'_>,
+    buffers: &Buffers,
+    live: &LiveRanges,
+    overwrite: &Overwrite<'_, '_>,
+    values: &[(ValueId, i64)],
+    alignment: i64,
+    strategy: Strategy,
+) -> Option<Packed> {
+    let groups = play(dataflow, buffers, live, overwrite, values);
+    let temporal = place(&groups, alignment, |g| (std::cmp::Reverse(g.length as i128), std::cmp::Reverse(g.size as i128), g.owner));
+    if strategy == Strategy::Temporal {
+        return temporal;
+    }
+    let spatial = place(&groups, alignment, |g| {
+        (std::cmp::Reverse(g.size as i128), std::cmp::Reverse((g.own.1 - g.own.0) as i128), g.owner)
+    });
+    match (spatial, temporal) {
+        (Some(spatial), Some(temporal)) if temporal.size < spatial.size => Some(temporal),
+        (Some(spatial), _) => Some(spatial),
+        (None, temporal) => temporal,
+    }
+}
+
+/// Plays the values through in time.
+fn play(
+    dataflow: &Dataflow<'_>,
+    buffers: &Buffers,
+    live: &LiveRanges,
+    overwrite: &Overwrite<'_, '_>,
+    values: &[(ValueId, i64)],
+) -> Vec<Group> {
+    let mut sorted: Vec<(Time, Time, ValueId, i64)> =
+        values.iter().filter_map(|&(v, size)| live.of(v).map(|r| (r.start, r.end, v, size))).collect();
+    sorted.sort_unstable();
+    let mut freed_at: FxHashMap<Time, Vec<ValueId>> = FxHashMap::default();
+    let mut due: FxHashSet<ValueId> = FxHashSet::default();
+    let mut times: Vec<Time> = Vec::with_capacity(sorted.len() * 2);
+    for &(start, end, value, _) in &sorted {
+        freed_at.entry(end).or_default().push(value);
+        due.insert(value);
+        times.extend([start, end]);
+    }
+    times.sort_unstable();
+    times.dedup();
+
+    let mut clock = 0u64;
+    let mut intervals: FxHashMap<ValueId, (u64, u64)> = FxHashMap::default();
+    let mut group_of: FxHashMap<ValueId, usize> = FxHashMap::default();
+    let mut first_of_buffer: FxHashMap<u32, ValueId> = FxHashMap::default();
+    let mut groups: Vec<Group> = Vec::new();
+    let mut next = 0;
+    for time in times {
+        while let Some(&(start, _, value, size)) = sorted.get(next).filter(|v| v.0 == time) {
+            debug_assert_eq!(start, time);
+            next += 1;
+            let buffer = buffers.of(value);
+            let tied_to = match first_of_buffer.get(&buffer) {
+                Some(&first) => Some(first),
+                None => {
+                    let operand = takes_over(dataflow, buffers, live, overwrite, &due, value, time);
+                    match operand {
+                        Some(operand) => {
+                            end(&mut intervals, operand, &mut clock);
+                            due.remove(&operand);
+                        }
+                        None => {
+                            first_of_buffer.insert(buffer, value);
+                        }
+                    }
+                    operand
+                }
+            };
+            intervals.insert(value, (clock, u64::MAX));
+            clock += 1;
+            let group = tied_to.and_then(|t| group_of.get(&t).copied()).unwrap_or_else(|| {
+                groups.push(Group { owner: value, own: (0, 0), length: 0, size: 0, members: Vec::new() });
+                groups.len() - 1
+            });
+            group_of.insert(value, group);
+            groups[group].size = groups[group].size.max(size);
+            groups[group].members.push((value, (0, 0)));
+        }
+        for value in freed_at.remove(&time).unwrap_or_default() {
+            if due.remove(&value) {
+                end(&mut intervals, value, &mut clock);
+            }
+        }
+    }
+    for group in &mut groups {
+        let (mut first, mut last) = (u64::MAX, 0);
+        for (value, interval) in &mut group.members {
+            *interval = intervals.get(value).copied().unwrap_or((0, 0));
+            first = first.min(interval.0);
+            last = last.max(interval.1);
+        }
+        group.own = intervals.get(&group.owner).copied().unwrap_or((0, 0));
+        group.length = last.saturating_sub(first);
+    }
+    groups
+}
+
+fn end(intervals: &mut FxHashMap<ValueId, (u64, u64)>, value: ValueId, clock: &mut u64) {
+    if let Some(interval) = intervals.get_mut(&value) {
+        interval.1 = *clock;
+    }
+    *clock += 1;
+}
+
+/// The operand value whose memory `value` may take over: alone in its buffer, ending now, and not yet taken.
+fn takes_over(
+    dataflow: &Dataflow<'_>,
+    buffers: &Buffers,
+    live: &LiveRanges,
+    overwrite: &Overwrite<'_, '_>,
+    due: &FxHashSet<ValueId>,
+    value: ValueId,
+    time: Time,
+) -> Option<ValueId> {
+    let module = dataflow.module();
+    if buffers.values(buffers.of(value)).len() != 1 {
+        return None;
+    }
+    let definition = dataflow.value(value)?;
+    let user = dataflow.instruction(definition);
+    if let Op::Copy = module[user].op {
+        return None;
+    }
+    module[user].operands().iter().find_map(|&operand| {
+        let whole = dataflow.positions.whole(operand);
+        let candidate = dataflow.at(whole)?;
+        let made = dataflow.value(candidate)?;
+        let fits = buffers.values(buffers.of(candidate)).len() == 1
+            && live.of(candidate).is_some_and(|r| r.end == time)
+            && due.contains(&candidate)
+            // The value must be made by the operand itself, not merely pass through it.
+            && module[user].operands().contains(&dataflow.instruction(made))
+            && overwrite.may(made.position, definition.position);
+        fits.then_some(candidate)
+    })
+}
+
+/// Places the groups in the order of `key`, each in the smallest gap that it fits in, the lowest of equal ones.
+fn place<K: Ord>(groups: &[Group], alignment: i64, key: impl Fn(&Group) -> K) -> Option<Packed> {
+    let mut order: Vec<usize> = (0..groups.len()).collect();
+    order.sort_by_cached_key(|&g| key(&groups[g]));
+    let times = groups.iter().flat_map(|g| g.members.iter().flat_map(|m| [m.1.0, m.1.1]));
+    let mut placed = IntervalIndex::new(times);
+    let mut packed = Packed::default();
+    let mut taken: Vec<(i64, i64)> = Vec::new();
+    for g in order {
+        let group = &groups[g];
+        if group.size == 0 {
+            packed.offsets.extend(group.members.iter().map(|m| (m.0, 0)));
+            continue;
+        }
+        taken.clear();
+        for (_, interval) in &group.members {
+            placed.overlapping(*interval, |chunk| taken.push(chunk));
+        }
+        let offset = best_gap(&mut taken, group.size, alignment)?;
+        let end = offset.checked_add(group.size)?;
+        for (value, interval) in &group.members {
+            placed.add(*interval, (offset, end));
+            packed.offsets.insert(*value, offset);
+        }
+        packed.size = packed.size.max(end);
+    }
+    Some(packed)
+}
+
+/// The start of the smallest gap between the chunks `taken` that is large enough; above them all is always room.
+fn best_gap(taken: &mut [(i64, i64)], size: i64, alignment: i64) -> Option<i64> {
+    taken.sort_unstable();
+    let mut best: Option<(i64, i64)> = None;
+    let mut free_from = 0i64;
+    for &(start, end) in taken.iter() {
+        let room = start - free_from;
+        if room >= size && best.is_none_or(|(smallest, _)| room < smallest) {
+            best = Some((room, free_from));
+        }
+        free_from = free_from.max(round_up(end, alignment)?);
+    }
+    Some(best.map_or(free_from, |(_, offset)| offset))
+}

@@ -1,0 +1,124 @@
+//! Decisions about memory: from a scheduled module to the place of every value.
+//!
+//! The stages are plain functions from one result to the next:
+//!
+//! 1. [`dataflow`]: which value is at each position, and who uses it;
+//! 2. [`buffers`]: which values must share memory;
+//! 3. [`live_range`]: when each value is needed, by the flattened schedule;
+//! 4. [`assign`]: allocations, and where each value lies in them.
+//!
+//! [`plan`] does all of it. [`dump`] writes the result as XLA's compilers do; [`check`] proves an assignment right, ours
+//! or another's, from the module alone, and shares no code with the stages that make one; [`summary`] says what the
+//! numbers mean.
+
+pub mod assign;
+pub mod buffers;
+pub mod calls;
+pub mod dataflow;
+pub mod dump;
+pub mod fingerprint;
+pub mod heap;
+pub mod in_place;
+mod intervals;
+pub mod live_range;
+pub mod order;
+pub mod overwrite;
+pub mod positions;
+mod reuse;
+pub mod uses;
+
+use assign::{Allocation, Facts};
+use buffers::Buffers;
+use calls::Calls;
+use dataflow::{Dataflow, ValueId};
+use hloom_ir::diagnostic::codes::plan::TOO_LARGE;
+use hloom_ir::diagnostic::{Diagnostic, Part};
+use hloom_ir::verify::VerifiedModule;
+use hloom_target::Target;
+use in_place::InPlace;
+use live_range::{LiveRanges, Schedule};
+use order::Orders;
+use overwrite::Overwrite;
+
+/// The memory of a program.
+#[derive(Debug)]
+pub struct Plan<'m> {
+    /// The values.
+    pub dataflow: Dataflow<'m>,
+    /// Which of them share memory.
+    pub buffers: Buffers,
+    /// The order in which everything runs.
+    pub schedule: Schedule,
+    /// When each value is needed.
+    pub live: LiveRanges,
+    /// Where each value lies.
+    pub allocations: Vec<Allocation>,
+}
+
+/// Plans the memory of `module` on `target`.
+pub fn plan<'m>(module: &'m VerifiedModule, target: &Target) -> Result<Plan<'m>, Vec<Diagnostic>> {
+    let module = module.module();
+    let calls = Calls::new(module, target)?;
+    let orders = Orders::new(module, &calls, target);
+    let too_large = |what: &str| vec![Diagnostic::error(&TOO_LARGE, what.to_owned())];
+    let dataflow = Dataflow::new(module, &calls, &orders)
+        .ok_or_else(|| too_large("the module's results have more than 2^32 parts"))?;
+    let in_place = InPlace::new(module, calls.post_order());
+    let buffers = Buffers::new(&dataflow, &calls, &in_place);
+    let schedule = Schedule::new(module);
+    let live = LiveRanges::new(&dataflow, &buffers, &schedule);
+    let sizes = buffer_sizes(&dataflow, &buffers, &calls, target)?;
+    let overwrite = Overwrite::new(&dataflow, &in_place, target);
+    let facts = Facts {
+        dataflow: &dataflow,
+        buffers: &buffers,
+        live: &live,
+        calls: &calls,
+        orders: &orders,
+        overwrite: &overwrite,
+        target,
+        sizes: &sizes,
+    };
+    let allocations = assign::assign(&facts).ok_or_else(|| too_large("all values together take more than 2^63 bytes"))?;
+    Ok(Plan { dataflow, buffers, schedule, live, allocations })
+}
+
+/// The size of each buffer that needs memory: that of its largest value.
+fn buffer_sizes(
+    dataflow: &Dataflow<'_>,
+    buffers: &Buffers,
+    calls: &Calls,
+    target: &Target,
+) -> Result<Vec<i64>, Vec<Diagnostic>> {
+    let mut sizes = vec![0; buffers.len()];
+    for (id, value) in dataflow.values() {
+        let home = dataflow.module()[dataflow.instruction(value)].parent();
+        if !calls.is_global(home) && !calls.is_thread_local(home) {
+            // Within a fusion nothing has a place in memory.
+            continue;
+        }
+        let shape = dataflow.positions.shape(value.position);
+        let Some(size) = target.byte_size(shape) else {
+            let instruction = dataflow.instruction(value);
+            let message = format!("`{}` has no size: {shape}", dataflow.module()[instruction].name());
+            return Err(vec![Diagnostic::error(&TOO_LARGE, message).at_instruction(instruction, Part::Shape)]);
+        };
+        let slot: &mut i64 = &mut sizes[buffers.of(id) as usize];
+        *slot = size.max(*slot);
+    }
+    Ok(sizes)
+}
+
+impl Plan<'_> {
+    /// Bytes of all allocations of all memory spaces together.
+    pub fn total_bytes(&self) -> i128 {
+        self.allocations.iter().map(|a| i128::from(a.size)).sum()
+    }
+
+    /// The values that have a place, by number.
+    pub fn placed_values(&self) -> Vec<ValueId> {
+        let mut values: Vec<ValueId> = self.allocations.iter().flat_map(|a| a.places.iter().map(|p| p.value)).collect();
+        values.sort_unstable();
+        values
+    }
+}

@@ -1,0 +1,163 @@
+//! May an instruction write its result over an operand that nothing needs any more?
+//!
+//! It may if it reads each element of the operand before it writes the element of the result that lies there: element by
+//! element, in place, or as a loop that carries it. What a backend knows beyond that is in the target's description.
+
+use crate::dataflow::Dataflow;
+use crate::in_place::InPlace;
+use crate::positions::Position;
+use hloom_ir::attributes::FusionKind;
+use hloom_ir::entity::{EntityId, InstructionId};
+use hloom_ir::module::Module;
+use hloom_ir::op::{BinaryOp, Fusion, Op};
+use hloom_ir::opcode::Opcode;
+use hloom_target::Target;
+use rustc_hash::FxHashMap;
+use std::cell::RefCell;
+
+/// Answers, and remembers what it found out about the bodies of fusions.
+#[derive(Debug)]
+pub struct Overwrite<'a, 'm> {
+    dataflow: &'a Dataflow<'m>,
+    in_place: &'a InPlace<'m>,
+    target: &'a Target,
+    /// Whether everything that a fusion's parameter leads to is done element by element, by the parameter.
+    elementwise: RefCell<FxHashMap<(InstructionId, bool), bool>>,
+}
+
+impl<'a, 'm> Overwrite<'a, 'm> {
+    /// For the values of `dataflow` on `target`.
+    pub fn new(dataflow: &'a Dataflow<'m>, in_place: &'a InPlace<'m>, target: &'a Target) -> Overwrite<'a, 'm> {
+        Overwrite { dataflow, in_place, target, elementwise: RefCell::default() }
+    }
+
+    /// Whether the result at `output` may be written over what is at `operand`. The instruction of `output` reads the
+    /// instruction of `operand`.
+    pub fn may(&self, operand: Position, output: Position) -> bool {
+        let module = self.dataflow.module();
+        let positions = &self.dataflow.positions;
+        let (from, user) = (positions.instruction(operand), positions.instruction(output));
+        if let Op::Constant(_) = module[from].op {
+            return false;
+        }
+        if positions.shape(operand) != positions.shape(output) {
+            return false;
+        }
+        if self.is_in_place(operand, user, output) {
+            return true;
+        }
+        let slots: Vec<usize> = (0..module[user].operands().len()).filter(|&i| module[user].operands()[i] == from).collect();
+        let Some(&slot) = slots.first() else { return false };
+        let index = positions.index(output);
+        match &module[user].op {
+            Op::AllReduce(_) if self.target.all_reduce_overwrites => match *index {
+                [] => true,
+                [i] => usize::try_from(i).is_ok_and(|i| slots.contains(&i)),
+                _ => false,
+            },
+            Op::Binary(BinaryOp::Power) => self.target.power_overwrites,
+            Op::Fusion(fusion) => self.fusion(fusion, slot),
+            Op::While { .. } | Op::Conditional { .. } => true,
+            Op::DynamicUpdateSlice | Op::Scatter(_) | Op::SetDimensionSize { .. } => slots == [0],
+            Op::TriangularSolve { .. } => slots == [1],
+            Op::Sort { .. } => {
+                let alone = module[from].users().len() == 1;
+                let same = index.first().is_none_or(|&i| usize::try_from(i) == Ok(slot));
+                alone && (module[user].operands().len() == 1 || slots.len() == 1 && same)
+            }
+            Op::Call { to_apply, .. } => {
+                let uses = self.dataflow.at(operand).map_or(&[][..], |v| self.dataflow.uses_of(v));
+                let root = module.root(*to_apply);
+                let elementwise =
+                    |u: &&crate::dataflow::Use| Some(u.user) == root && is_elementwise(module, u.user, u.operand as usize);
+                uses.len() == 2 && uses.iter().any(|u| u.user == user) && uses.iter().any(|u| elementwise(&u))
+            }
+            _ => is_elementwise(module, user, slot),
+        }
+    }
+
+    fn is_in_place(&self, operand: Position, user: InstructionId, output: Position) -> bool {
+        let index = self.dataflow.positions.index(output);
+        let value = self.dataflow.at(operand);
+        self.in_place.pairs(user).iter().filter(|p| p.output_index == index).any(|pair| {
+            let read = self.dataflow.module()[user].operands().get(pair.operand);
+            let read = read.and_then(|&o| self.dataflow.positions.part(o, &pair.operand_index));
+            read.is_some_and(|r| value.is_some() && self.dataflow.at(r.start) == value)
+        })
+    }
+
+    fn fusion(&self, fusion: &Fusion, slot: usize) -> bool {
+        let module = self.dataflow.module();
+        let parameters = module.parameters(fusion.calls);
+        let (Some(&parameter), Some(root)) = (parameters.get(slot), module.root(fusion.calls)) else { return false };
+        match fusion.kind {
+            FusionKind::Loop | FusionKind::Input => self.all_elementwise(parameter, true),
+            FusionKind::Output if module[root].opcode() == Opcode::Add => {
+                let is_product = |&&o: &&InstructionId| matches!(module[o].opcode(), Opcode::Convolution | Opcode::Dot);
+                let operands = module[root].operands();
+                let Some(&product) = operands.iter().find(is_product) else { return false };
+                let other = usize::from(operands.first() == Some(&product));
+                let slots = self.dataflow.slots.of(parameter);
+                matches!(slots, [only] if only.user == root && only.operand as usize == other)
+            }
+            _ => self.all_elementwise(parameter, false),
+        }
+    }
+
+    /// Whether everything that reads `from`, directly or not, is done element by element (or makes tuples, where those
+    /// are allowed).
+    fn all_elementwise(&self, from: InstructionId, tuples: bool) -> bool {
+        if let Some(&known) = self.elementwise.borrow().get(&(from, tuples)) {
+            return known;
+        }
+        let module = self.dataflow.module();
+        let mut seen = rustc_hash::FxHashSet::default();
+        let mut stack = vec![from];
+        let mut answer = true;
+        'walk: while let Some(id) = stack.pop() {
+            for slot in self.dataflow.slots.of(id) {
+                let is_tuple = tuples && matches!(module[slot.user].op, Op::Tuple);
+                if !is_tuple && !is_elementwise(module, slot.user, slot.operand as usize) {
+                    answer = false;
+                    break 'walk;
+                }
+                if seen.insert(slot.user.index()) {
+                    stack.push(slot.user);
+                }
+            }
+        }
+        self.elementwise.borrow_mut().insert((from, tuples), answer);
+        answer
+    }
+}
+
+/// Whether each element of the result depends on the corresponding element of that operand only. A fusion within a fusion
+/// is not looked into.
+fn is_elementwise(module: &Module, id: InstructionId, operand: usize) -> bool {
+    let instruction = &module[id];
+    match &instruction.op {
+        Op::Unary { .. }
+        | Op::Binary(_)
+        | Op::Compare { .. }
+        | Op::Select
+        | Op::Clamp
+        | Op::Convert
+        | Op::Copy
+        | Op::ReducePrecision { .. }
+        | Op::StochasticConvert
+        | Op::Rng { .. } => true,
+        Op::Map { dimensions, .. } => {
+            let rank = instruction.shape.as_array().map_or(0, |a| a.rank());
+            dimensions.len() == rank
+        }
+        Op::DynamicUpdateSlice => operand == 0,
+        Op::BitcastConvert => {
+            let from = instruction.operands().first().and_then(|&o| module[o].shape.as_array());
+            match (from, instruction.shape.as_array()) {
+                (Some(from), Some(to)) => from.element_type.bits() == to.element_type.bits(),
+                _ => false,
+            }
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,174 @@
+//! How many bytes a value takes on a machine.
+//!
+//! The size is that of one buffer: for a tuple that is the table of pointers, not what they point at. Sizes that do not
+//! fit in 63 bits, and arrays without a bound, have none (`None`).
+
+use crate::description::Target;
+use hloom_ir::layout::{Layout, Tile};
+use hloom_ir::shape::{ArrayShape, Shape};
+
+impl Target {
+    /// The bytes that a value of that shape takes, padding included.
+    pub fn byte_size(&self, shape: &Shape) -> Option<i64> {
+        match shape {
+            Shape::Array(array) | Shape::Buffer(array) => self.array_size(array),
+            Shape::Tuple(elements) => {
+                let table = i64::try_from(elements.len()).ok()?.checked_mul(self.tuple_pointer_bytes)?;
+                round_up(table, self.tuple_granule)
+            }
+            Shape::Token => Some(0),
+            Shape::Opaque => Some(self.opaque_bytes),
+        }
+    }
+
+    /// The memory space that a value of that shape lies in.
+    pub fn colour(shape: &Shape) -> i64 {
+        match shape {
+            Shape::Array(a) | Shape::Buffer(a) => a.layout.as_ref().map_or(0, |l| l.memory_space),
+            _ => 0,
+        }
+    }
+
+    fn array_size(&self, array: &ArrayShape) -> Option<i64> {
+        let elements = array.element_count()?;
+        if elements == 0 {
+            return Some(0);
+        }
+        let layout = array.layout.as_ref();
+        let space = self.space(layout.map_or(0, |l| l.memory_space));
+        let tile = layout.and_then(|l| l.tiles.first()).filter(|_| !space.is_some_and(|s| s.ignores_tiles));
+        let padded = match (layout, tile) {
+            (Some(layout), Some(tile)) => tiled_count(array, layout, tile)?,
+            _ => elements,
+        };
+        let tail = layout.and_then(|l| l.rare.as_deref()).map_or(1, |r| r.tail_padding_alignment_in_elements.max(1));
+        let bytes = element_bytes(array, layout, round_up(padded, tail)?)?;
+        let bytes = match (tile, space) {
+            (None, Some(space)) if tail == 1 => round_up(bytes, space.untiled_granule)?,
+            _ => bytes,
+        };
+        let sizes = if array.is_dynamic() { self.dynamic_size_bytes.checked_mul(array.rank() as i64)? } else { 0 };
+        bytes.checked_add(sizes)
+    }
+}
+
+/// The bytes of `count` elements; a layout may pack several into a byte.
+fn element_bytes(array: &ArrayShape, layout: Option<&Layout>, count: i64) -> Option<i64> {
+    match layout.map_or(0, |l| l.element_size_in_bits) {
+        bits @ 1.. => Some(count.checked_mul(bits)?.checked_add(7)? / 8),
+        _ => count.checked_mul(array.element_type.bytes() as i64),
+    }
+}
+
+/// The number of elements when the most minor dimensions are filled up to whole tiles.
+fn tiled_count(array: &ArrayShape, layout: &Layout, tile: &Tile) -> Option<i64> {
+    let mut dims: Vec<i64> = Vec::with_capacity(array.rank().max(tile.0.len()));
+    let major_to_minor = layout.minor_to_major.iter().rev();
+    for &d in major_to_minor {
+        dims.push(*array.dims().get(usize::try_from(d).ok()?)?);
+    }
+    // `*` joins a dimension with the next more minor one, before anything is filled up.
+    let mut sizes: Vec<i64> = Vec::with_capacity(tile.0.len());
+    let mut joined = 0;
+    for (i, &size) in tile.0.iter().enumerate() {
+        if size == Tile::COMBINE {
+            let from_end = tile.0.len() - i;
+            if let Some(at) = dims.len().checked_sub(from_end).filter(|at| at + 1 < dims.len()) {
+                let product = dims[at].checked_mul(dims[at + 1])?;
+                dims[at + 1] = product;
+                dims[at] = 1;
+            }
+            joined += 1;
+        } else {
+            sizes.push(size.max(1));
+        }
+    }
+    while dims.len() < sizes.len() + joined {
+        dims.insert(0, 1);
+    }
+    let first = dims.len() - sizes.len();
+    let mut count = 1i64;
+    for (i, &d) in dims.iter().enumerate() {
+        let filled = if i >= first { round_up(d, sizes[i - first])? } else { d };
+        count = count.checked_mul(filled)?;
+    }
+    Some(count)
+}
+
+/// The smallest multiple of `granule` that is not below `n`; `None` when it does not fit.
+pub fn round_up(n: i64, granule: i64) -> Option<i64> {
+    let granule = granule.max(1);
+    match n.checked_rem(granule)? {
+        0 => Some(n),
+        rest => n.checked_add(granule - rest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hloom_ir::element_type::ElementType::*;
+    use smallvec_free::tiles;
+
+    /// Shapes with tiles, written as in HLO text would be: order, first tile, memory space.
+    mod smallvec_free {
+        use super::*;
+
+        pub(super) fn tiles(
+            element_type: hloom_ir::ElementType,
+            dims: &[i64],
+            order: &[i64],
+            tile: &[i64],
+            space: i64,
+        ) -> Shape {
+            let mut layout = Layout::new(order.iter().copied());
+            if !tile.is_empty() {
+                layout.tiles.push(Tile(tile.iter().copied().collect()));
+            }
+            layout.memory_space = space;
+            ArrayShape::new(element_type, dims.iter().copied()).with_layout(layout).into()
+        }
+    }
+
+    #[test]
+    fn tiles_fill_the_minor_dimensions_up() {
+        let v6e = Target::named("tpu-v6e").unwrap();
+        let cases = [
+            (tiles(F32, &[], &[], &[128], 0), 512),
+            (tiles(Bf16, &[], &[], &[256], 0), 512),
+            (tiles(Pred, &[], &[], &[512], 0), 512),
+            (tiles(F32, &[1000], &[0], &[1024], 0), 4096),
+            (tiles(Bf16, &[8, 100], &[0, 1], &[8, 128], 0), 26624),
+            (tiles(F32, &[4096, 3584], &[1, 0], &[8, 128], 1), 58720256),
+            (tiles(U32, &[], &[], &[], 2), 4),
+            (tiles(S32, &[2], &[0], &[], 4), 4096),
+            (tiles(F32, &[0, 3], &[1, 0], &[8, 128], 0), 0),
+        ];
+        for (shape, bytes) in cases {
+            assert_eq!(v6e.byte_size(&shape), Some(bytes), "{shape}");
+        }
+    }
+
+    #[test]
+    fn tuples_are_tables_of_pointers() {
+        let scalar = tiles(F32, &[], &[], &[], 0);
+        let of = |n: usize| Shape::tuple(std::iter::repeat_n(scalar.clone(), n));
+        let size = |target: &str, n| Target::named(target).unwrap().byte_size(&of(n)).unwrap();
+        assert_eq!([3, 15, 17].map(|n| size("tpu-v6e", n)), [32, 64, 96]);
+        assert_eq!((size("tpu-v4", 3), size("cpu", 3)), (512, 24));
+    }
+
+    #[test]
+    fn sizes_that_do_not_fit_are_none() {
+        let cpu = Target::named("cpu").unwrap();
+        assert_eq!(cpu.byte_size(&tiles(F32, &[i64::MAX, 2], &[1, 0], &[], 0)), None);
+        assert_eq!(cpu.byte_size(&tiles(F32, &[i64::MAX / 4], &[0], &[8, 128], 0)), None);
+        assert_eq!(cpu.byte_size(&Shape::array(S4, [3])), Some(3));
+    }
+
+    #[test]
+    fn arrays_of_dynamic_size_carry_their_sizes() {
+        let shape: Shape = ArrayShape::with_dynamic(F32, [4, 5], [true, false]).into();
+        assert_eq!(Target::named("cpu").unwrap().byte_size(&shape), Some(80 + 8));
+    }
+}
