@@ -30,4 +30,6 @@ pub use hloom_eval as eval;
 pub use hloom_eval::Array;
 pub use hloom_formats as formats;
 pub use hloom_ir as ir;
+pub use hloom_plan as plan;
+pub use hloom_target as target;
 pub use load::{Format, Loaded, Rejected, Source, Verified, load, load_bytes, parse};

@@ -160,7 +160,8 @@ impl Assigner<'_, '_> {
         let mut sorted: Vec<_> = (0..buffers.len() as BufferId)
             .filter(|&b| self.of_buffer[b as usize].is_none() && self.home(b).is_some_and(mine))
             .map(|b| {
-                let first = buffers.values(b).iter().filter_map(|&v| self.instruction(v)).map(|i| rank[i.index()]).min();
+                let first =
+                    buffers.values(b).iter().filter_map(|&v| self.instruction(v)).map(|i| rank[i.index()]).min();
                 (std::cmp::Reverse(sizes[b as usize]), !buffers.is_live_out(b), first.unwrap_or(u32::MAX), b)
             })
             .collect();
@@ -266,8 +267,9 @@ impl Assigner<'_, '_> {
             }
             return;
         }
-        let is_tuple =
-            |v: &ValueId| self.facts.dataflow.value(*v).is_some_and(|v| self.facts.dataflow.positions.is_tuple(v.position));
+        let is_tuple = |v: &ValueId| {
+            self.facts.dataflow.value(*v).is_some_and(|v| self.facts.dataflow.positions.is_tuple(v.position))
+        };
         if values.iter().any(is_tuple) {
             let at = self.new_allocation(buffer);
             self.allocations[at].is_tuple = true;
@@ -294,7 +296,8 @@ impl Assigner<'_, '_> {
                 continue;
             }
             for &operand in dataflow.module()[dataflow.instruction(definition)].operands() {
-                let at = dataflow.at(dataflow.positions.whole(operand)).and_then(|v| self.of_buffer[buffers.of(v) as usize]);
+                let at =
+                    dataflow.at(dataflow.positions.whole(operand)).and_then(|v| self.of_buffer[buffers.of(v) as usize]);
                 if at.is_some_and(|at| self.join(buffer, at as usize)) {
                     return true;
                 }

@@ -147,7 +147,8 @@ fn aliases(dataflow: &Dataflow<'_>, calls: &Calls, in_place: &InPlace<'_>) -> Ve
             for parameter in module.parameters(computation) {
                 for (position, result) in dataflow.positions.of(parameter).zip(result.clone()) {
                     // Only what the parameter makes itself: what it merely passes on is tied by its own use.
-                    let own = dataflow.at(position).filter(|&v| dataflow.value(v).is_some_and(|v| v.position == position));
+                    let own =
+                        dataflow.at(position).filter(|&v| dataflow.value(v).is_some_and(|v| v.position == position));
                     add(own, dataflow.at(result));
                 }
             }
@@ -232,5 +233,6 @@ pub fn aliased_parameters(dataflow: &Dataflow<'_>) -> Vec<bool> {
 /// Whether an instruction is a parameter of the entry.
 pub fn is_entry_parameter(dataflow: &Dataflow<'_>, id: InstructionId) -> bool {
     let module = dataflow.module();
-    matches!(module[id].op, Op::Parameter { .. }) && module.entry().is_some_and(|e| e.index() == module[id].parent().index())
+    matches!(module[id].op, Op::Parameter { .. })
+        && module.entry().is_some_and(|e| e.index() == module[id].parent().index())
 }

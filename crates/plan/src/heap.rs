@@ -5,11 +5,11 @@
 //! first and longest first, and the smaller result is taken. Packing takes time in proportion to the pairs of values
 //! that are needed at the same time.
 
+use crate::buffers::Buffers;
 use crate::dataflow::{Dataflow, ValueId};
 use crate::intervals::IntervalIndex;
 use crate::live_range::{LiveRanges, Time};
 use crate::overwrite::Overwrite;
-use crate::buffers::Buffers;
 use hloom_ir::op::Op;
 use hloom_target::size::round_up;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -56,7 +56,9 @@ pub fn pack(
     strategy: Strategy,
 ) -> Option<Packed> {
     let groups = play(dataflow, buffers, live, overwrite, values);
-    let temporal = place(&groups, alignment, |g| (std::cmp::Reverse(g.length as i128), std::cmp::Reverse(g.size as i128), g.owner));
+    let temporal = place(&groups, alignment, |g| {
+        (std::cmp::Reverse(g.length as i128), std::cmp::Reverse(g.size as i128), g.owner)
+    });
     if strategy == Strategy::Temporal {
         return temporal;
     }

@@ -166,4 +166,3 @@ fn stated(aliases: &[OutputOperandAlias]) -> Vec<Pair> {
     };
     aliases.iter().filter_map(pair).collect()
 }
-

@@ -14,6 +14,7 @@
 pub mod assign;
 pub mod buffers;
 pub mod calls;
+pub mod check;
 pub mod dataflow;
 pub mod dump;
 pub mod fingerprint;
@@ -25,6 +26,7 @@ pub mod order;
 pub mod overwrite;
 pub mod positions;
 mod reuse;
+pub mod summary;
 pub mod uses;
 
 use assign::{Allocation, Facts};
@@ -79,7 +81,8 @@ pub fn plan<'m>(module: &'m VerifiedModule, target: &Target) -> Result<Plan<'m>,
         target,
         sizes: &sizes,
     };
-    let allocations = assign::assign(&facts).ok_or_else(|| too_large("all values together take more than 2^63 bytes"))?;
+    let allocations =
+        assign::assign(&facts).ok_or_else(|| too_large("all values together take more than 2^63 bytes"))?;
     Ok(Plan { dataflow, buffers, schedule, live, allocations })
 }
 

@@ -263,4 +263,3 @@ pub fn plain_bytes(shape: &Shape) -> i64 {
         other => other.byte_size().unwrap_or(i64::MAX),
     }
 }
-

@@ -46,7 +46,8 @@ impl<'a, 'm> Overwrite<'a, 'm> {
         if self.is_in_place(operand, user, output) {
             return true;
         }
-        let slots: Vec<usize> = (0..module[user].operands().len()).filter(|&i| module[user].operands()[i] == from).collect();
+        let slots: Vec<usize> =
+            (0..module[user].operands().len()).filter(|&i| module[user].operands()[i] == from).collect();
         let Some(&slot) = slots.first() else { return false };
         let index = positions.index(output);
         match &module[user].op {
@@ -68,8 +69,9 @@ impl<'a, 'm> Overwrite<'a, 'm> {
             Op::Call { to_apply, .. } => {
                 let uses = self.dataflow.at(operand).map_or(&[][..], |v| self.dataflow.uses_of(v));
                 let root = module.root(*to_apply);
-                let elementwise =
-                    |u: &&crate::dataflow::Use| Some(u.user) == root && is_elementwise(module, u.user, u.operand as usize);
+                let elementwise = |u: &&crate::dataflow::Use| {
+                    Some(u.user) == root && is_elementwise(module, u.user, u.operand as usize)
+                };
                 uses.len() == 2 && uses.iter().any(|u| u.user == user) && uses.iter().any(|u| elementwise(&u))
             }
             _ => is_elementwise(module, user, slot),

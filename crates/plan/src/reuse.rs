@@ -35,12 +35,12 @@ impl Free {
         } else if range.start >= self.trail {
             self.add_inner(self.trail, range.start);
             self.trail = range.end;
-        } else if let Some((&start, &end)) = self.inner.range(..=range.start).next_back() {
-            if range.end <= end {
-                self.remove_inner(start, end);
-                self.add_inner(start, range.start);
-                self.add_inner(range.end, end);
-            }
+        } else if let Some((&start, &end)) = self.inner.range(..=range.start).next_back()
+            && range.end <= end
+        {
+            self.remove_inner(start, end);
+            self.add_inner(start, range.start);
+            self.add_inner(range.end, end);
         }
         self.lead = self.lead.min(range.start);
         self.trail = self.trail.max(range.end);
@@ -88,7 +88,9 @@ impl Room {
     }
 
     fn may_hold(self, range: LiveRange) -> bool {
-        range.end <= self.lead || range.start >= self.trail || range.end - range.start <= self.longest && self.longest > 0
+        range.end <= self.lead
+            || range.start >= self.trail
+            || range.end - range.start <= self.longest && self.longest > 0
     }
 }
 

@@ -71,7 +71,8 @@ macro_rules! builtin {
 
 /// The descriptions that come with hloom, by name.
 const BUILTIN: &[(&str, &str)] = builtin![
-    "cpu", "tpu-v2", "tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7x", "gpu-a100", "gpu-h100", "gpu-h200",
+    "cpu", "tpu-v2", "tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7x", "gpu-a100", "gpu-h100",
+    "gpu-h200",
 ];
 
 impl Target {
@@ -258,7 +259,10 @@ mod tests {
         let cases = [
             ("name = \"x\"\n", "x.toml:1: it has no memory of colour 0"),
             ("name = \"x\"\nspeed = 3\n", "x.toml:2: nothing is known of `speed` here"),
-            ("name = \"x\"\n[[memory]]\ncolour = 0\nalignment = 0\n", "x.toml:4: `alignment` is an integer of at least 1"),
+            (
+                "name = \"x\"\n[[memory]]\ncolour = 0\nalignment = 0\n",
+                "x.toml:4: `alignment` is an integer of at least 1",
+            ),
             ("name = \"x\"\n[[memory]]\ncolour = 0\n[[memory]]\ncolour = 0\n", "x.toml:4: colour 0 is described twice"),
         ];
         for (text, message) in cases {

@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Convert(ConvertArgs),
     /// Count a module's operations, flops, bytes, collectives and parameters
     Stats(StatsArgs),
+    /// Plan a module's memory: the buffer assignment, as XLA dumps it
+    Memory(MemoryArgs),
     /// Tell what a diagnostic code means; without one, list them all
     Explain {
         /// The code, as `H0101`
@@ -117,6 +119,50 @@ pub(crate) struct StatsArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct MemoryArgs {
+    /// The module to plan
+    pub(crate) file: String,
+    /// The machine: a name (cpu, tpu-v6e, gpu-h200, …) or the path to a description
+    #[arg(long, value_name = "T", default_value = "cpu")]
+    pub(crate) target: String,
+    /// The form of the dump; the target's own, unless given
+    #[arg(long, value_enum)]
+    pub(crate) dialect: Option<DialectArg>,
+    /// Which part of the dump, in dialect b
+    #[arg(long, value_enum, conflicts_with_all = ["check", "summary", "json"])]
+    pub(crate) part: Option<PartArg>,
+    /// Judge this dump of a buffer assignment instead of making one
+    #[arg(long, value_name = "DUMP", conflicts_with_all = ["dialect", "summary"])]
+    pub(crate) check: Option<String>,
+    /// Say how much each memory takes, and what is in use at its peak
+    #[arg(long, conflicts_with = "dialect")]
+    pub(crate) summary: bool,
+    /// Print one JSON object; with --check, one per diagnostic
+    #[arg(long, conflicts_with = "dialect")]
+    pub(crate) json: bool,
+}
+
+/// The forms of dumps by their names on the command line.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub(crate) enum DialectArg {
+    /// One text with everything
+    A,
+    /// Three texts
+    B,
+}
+
+/// The parts of a dump in dialect b.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub(crate) enum PartArg {
+    /// The allocations
+    Allocations,
+    /// The values that have a place
+    Values,
+    /// The schedule, the live ranges and the peak
+    LiveRange,
 }
 
 #[derive(Args, Debug)]

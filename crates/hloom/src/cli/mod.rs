@@ -8,6 +8,7 @@ mod fmt;
 mod input;
 mod json;
 mod lines;
+mod memory;
 mod output;
 mod progress;
 mod render;
@@ -60,6 +61,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Run(args) => run::run(&args),
         Command::Convert(args) => convert::run(&args),
         Command::Stats(args) => stats::run(&args),
+        Command::Memory(args) => memory::run(&args),
         Command::Explain { code } => explain::run(code.as_deref()),
         Command::Completions { shell } => completions(shell),
     };

@@ -190,7 +190,7 @@ fn count(n: u64) -> String {
 }
 
 /// `12 B`, `3.4 KiB`, `5.67 GiB`.
-fn size(n: u64) -> String {
+pub(crate) fn size(n: u64) -> String {
     scaled(n, 1024, &[" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"])
 }
 

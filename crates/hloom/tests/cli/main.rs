@@ -4,6 +4,7 @@ mod bad_input;
 mod convert;
 mod explain;
 mod fmt;
+mod memory;
 mod run;
 mod stats;
 mod verify;

@@ -157,10 +157,13 @@ impl Flow<'_, '_> {
                 if !positions.is_tuple(inputs.start) {
                     return self.copy_leaves(operand(0), Some(inputs));
                 }
-                let operands: Vec<_> = match instruction.operands() {
-                    [only] if module[*only].shape.is_tuple() => vec![positions.of(*only).start + 1..positions.of(*only).end],
-                    all => all.iter().map(|&o| positions.of(o)).collect(),
-                };
+                let mut operands: Vec<_> = instruction.operands().iter().map(|&o| positions.of(o)).collect();
+                // A single tuple stands for the list of its elements.
+                if let [only] = operands.as_mut_slice()
+                    && positions.is_tuple(only.start)
+                {
+                    only.start += 1;
+                }
                 self.copy_leaves_of(operands, inputs.start + 1)
             }
             Op::Send(_) => self.copy(operand(0), own(&[0])),
@@ -193,7 +196,7 @@ impl Flow<'_, '_> {
     }
 
     fn set(&mut self, position: Position, value: ValueId) -> bool {
-        let slot = &mut self.dataflow.value_at[position as usize];
+        let Some(slot) = self.dataflow.value_at.get_mut(position as usize) else { return false };
         let changed = *slot != value;
         *slot = value;
         changed

@@ -4,7 +4,8 @@
 //! that says nothing else was not there yet.
 
 /// What code generation adds.
-const ADDED: [&str; 4] = ["window_config", "collective_algorithm_config", "convolution_algorithm_config", "retry_config"];
+const ADDED: [&str; 4] =
+    ["window_config", "collective_algorithm_config", "convolution_algorithm_config", "retry_config"];
 /// Of this it fills in the contents.
 const FILLED: &str = "used_scoped_memory_configs";
 

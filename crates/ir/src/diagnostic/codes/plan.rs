@@ -46,7 +46,4 @@ super::codes! {
     617 WRONG_KIND "an allocation is not of the kind that its values need",
         "Parameters and constants may not be written, so nothing else may lie there unless the parameter is donated; a result's memory must outlive the run; memory spaces must agree.",
         "";
-    618 WRONG_RANGE "a live range in the dump is too short",
-        "The dump says that a value is needed no longer at a time when the schedule still has a use for it.",
-        "";
 }

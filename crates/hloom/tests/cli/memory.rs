@@ -1,0 +1,147 @@
+//! `hloom memory`.
+
+use super::*;
+use expect_test::expect;
+
+const MODULE: &str = r#"HloModule m, is_scheduled=true
+
+ENTRY e {
+  x = f32[64]{0} parameter(0)
+  w = f32[64,64]{1,0} parameter(1)
+  a = f32[64]{0} dot(x, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}, metadata={op_name="a" source_file="net.py" source_line=7}
+  b = f32[64]{0} dot(a, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  ROOT c = f32[64]{0} dot(b, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+}
+"#;
+
+/// The folder with the module in it.
+fn folder(name: &str) -> Folder {
+    Folder::new(name).with("m.hlo", MODULE)
+}
+
+#[test]
+fn the_dump_has_the_form_that_the_target_has() {
+    let folder = folder("memory-dump");
+    let ran = folder.hloom(&["memory", "m.hlo"]).exits(0);
+    expect![[r#"
+        BufferAssignment:
+        allocation 0: size 16384, parameter 1, shape |f32[64,64]| at ShapeIndex {}:
+         value: <1 w @0> (size=16384,offset=0): f32[64,64]{1,0}
+        allocation 1: size 256, output shape is |f32[64]|, maybe-live-out:
+         value: <2 a @0> (size=256,offset=0): f32[64]{0}
+         value: <4 c @0> (size=256,offset=0): f32[64]{0}
+        allocation 2: size 256, parameter 0, shape |f32[64]| at ShapeIndex {}:
+         value: <0 x @0> (size=256,offset=0): f32[64]{0}
+        allocation 3: size 256, preallocated-temp:
+         value: <3 b @0> (size=256,offset=0): f32[64]{0}
+    "#]]
+    .assert_eq(&ran.stdout);
+    assert_eq!(ran.stderr, "");
+    let whole = folder.hloom(&["memory", "m.hlo", "--dialect", "a"]).exits(0).stdout;
+    assert!(whole.contains("Total bytes used: 17152 (16.8KiB)"), "{whole}");
+    assert!(whole.contains("HloLiveRange (max 5):"), "{whole}");
+    let values = folder.hloom(&["memory", "m.hlo", "--part", "values"]).exits(0).stdout;
+    assert!(values.starts_with("\nTotal bytes used: 17152"), "{values}");
+    let live = folder.hloom(&["memory", "m.hlo", "--part", "live-range"]).exits(0).stdout;
+    assert!(live.contains("    b{}:3-4\n"), "{live}");
+}
+
+#[test]
+fn the_summary_says_what_is_in_use_and_where_it_comes_from() {
+    let ran = folder("memory-summary").hloom(&["memory", "m.hlo", "--summary"]).exits(0);
+    expect![[r#"
+        m on cpu: 16.8 KiB in 4 allocations
+
+        memory       total  of  parameters  results  constants  temporaries  in use at most  padding then
+        0 memory  16.8 KiB        16.2 KiB    256 B        0 B        256 B        16.8 KiB           0 B
+
+        most of memory is in use at b, step 3 of 5:
+
+           bytes  padding  value  shape            from
+        16.0 KiB      0 B  w      f32[64,64]{1,0}
+           256 B      0 B  x      f32[64]{0}
+           256 B      0 B  a      f32[64]{0}       net.py:7
+           256 B      0 B  b      f32[64]{0}
+    "#]]
+    .assert_eq(&ran.stdout);
+}
+
+#[test]
+fn json_has_every_value_with_its_place_and_time() {
+    let ran = folder("memory-json").hloom(&["memory", "m.hlo", "--json"]).exits(0);
+    let memory = &json_lines(&ran.stdout)[0];
+    assert_eq!((&memory["total_bytes"], &memory["target"]), (&17152.into(), &"cpu".into()));
+    let values = memory["allocations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|a| a["values"].as_array().into_iter().flatten());
+    let b = values.into_iter().find(|v| v["value"] == "b").expect("b has a place");
+    assert_eq!((&b["size"], &b["live"]), (&256.into(), &serde_json::json!([3, 4])));
+    assert_eq!(memory["memories"][0]["peak"]["bytes"], 16384 + 3 * 256);
+}
+
+#[test]
+fn a_dump_is_judged() {
+    let mut folder = folder("memory-check");
+    let dump = folder.hloom(&["memory", "m.hlo"]).exits(0).stdout;
+    folder = folder.with("right.txt", &dump);
+    let ran = folder.hloom(&["memory", "m.hlo", "--check", "right.txt"]).exits(0);
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("", "right.txt: nothing is wrong with this assignment\n"));
+    // b moves to where a is, which it still reads.
+    let b = " value: <3 b @0> (size=256,offset=0): f32[64]{0}\n";
+    let a = " value: <2 a @0> (size=256,offset=0): f32[64]{0}\n";
+    folder = folder.with("wrong.txt", dump.replace(b, "").replace(a, &format!("{a}{b}")));
+    let ran = folder.hloom(&["memory", "m.hlo", "--check", "wrong.txt"]).exits(1);
+    expect![[r#"
+        error[H0612]: `b` is written over `a`, which it reads
+         --> m.hlo:7:3
+          |
+        7 |   b = f32[64]{0} dot(a, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+          |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+
+        error[H0612]: `c` is written over `b`, which it reads
+         --> m.hlo:8:3
+          |
+        8 |   ROOT c = f32[64]{0} dot(b, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+          |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+
+        2 errors in m.hlo
+    "#]]
+    .assert_eq(&ran.stderr);
+    folder = folder.with("none.txt", "not a dump");
+    let ran = folder.hloom(&["memory", "m.hlo", "--check", "none.txt"]).exits(1);
+    assert!(ran.stderr.contains("error[H0610]: none.txt:1: expected `BufferAssignment:`"), "{}", ran.stderr);
+}
+
+#[test]
+fn targets_are_named_or_described() {
+    let mut folder = folder("memory-target");
+    let ran = folder.hloom(&["memory", "m.hlo", "--target", "tpu-v6"]).exits(2);
+    assert!(ran.stderr.contains("error[H0601]: there is no target `tpu-v6`"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("did you mean `tpu-v"), "{}", ran.stderr);
+    folder =
+        folder.with("mine.toml", "name = \"mine\"\n[[memory]]\ncolour = 0\nalignment = 512\nuntiled_granule = 1024\n");
+    let ran = folder.hloom(&["memory", "m.hlo", "--target", "mine.toml"]).exits(0);
+    assert!(ran.stdout.contains("(size=1024,offset=0): f32[64]{0}"), "{}", ran.stdout);
+    folder = folder.with("bad.toml", "name = \"bad\"\nspeed = 3\n");
+    let ran = folder.hloom(&["memory", "m.hlo", "--target", "bad.toml"]).exits(1);
+    assert!(ran.stderr.contains("error[H0602]: bad.toml:2: nothing is known of `speed` here"), "{}", ran.stderr);
+}
+
+#[test]
+fn what_cannot_be_planned_is_refused_with_a_reason() {
+    let mut folder = Folder::new("memory-refused");
+    let text = "HloModule m\n\nENTRY e {\n  x = f32[8]{0} parameter(0)\n  y = f32[2]{0} parameter(1)\n  i = s32[] parameter(2)\n  \
+                c = f32[8]{0} negate(x)\n  u = f32[8]{0} dynamic-update-slice(c, y, i)\n  ROOT r = f32[8]{0} add(u, c)\n}\n";
+    folder = folder.with("copy.hlo", text);
+    let ran = folder.hloom(&["memory", "copy.hlo"]).exits(1);
+    assert!(ran.stderr.contains("warning[H0606]"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("error[H0607]"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("`r` reads `c`, but `u` was written over it"), "{}", ran.stderr);
+    let shared = "HloModule m\n\nf {\n  p = f32[8]{0} parameter(0)\n  ROOT n = f32[8]{0} negate(p)\n}\n\nENTRY e {\n  x = f32[8]{0} parameter(0)\n  \
+                  a = f32[8]{0} call(x), to_apply=f\n  ROOT b = f32[8]{0} call(a), to_apply=f\n}\n";
+    folder = folder.with("shared.hlo", shared);
+    let ran = folder.hloom(&["memory", "shared.hlo"]).exits(1);
+    assert!(ran.stderr.contains("error[H0603]: `f` is called from several places"), "{}", ran.stderr);
+}

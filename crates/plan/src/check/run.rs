@@ -1,0 +1,518 @@
+//! Runs the module over memory that remembers who wrote it.
+//!
+//! At every position there is an act of writing and the spot it wrote to; forwarding copies both. Reading asks memory
+//! whether the spot still holds that act.
+
+use super::assignment::Assignment;
+use super::memory::{Memory, Spot, Tag, UNKNOWN};
+use crate::positions::{Position, Positions};
+use hloom_ir::attributes::OutputOperandAlias;
+use hloom_ir::diagnostic::codes::plan::{DUMP_NAMES, OVERLAP, SPLIT_ALIAS, TOO_LARGE, WRONG_KIND};
+use hloom_ir::diagnostic::{Diagnostic, Part, Place};
+use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::module::Module;
+use hloom_ir::op::Op;
+use hloom_ir::opcode::Opcode;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::ops::Range;
+
+/// Calls nest no deeper in real programs; each level takes a little of the machine's stack.
+const MAX_DEPTH: usize = 400;
+
+/// What is at a position: who wrote it and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Held {
+    tag: Tag,
+    spot: Spot,
+}
+
+/// The positions of a part, where there is such a part.
+type Span = Option<Range<Position>>;
+
+struct Runner<'a, 'm> {
+    positions: &'a Positions<'m>,
+    module: &'m Module,
+    /// The spot that the assignment gives to each position, and whether it is that of a phi.
+    spots: FxHashMap<Position, (Spot, bool)>,
+    held: Vec<Option<Held>>,
+    memory: Memory,
+    /// Who did each act of writing.
+    writers: Vec<Position>,
+    faults: &'a mut Vec<Diagnostic>,
+    /// Instructions that a fault was found at: once is enough.
+    blamed: FxHashSet<InstructionId>,
+    depth: usize,
+}
+
+/// Runs the module; adds what is wrong to `faults`.
+pub(super) fn run(positions: &Positions<'_>, assignment: &Assignment, faults: &mut Vec<Diagnostic>) {
+    let module = positions.module();
+    let mut spots = FxHashMap::default();
+    let mut live_out = vec![false; assignment.allocations.len()];
+    for (number, allocation) in assignment.allocations.iter().enumerate() {
+        live_out[number] = allocation.is_live_out;
+        for piece in allocation.pieces.iter().filter(|_| !allocation.is_thread_local) {
+            let Some(part) = positions.part(piece.instruction, &piece.index) else { continue };
+            let spot = Spot { allocation: number as u32, start: piece.offset, end: piece.offset + piece.size };
+            spots.insert(part.start, (spot, piece.is_phi));
+        }
+    }
+    let mut runner = Runner {
+        positions,
+        module,
+        spots,
+        held: vec![None; positions.len()],
+        memory: Memory::new(assignment.allocations.len()),
+        writers: vec![0],
+        faults,
+        blamed: FxHashSet::default(),
+        depth: 0,
+    };
+    let Some(entry) = module.entry() else { return };
+    for &parameter in &module.parameters(entry) {
+        for position in positions.of(parameter) {
+            runner.write(position);
+        }
+    }
+    runner.computation(entry, true);
+    runner.results(entry, &live_out);
+}
+
+impl Runner<'_, '_> {
+    fn label(&self, position: Position) -> String {
+        let mut label = self.module[self.positions.instruction(position)].name().to_owned();
+        let index = self.positions.index(position);
+        if !index.is_empty() {
+            crate::dump::write_index(&mut label, &index);
+        }
+        label
+    }
+
+    fn fault(&mut self, at: InstructionId, diagnostic: Diagnostic) {
+        if self.blamed.insert(at) {
+            self.faults.push(diagnostic.at_instruction(at, Part::Whole));
+        }
+    }
+
+    /// Writes what belongs at a position to the spot that the assignment gives it, if it gives it one.
+    fn write(&mut self, position: Position) -> bool {
+        let Some(&(spot, false)) = self.spots.get(&position) else { return false };
+        let tag = self.writers.len() as Tag;
+        self.writers.push(position);
+        self.memory.write(spot, tag);
+        self.held[position as usize] = Some(Held { tag, spot });
+        true
+    }
+
+    /// Checks that `reader` finds what was written for it.
+    fn read(&mut self, position: Position, reader: InstructionId) {
+        let Some(Held { tag, spot }) = self.held[position as usize] else { return };
+        let Err(by) = self.memory.holds(spot, tag) else { return };
+        let lost = self.label(self.writers[tag as usize]);
+        let reader_name = self.module[reader].name();
+        let diagnostic = match by.filter(|&b| b != UNKNOWN) {
+            Some(by) => {
+                let over = self.writers[by as usize];
+                let message = format!("`{reader_name}` reads `{lost}`, but `{}` was written over it", self.label(over));
+                let maker = self.positions.instruction(over);
+                let range = format!("bytes {} to {} of allocation {}", spot.start, spot.end, spot.allocation);
+                Diagnostic::error(&OVERLAP, message)
+                    .note_at("this was written over it", Place::Instruction(maker, Part::Whole))
+                    .note(format!("`{lost}` is assigned to {range}"))
+            }
+            None => Diagnostic::error(
+                &OVERLAP,
+                format!("`{reader_name}` reads `{lost}`, which not every branch leaves alone"),
+            ),
+        };
+        self.fault(reader, diagnostic);
+    }
+
+    fn read_all(&mut self, positions: Range<Position>, reader: InstructionId) {
+        for position in positions {
+            self.read(position, reader);
+        }
+    }
+
+    /// Runs a computation whose parameters hold what they are called with; `twice` says whether loops go round twice.
+    fn computation(&mut self, computation: ComputationId, twice: bool) {
+        if self.depth >= MAX_DEPTH {
+            let message = format!("calls nest more than {MAX_DEPTH} deep");
+            self.faults.push(Diagnostic::error(&TOO_LARGE, message).at_place(Place::Computation(computation)));
+            return;
+        }
+        self.depth += 1;
+        for &id in self.module[computation].instructions() {
+            self.instruction(id, twice);
+        }
+        self.depth -= 1;
+    }
+
+    fn instruction(&mut self, id: InstructionId, twice: bool) {
+        let module = self.module;
+        let instruction = &module[id];
+        match &instruction.op {
+            Op::Parameter { .. } => {}
+            Op::While { condition, body } => self.while_loop(id, *condition, *body, twice),
+            Op::Conditional { branches } => self.conditional(id, branches, twice),
+            Op::Call { to_apply, .. } => {
+                self.hand_over(id, *to_apply);
+                self.computation(*to_apply, twice);
+                if let Some(root) = module.root(*to_apply) {
+                    self.forward(self.positions.of(root), self.positions.of(id));
+                }
+            }
+            _ => self.plain(id, twice),
+        }
+    }
+
+    /// Gives a called computation's parameters what the operands hold.
+    fn hand_over(&mut self, caller: InstructionId, callee: ComputationId) {
+        let parameters = self.module.parameters(callee);
+        for (&operand, parameter) in self.module[caller].operands().iter().zip(parameters) {
+            self.forward(self.positions.of(operand), self.positions.of(parameter));
+        }
+    }
+
+    fn forward(&mut self, from: Range<Position>, to: Range<Position>) {
+        for (from, to) in from.zip(to) {
+            let held = self.held[from as usize];
+            if let Some(slot) = self.held.get_mut(to as usize) {
+                *slot = held;
+            }
+        }
+    }
+
+    /// An instruction that calls nothing, or starts something asynchronous.
+    fn plain(&mut self, id: InstructionId, twice: bool) {
+        let module = self.module;
+        self.operand_reads(id);
+        if let Op::AsyncStart(start) = &module[id].op {
+            self.hand_over(id, start.calls);
+            self.computation(start.calls, twice);
+        }
+        self.forwarded(id);
+        let operands: Vec<Held> = self.operands_held(id);
+        let aliases = self.stated_aliases(id);
+        // Results that are the same operand's memory are the same memory, and the same act of writing.
+        let mut by_operand: FxHashMap<Position, Held> = FxHashMap::default();
+        for position in self.positions.of(id) {
+            let alias = aliases.get(&position);
+            let twin = alias.and_then(|a| by_operand.get(a)).copied();
+            if let (Some(twin), Some(&(spot, false))) = (twin, self.spots.get(&position))
+                && twin.spot == spot
+            {
+                self.held[position as usize] = Some(twin);
+                continue;
+            }
+            if !self.write(position) {
+                if self.held[position as usize].is_none() && self.needs_place(id, position) {
+                    let message = format!("`{}` has no place", self.label(position));
+                    self.fault(id, Diagnostic::error(&DUMP_NAMES, message));
+                }
+                continue;
+            }
+            if let Some(held) = self.held[position as usize] {
+                self.check_written(id, position, held.spot, &operands);
+                if let Some(&operand) = alias {
+                    by_operand.insert(operand, held);
+                }
+            }
+        }
+        self.in_place(id, &aliases);
+    }
+
+    /// A result may not lie on an operand that it cannot be written over.
+    fn check_written(&mut self, id: InstructionId, position: Position, spot: Spot, operands: &[Held]) {
+        // Tuples of thousands of results read few operands, and operations of thousands of operands have one result.
+        let over = operands.iter().find(|held| held.spot.overlaps(&spot));
+        if let Some(held) = over
+            && !(held.spot == spot && may_write_over(self.module, id))
+        {
+            let lost = self.label(self.writers[held.tag as usize]);
+            let message = format!("`{}` is written over `{lost}`, which it reads", self.label(position));
+            self.fault(id, Diagnostic::error(&OVERLAP, message));
+        }
+    }
+
+    /// For each result part that the instruction says is an operand's memory, that operand part.
+    fn stated_aliases(&self, id: InstructionId) -> FxHashMap<Position, Position> {
+        let instruction = &self.module[id];
+        let stated = match &instruction.op {
+            Op::Fusion(f) => f.output_operand_aliasing.as_slice(),
+            Op::CustomCall(c) => c.output_operand_aliasing.as_slice(),
+            _ => &[],
+        };
+        let pair = |alias: &OutputOperandAlias| {
+            let operand = instruction.operands().get(usize::try_from(alias.operand).ok()?)?;
+            let from = self.positions.part(*operand, &alias.operand_index)?;
+            let to = self.positions.part(id, &alias.output_index)?;
+            Some((to.start, from.start))
+        };
+        stated.iter().filter_map(pair).collect()
+    }
+
+    /// What the operands of an instruction hold, as far as it reads them itself.
+    fn operands_held(&self, id: InstructionId) -> Vec<Held> {
+        let op = &self.module[id].op;
+        if matches!(op, Op::Tuple | Op::GetTupleElement { .. }) {
+            return Vec::new();
+        }
+        let operands = self.module[id].operands().iter();
+        operands.flat_map(|&o| self.positions.of(o)).filter_map(|p| self.held[p as usize]).collect()
+    }
+
+    fn operand_reads(&mut self, id: InstructionId) {
+        let module = self.module;
+        match &module[id].op {
+            Op::Tuple | Op::Bitcast | Op::AddDependency | Op::OptBarrier | Op::Domain(_) => {}
+            Op::GetTupleElement { .. } => {
+                for &operand in module[id].operands() {
+                    self.read(self.positions.whole(operand), id);
+                }
+            }
+            _ => {
+                for &operand in module[id].operands() {
+                    self.read_all(self.positions.of(operand), id);
+                }
+            }
+        }
+    }
+
+    /// Fills in the positions that hold what an operand holds.
+    fn forwarded(&mut self, id: InstructionId) {
+        let (module, positions) = (self.module, self.positions);
+        let instruction = &module[id];
+        let here = positions.of(id);
+        for position in here.clone() {
+            self.held[position as usize] = None;
+        }
+        let first = instruction.operands().first().copied();
+        let part = |index: &[i64]| first.and_then(|o| positions.part(o, index));
+        let own = |index: &[i64]| positions.part(id, index);
+        let mut pairs: Vec<(Span, Span)> = Vec::new();
+        match &instruction.op {
+            Op::Bitcast | Op::AddDependency | Op::OptBarrier | Op::Domain(_) | Op::AllReduceDone | Op::Copy => {
+                pairs.push((part(&[]), Some(here)));
+            }
+            Op::GetTupleElement { index } => pairs.push((part(&[*index]), Some(here))),
+            Op::Tuple => {
+                let mut at = here.start + 1;
+                for &operand in instruction.operands() {
+                    let from = positions.of(operand);
+                    let to = at..at + (from.end - from.start);
+                    at = to.end;
+                    pairs.push((Some(from), Some(to)));
+                }
+            }
+            Op::CopyStart { .. } => pairs.push((part(&[]), own(&[1]))),
+            Op::CopyDone => pairs.push((part(&[0]), Some(here))),
+            Op::AsyncStart(start) => {
+                let mut at = own(&[0]).map_or(here.start, |r| r.start + 1);
+                for &operand in instruction.operands() {
+                    let from = positions.of(operand);
+                    let to = at..at + (from.end - from.start);
+                    at = to.end;
+                    pairs.push((Some(from), Some(to)));
+                }
+                pairs.push((module.root(start.calls).map(|r| positions.of(r)), own(&[1])));
+            }
+            Op::AsyncUpdate { .. } => pairs.push((part(&[]), Some(here))),
+            Op::AsyncDone | Op::AllGatherDone | Op::CollectivePermuteDone => pairs.push((part(&[1]), Some(here))),
+            Op::AllGatherStart(_) | Op::CollectivePermuteStart(_) => {
+                let inputs = own(&[0]);
+                let is_list = inputs.as_ref().is_some_and(|i| positions.is_tuple(i.start));
+                let mut at = inputs.map_or(here.start, |i| i.start + u32::from(is_list));
+                for &operand in instruction.operands() {
+                    let from = positions.of(operand);
+                    let to = at..at + (from.end - from.start);
+                    at = to.end;
+                    pairs.push((Some(from), Some(to)));
+                    if !is_list {
+                        break;
+                    }
+                }
+            }
+            Op::Send(_) => pairs.push((part(&[]), own(&[0]))),
+            Op::RecvDone(_) => pairs.push((part(&[0]), own(&[0]))),
+            _ => {}
+        }
+        for (from, to) in pairs {
+            if let (Some(from), Some(to)) = (from, to) {
+                self.forward(from, to);
+            }
+        }
+    }
+
+    /// Whether a position must have a place of its own or be forwarded: all that holds data.
+    fn needs_place(&self, id: InstructionId, position: Position) -> bool {
+        let is_inner_table = self.positions.is_tuple(position) && !self.positions.is_whole(position);
+        // Lists of operands within asynchronous results are not always given tables.
+        !is_inner_table && !matches!(self.module[id].op, Op::AllReduceDone | Op::CopyDone)
+    }
+
+    /// The operand and the result of an in-place operation are the same memory.
+    fn in_place(&mut self, id: InstructionId, aliases: &FxHashMap<Position, Position>) {
+        let mut pairs: Vec<(Position, Position)> = aliases.iter().map(|(&to, &from)| (from, to)).collect();
+        pairs.sort_unstable();
+        let instruction = &self.module[id];
+        if let (Op::DynamicUpdateSlice, Some(&first)) = (&instruction.op, instruction.operands().first()) {
+            pairs.push((self.positions.whole(first), self.positions.whole(id)));
+        }
+        for (from, to) in pairs {
+            self.same_spot(id, from, to);
+        }
+    }
+
+    fn same_spot(&mut self, id: InstructionId, from: Position, to: Position) {
+        let (Some(a), Some(b)) = (self.held[from as usize], self.held[to as usize]) else { return };
+        if a.spot != b.spot {
+            let message = format!(
+                "`{}` and `{}` are the same memory, but lie in different places",
+                self.label(from),
+                self.label(to)
+            );
+            self.fault(id, Diagnostic::error(&SPLIT_ALIAS, message));
+        }
+    }
+
+    /// Where the assignment gives a position a place as one of several values, what arrives must lie there.
+    fn arrive(&mut self, caller: InstructionId, from: Range<Position>, to: Range<Position>) {
+        for (from, to) in from.zip(to) {
+            let held = self.held[from as usize];
+            if let (Some(held), Some(&(spot, true))) = (held, self.spots.get(&to))
+                && held.spot != spot
+            {
+                let (a, b) = (self.label(from), self.label(to));
+                let message = format!("`{a}` arrives at `{b}`, but lies in another place");
+                self.fault(caller, Diagnostic::error(&SPLIT_ALIAS, message));
+            }
+            self.held[to as usize] = held;
+        }
+    }
+
+    fn while_loop(&mut self, id: InstructionId, condition: ComputationId, body: ComputationId, twice: bool) {
+        let module = self.module;
+        let Some(&init) = module[id].operands().first() else { return };
+        let (Some(root), Some(result)) = (module.root(body), module.root(condition)) else { return };
+        let parameter = |c: ComputationId| module.parameters(c).first().map(|&p| self.positions.of(p));
+        let (Some(in_condition), Some(in_body)) = (parameter(condition), parameter(body)) else { return };
+        let mut carried = self.positions.of(init);
+        for round in 0..=usize::from(twice) {
+            // Loops inside go round twice in the first round only: in the second, what they read and write is the same.
+            let inner = twice && round == 0;
+            self.read_all(carried.clone(), id);
+            self.arrive(id, carried.clone(), in_condition.clone());
+            self.computation(condition, inner);
+            self.read_all(self.positions.of(result), id);
+            self.arrive(id, carried, in_body.clone());
+            self.computation(body, inner);
+            carried = self.positions.of(root);
+        }
+        // The condition is asked once more before the loop ends.
+        self.read_all(carried.clone(), id);
+        self.arrive(id, carried.clone(), in_condition);
+        self.computation(condition, false);
+        self.arrive(id, carried, self.positions.of(id));
+    }
+
+    fn conditional(&mut self, id: InstructionId, branches: &[ComputationId], twice: bool) {
+        let module = self.module;
+        if let Some(&selector) = module[id].operands().first() {
+            self.read_all(self.positions.of(selector), id);
+        }
+        let here = self.positions.of(id);
+        let mut results: Vec<Vec<Option<Held>>> = Vec::new();
+        let mut written = Vec::new();
+        for (n, &branch) in branches.iter().enumerate() {
+            let mark = self.memory.begin();
+            if let (Some(&operand), Some(&parameter)) =
+                (module[id].operands().get(n + 1), module.parameters(branch).first())
+            {
+                self.forward(self.positions.of(operand), self.positions.of(parameter));
+            }
+            self.computation(branch, twice);
+            if let Some(root) = module.root(branch) {
+                self.read_all(self.positions.of(root), root);
+                self.arrive(id, self.positions.of(root), here.clone());
+                results.push(here.clone().map(|p| self.held[p as usize]).collect());
+            }
+            written.extend(self.memory.take_back(mark));
+        }
+        for spot in written {
+            self.memory.write(spot, UNKNOWN);
+        }
+        for (nth, position) in here.enumerate() {
+            let mut arriving = results.iter().filter_map(|r| r.get(nth).copied().flatten());
+            let Some(first) = arriving.next() else { continue };
+            if arriving.all(|other| other == first) {
+                self.held[position as usize] = Some(first);
+                // What all branches leave there is known again.
+                self.memory.write(first.spot, first.tag);
+                continue;
+            }
+            let tag = self.writers.len() as Tag;
+            self.writers.push(position);
+            self.memory.write(first.spot, tag);
+            self.held[position as usize] = Some(Held { tag, spot: first.spot });
+        }
+    }
+
+    /// After the run the results must be there, in memory that outlives it, and where they are aliased to.
+    fn results(&mut self, entry: ComputationId, live_out: &[bool]) {
+        let module = self.module;
+        let Some(root) = module.root(entry) else { return };
+        let parameters = module.parameters(entry);
+        for position in self.positions.of(root) {
+            self.read(position, root);
+            if let Some(held) = self.held[position as usize]
+                && !live_out.get(held.spot.allocation as usize).copied().unwrap_or(false)
+            {
+                let message = format!(
+                    "`{}` is a result, but allocation {} does not outlive the run",
+                    self.label(position),
+                    held.spot.allocation
+                );
+                self.fault(root, Diagnostic::error(&WRONG_KIND, message));
+            }
+        }
+        for alias in &module.config.input_output_alias {
+            let parameter = usize::try_from(alias.parameter).ok().and_then(|n| parameters.get(n));
+            let from = parameter.and_then(|&p| self.positions.part(p, &alias.parameter_index));
+            let to = self.positions.part(root, &alias.output_index);
+            if let (Some(from), Some(to)) = (from, to) {
+                self.same_spot(root, from.start, to.start);
+            }
+        }
+    }
+}
+
+/// Whether an operation can, in principle, write its result over an operand of the same size: not if it reads elements
+/// after it has written others to their place.
+fn may_write_over(module: &Module, id: InstructionId) -> bool {
+    !matches!(
+        module[id].opcode(),
+        Opcode::Dot
+            | Opcode::RaggedDot
+            | Opcode::ScaledDot
+            | Opcode::Convolution
+            | Opcode::Transpose
+            | Opcode::Reverse
+            | Opcode::Concatenate
+            | Opcode::Slice
+            | Opcode::DynamicSlice
+            | Opcode::Pad
+            | Opcode::Gather
+            | Opcode::Broadcast
+            | Opcode::Reduce
+            | Opcode::ReduceWindow
+            | Opcode::SelectAndScatter
+            | Opcode::Fft
+            | Opcode::AllGather
+            | Opcode::AllToAll
+            | Opcode::CollectivePermute
+            | Opcode::ReduceScatter
+            | Opcode::Copy
+            | Opcode::Reshape
+    )
+}

@@ -1,0 +1,316 @@
+//! The checker: right assignments pass, and each planted fault is found.
+
+use hloom_formats::hlo_text;
+use hloom_fuzz::choices::Choices;
+use hloom_fuzz::generate::{Options, generate};
+use hloom_ir::diagnostic::Code;
+use hloom_ir::diagnostic::codes::plan as codes;
+use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
+use hloom_plan::check::{Assignment, Piece, check, read_dump};
+use hloom_plan::dump::{Part, dump_a, dump_b};
+use hloom_plan::plan;
+use hloom_target::Target;
+
+fn parse(text: &str) -> VerifiedModule {
+    let result = hlo_text::read(text.as_bytes());
+    let module = result.module.unwrap_or_else(|| panic!("{:?}", result.diagnostics));
+    verify(module, &VerifyOptions { devices: None }).unwrap_or_else(|e| panic!("{:?}", e.diagnostics))
+}
+
+fn cpu() -> Target {
+    Target::named("cpu").unwrap()
+}
+
+/// The module with its own plan, which is right.
+fn planned(text: &str) -> (VerifiedModule, Assignment) {
+    let module = parse(text);
+    let assignment = Assignment::from(&plan(&module, &cpu()).unwrap());
+    assert_eq!(check(&module, &cpu(), &assignment), []);
+    (module, assignment)
+}
+
+/// The place of the value that `name` makes.
+fn piece<'a>(module: &VerifiedModule, assignment: &'a mut Assignment, name: &str) -> (usize, &'a mut Piece) {
+    let id = module.module().instruction_by_name(name).unwrap();
+    let mut all =
+        assignment.allocations.iter_mut().enumerate().flat_map(|(n, a)| a.pieces.iter_mut().map(move |p| (n, p)));
+    all.find(|(_, p)| p.instruction == id && p.index.is_empty()).unwrap()
+}
+
+/// Moves the value that `name` makes to where `onto` lies.
+fn put_onto(module: &VerifiedModule, assignment: &mut Assignment, name: &str, onto: &str) {
+    let (from, moved) = piece(module, assignment, name);
+    let moved = moved.clone();
+    let (to, there) = piece(module, assignment, onto);
+    let offset = there.offset;
+    assignment.allocations[from].pieces.retain(|p| *p != moved);
+    assignment.allocations[to].pieces.push(Piece { offset, ..moved });
+}
+
+#[track_caller]
+fn finds(module: &VerifiedModule, assignment: &Assignment, code: &'static Code, words: &str) {
+    let faults = check(module, &cpu(), assignment);
+    let found = faults.iter().any(|f| f.code == code && f.message.contains(words));
+    assert!(found, "expected {code} with `{words}`, not {faults:#?}");
+}
+
+const CHAIN: &str = "HloModule chain, is_scheduled=true
+
+ENTRY e {
+  x = f32[64]{0} parameter(0)
+  w = f32[64,64]{1,0} parameter(1)
+  a = f32[64]{0} dot(x, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  b = f32[64]{0} dot(a, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  c = f32[64]{0} dot(b, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  d = f32[64]{0} add(a, c)
+  ROOT e = f32[64]{0} dot(d, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+}
+";
+
+#[test]
+fn a_value_that_is_overwritten_before_its_last_use_is_found() {
+    let (module, mut assignment) = planned(CHAIN);
+    put_onto(&module, &mut assignment, "c", "a");
+    finds(&module, &assignment, &codes::OVERLAP, "`d` reads `a`, but `c` was written over it");
+}
+
+#[test]
+fn a_result_on_an_operand_that_cannot_be_written_over_is_found() {
+    let (module, mut assignment) = planned(CHAIN);
+    put_onto(&module, &mut assignment, "c", "b");
+    finds(&module, &assignment, &codes::OVERLAP, "`c` is written over `b`, which it reads");
+}
+
+#[test]
+fn sizes_bounds_and_alignments_are_checked() {
+    let (module, right) = planned(CHAIN);
+    let with = |change: fn(&mut Piece)| {
+        let mut assignment = right.clone();
+        change(piece(&module, &mut assignment, "a").1);
+        assignment
+    };
+    finds(&module, &with(|p| p.size = 128), &codes::WRONG_SIZE, "`a` is given 128 bytes");
+    finds(&module, &with(|p| p.offset += 1 << 20), &codes::OUT_OF_BOUNDS, "`a` takes 256 bytes");
+    let mut misaligned = right.clone();
+    let (number, moved) = piece(&module, &mut misaligned, "a");
+    moved.offset += 4;
+    misaligned.allocations[number].size += 4;
+    finds(&module, &misaligned, &codes::MISALIGNED, "`a` begins at");
+    let mut total = right.clone();
+    total.stated_total = Some(1);
+    finds(&module, &total, &codes::BAD_DUMP, "says that 1 bytes are used");
+}
+
+#[test]
+fn parameters_and_results_need_their_own_kind_of_memory() {
+    let (module, right) = planned(CHAIN);
+    let mut intruder = right.clone();
+    put_onto(&module, &mut intruder, "b", "x");
+    finds(&module, &intruder, &codes::WRONG_KIND, "holds a parameter that is not donated, and `b` is written there");
+    let mut lost = right.clone();
+    let (number, _) = piece(&module, &mut lost, "e");
+    lost.allocations[number].is_live_out = false;
+    finds(&module, &lost, &codes::WRONG_KIND, "`e` is a result");
+    let mut coloured = right.clone();
+    let (number, _) = piece(&module, &mut coloured, "a");
+    coloured.allocations[number].colour = 1;
+    finds(&module, &coloured, &codes::WRONG_KIND, "belongs into memory space 0");
+    let mut missing = right.clone();
+    let id = module.module().instruction_by_name("a").unwrap();
+    missing.allocations.iter_mut().for_each(|a| a.pieces.retain(|p| p.instruction != id));
+    finds(&module, &missing, &codes::DUMP_NAMES, "`a` has no place");
+}
+
+const LOOP: &str = "HloModule loop, is_scheduled=true
+
+body {
+  p = (s32[], f32[64]{0}, f32[64]{0}) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  v = f32[64]{0} get-tuple-element(p), index=1
+  k = f32[64]{0} get-tuple-element(p), index=2
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  t = f32[64]{0} reverse(v), dimensions={0}
+  u = f32[64]{0} reverse(t), dimensions={0}
+  sum = f32[64]{0} add(u, k)
+  ROOT out = (s32[], f32[64]{0}, f32[64]{0}) tuple(next, sum, k)
+}
+
+condition {
+  q = (s32[], f32[64]{0}, f32[64]{0}) parameter(0)
+  j = s32[] get-tuple-element(q), index=0
+  ten = s32[] constant(10)
+  ROOT less = pred[] compare(j, ten), direction=LT
+}
+
+ENTRY e {
+  x = f32[64]{0} parameter(0)
+  zero = s32[] constant(0)
+  start = s32[] copy(zero)
+  y = f32[64]{0} copy(x)
+  z = f32[64]{0} reverse(x), dimensions={0}
+  init = (s32[], f32[64]{0}, f32[64]{0}) tuple(start, y, z)
+  w = (s32[], f32[64]{0}, f32[64]{0}) while(init), condition=condition, body=body
+  ROOT r = f32[64]{0} get-tuple-element(w), index=1
+}
+";
+
+#[test]
+fn what_a_loop_reads_again_must_survive_a_round() {
+    let (module, mut assignment) = planned(LOOP);
+    // `k` is read in every round; the first round's `t` would be on top of it in the second.
+    put_onto(&module, &mut assignment, "u", "z");
+    finds(&module, &assignment, &codes::OVERLAP, "reads `z`");
+}
+
+#[test]
+fn what_a_loop_carries_must_stay_in_place() {
+    let (module, mut assignment) = planned(LOOP);
+    let (number, sum) = piece(&module, &mut assignment, "sum");
+    let moved = Piece { offset: 4096, ..sum.clone() };
+    *sum = moved;
+    assignment.allocations[number].size = 8192;
+    finds(&module, &assignment, &codes::SPLIT_ALIAS, "arrives at");
+}
+
+const BRANCHES: &str = "HloModule branches, is_scheduled=true
+
+left {
+  a = f32[64]{0} parameter(0)
+  l = f32[64]{0} reverse(a), dimensions={0}
+  ROOT m = f32[64]{0} negate(l)
+}
+
+right {
+  b = f32[64]{0} parameter(0)
+  ROOT n = f32[64]{0} reverse(b), dimensions={0}
+}
+
+ENTRY e {
+  which = pred[] parameter(0)
+  x = f32[64]{0} parameter(1)
+  y = f32[64]{0} reverse(x), dimensions={0}
+  z = f32[64]{0} negate(y)
+  c = f32[64]{0} conditional(which, y, y), true_computation=left, false_computation=right
+  s = f32[64]{0} add(c, y)
+  ROOT r = f32[64]{0} dot-free(s, z)
+}
+";
+
+#[test]
+fn what_one_branch_overwrites_is_lost() {
+    let text = BRANCHES.replace("dot-free", "add");
+    let (module, mut assignment) = planned(&text);
+    put_onto(&module, &mut assignment, "l", "z");
+    finds(&module, &assignment, &codes::OVERLAP, "`r` reads `z`");
+}
+
+#[test]
+fn aliased_parameters_and_in_place_updates_share_memory() {
+    let text = "HloModule donated, is_scheduled=true, input_output_alias={ {}: (0, {}, may-alias) }
+
+ENTRY e {
+  x = f32[64]{0} parameter(0)
+  y = f32[4]{0} parameter(1)
+  i = s32[] parameter(2)
+  ROOT u = f32[64]{0} dynamic-update-slice(x, y, i)
+}
+";
+    let (module, mut assignment) = planned(text);
+    let id = module.module().instruction_by_name("u").unwrap();
+    let (from, u) = piece(&module, &mut assignment, "u");
+    let apart = u.clone();
+    assignment.allocations[from].pieces.retain(|p| p.instruction != id);
+    let is_live_out = true;
+    assignment.allocations.push(hloom_plan::check::Assigned {
+        size: 256,
+        is_live_out,
+        pieces: vec![apart],
+        ..Default::default()
+    });
+    finds(&module, &assignment, &codes::SPLIT_ALIAS, "are the same memory");
+}
+
+#[test]
+fn a_module_without_the_copy_it_needs_cannot_be_planned() {
+    let module = parse(
+        "HloModule m, is_scheduled=true
+
+ENTRY e {
+  x = f32[64]{0} parameter(0)
+  y = f32[4]{0} parameter(1)
+  i = s32[] parameter(2)
+  c = f32[64]{0} negate(x)
+  u = f32[64]{0} dynamic-update-slice(c, y, i)
+  ROOT r = f32[64]{0} add(u, c)
+}
+",
+    );
+    let assignment = Assignment::from(&plan(&module, &cpu()).unwrap());
+    finds(&module, &assignment, &codes::OVERLAP, "`r` reads `c`, but `u` was written over it");
+}
+
+#[test]
+fn our_own_dumps_can_be_read_and_are_right() {
+    for text in [CHAIN, LOOP, &BRANCHES.replace("dot-free", "add")] {
+        let module = parse(text);
+        for target in ["cpu", "tpu-v6e", "tpu-v4", "gpu-h100"] {
+            let target = Target::named(target).unwrap();
+            let plan = plan(&module, &target).unwrap();
+            for dump in [dump_a(&plan, &target), dump_b(&plan, &target, Part::Allocations)] {
+                let assignment = read_dump(module.module(), &dump, "dump").unwrap();
+                assert_eq!(check(&module, &target, &assignment), [], "{dump}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_dump_is_refused_with_its_line() {
+    let module = parse(CHAIN);
+    let cases = [
+        ("", "d:1: expected `BufferAssignment:`"),
+        ("BufferAssignment:\nallocation x", "d:2: this is not an allocation"),
+        ("BufferAssignment:\n value: <1 a @0> (size=4,offset=0): f32[]", "d:2: a value outside"),
+        (
+            "BufferAssignment:\nallocation 0: size 4:\n value: <1 zz @0> (size=4,offset=0): f32[]",
+            "d:3: the module has no instruction `zz`",
+        ),
+        ("BufferAssignment:\nallocation 0: size 4, purple:", "d:2: this is not an allocation"),
+        ("BufferAssignment:\nTotal bytes used: many", "d:2: this is not a number"),
+    ];
+    for (text, message) in cases {
+        let error = read_dump(module.module(), text, "d").unwrap_err();
+        assert!(error.message.contains(message), "{error}");
+    }
+}
+
+/// Programs made up at random: whatever they are, planning ends with an answer, and where nothing has to share memory the
+/// answer is right.
+#[test]
+fn generated_programs_are_planned_right() {
+    let (mut right, mut lack_copies, mut refused) = (0, 0, 0);
+    for seed in 0..400 {
+        let module = generate(&mut Choices::from_seed(seed), &Options::runnable());
+        let Ok(module) = verify(module, &VerifyOptions { devices: None }) else { continue };
+        let target = Target::named(if seed % 2 == 0 { "cpu" } else { "tpu-v6e" }).unwrap();
+        let plan = match plan(&module, &target) {
+            Ok(plan) => plan,
+            Err(faults) => {
+                assert!(faults.iter().all(|f| (603..=605).contains(&f.code.number)), "seed {seed}: {faults:?}");
+                refused += 1;
+                continue;
+            }
+        };
+        let alone = (0..plan.buffers.len() as u32).all(|b| plan.buffers.values(b).len() == 1);
+        let faults = check(&module, &target, &Assignment::from(&plan));
+        assert!(!alone || faults.is_empty(), "seed {seed}: {faults:#?}");
+        let _ = (dump_a(&plan, &target), dump_b(&plan, &target, Part::LiveRange), dump_b(&plan, &target, Part::Values));
+        if faults.is_empty() {
+            right += 1;
+        } else {
+            lack_copies += 1;
+        }
+    }
+    assert!(right > 100, "{right} right, {lack_copies} lack copies, {refused} refused");
+}
