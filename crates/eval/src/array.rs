@@ -93,6 +93,14 @@ impl Array {
     pub fn is_unshared(&self) -> bool {
         Arc::strong_count(&self.data) == 1
     }
+    /// Makes the memory this array's own, copying it if another value shares it; a fault if there is no room for a copy.
+    /// Operations that change large arrays ask this first, since the copy that changing makes by itself cannot fail well.
+    pub fn unshare(&mut self) -> Result<(), Fault> {
+        if Arc::get_mut(&mut self.data).is_none() {
+            self.data = Arc::new(Buffer::from_bytes(self.data.bytes())?);
+        }
+        Ok(())
+    }
     /// The elements, to change; copied first if another value shares them.
     pub fn elements_mut<T: Pod>(&mut self) -> &mut [T] {
         debug_assert_eq!(size_of::<T>(), self.element_type.bytes());
@@ -321,5 +329,20 @@ impl Array {
             )
             .collect();
         crate::ops::slice_to(&full, &sizes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_made_its_own_changes_alone() {
+        let original = Array::new(&[3], &[1i32, 2, 3]).unwrap();
+        let mut copy = original.clone();
+        copy.unshare().unwrap();
+        copy.elements_mut::<i32>()[0] = 9;
+        assert_eq!(original.as_slice::<i32>(), Some(&[1, 2, 3][..]));
+        assert_eq!(copy.as_slice::<i32>(), Some(&[9, 2, 3][..]));
     }
 }

@@ -35,6 +35,7 @@ pub fn copy(dims: &[i64], from: &Array, from_view: &View, to: &mut Array, to_vie
     if !inside(dims, from_view, from.len()) || !inside(dims, to_view, to.len()) {
         return Err(Fault::bug(format!("a copy of {dims:?} elements reaches outside its arrays")));
     }
+    to.unshare()?;
     match from.element_type().bytes() {
         1 => copy_elements::<u8>(dims, from.elements(), from_view, to.elements_mut(), to_view),
         2 => copy_elements::<u16>(dims, from.elements(), from_view, to.elements_mut(), to_view),

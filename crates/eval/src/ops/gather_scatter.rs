@@ -131,6 +131,7 @@ fn scatter(device: &mut Device<'_>, operands: OperandValues, attributes: &Scatte
     let updates = arrays.split_off(count + 1);
     let indices = arrays.pop().ok_or_else(|| Fault::bug("scatter has no indices"))?;
     let mut results = arrays;
+    results.iter_mut().try_for_each(Array::unshare)?;
     same_sizes(&results)?;
     same_sizes(&updates)?;
     let dims = &attributes.dims;
