@@ -385,9 +385,9 @@ impl Assigner<'_, '_> {
         if let Op::Copy = user.op {
             return false;
         }
-        user.operands().iter().any(|&operand| {
-            let mut found = dataflow.positions.of(operand).filter(|&p| dataflow.at(p) == Some(old));
-            found.any(|position| overwrite.may(position, definition.position))
+        dataflow.positions_of(old).iter().any(|&position| {
+            let holder = dataflow.positions.instruction(position);
+            user.operands().contains(&holder) && overwrite.may(position, definition.position)
         })
     }
 

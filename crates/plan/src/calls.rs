@@ -10,6 +10,7 @@ use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_target::Target;
+use rustc_hash::FxHashMap;
 
 /// How a computation is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +38,50 @@ pub struct Calls {
 /// Whether the computations it calls are steps of the flow.
 pub fn is_flow(op: &Op) -> bool {
     matches!(op, Op::While { .. } | Op::Conditional { .. } | Op::Call { .. } | Op::AsyncStart(_))
+}
+
+/// The instructions that go on with each async-start and end it.
+#[derive(Debug)]
+pub struct AsyncChains {
+    start_of: Vec<Option<InstructionId>>,
+    followers: FxHashMap<InstructionId, Vec<InstructionId>>,
+}
+
+impl AsyncChains {
+    /// The chains of `module`.
+    pub fn new(module: &Module) -> AsyncChains {
+        let mut chains =
+            AsyncChains { start_of: vec![None; module.instruction_slots()], followers: FxHashMap::default() };
+        for &computation in module.computations() {
+            for &id in module[computation].instructions() {
+                match module[id].op {
+                    Op::AsyncStart(_) => chains.start_of[id.index()] = Some(id),
+                    Op::AsyncUpdate { .. } | Op::AsyncDone => {
+                        let start = module[id].operands().first().and_then(|o| chains.start_of[o.index()]);
+                        chains.start_of[id.index()] = start;
+                        if let Some(start) = start {
+                            chains.followers.entry(start).or_default().push(id);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        chains
+    }
+
+    /// The computation that an async instruction runs, or goes on with.
+    pub fn computation(&self, module: &Module, id: InstructionId) -> Option<ComputationId> {
+        match &module[self.start_of[id.index()]?].op {
+            Op::AsyncStart(start) => Some(start.calls),
+            _ => None,
+        }
+    }
+
+    /// The updates and the done of an async-start.
+    pub fn followers(&self, start: InstructionId) -> &[InstructionId] {
+        self.followers.get(&start).map_or(&[], Vec::as_slice)
+    }
 }
 
 impl Calls {

@@ -176,7 +176,7 @@ impl<'m> Dataflow<'m> {
             Op::CopyStart { .. } => outer() != Some(1),
             Op::AsyncStart(_) | Op::AsyncUpdate { .. } => is_tuple || outer().is_some_and(|i| i > 1),
             Op::AsyncDone => is_tuple,
-            Op::AllGatherStart(_) => is_tuple || outer() == Some(1),
+            Op::AllGatherStart(_) => is_tuple || outer() != Some(0),
             Op::AllGatherDone | Op::CollectivePermuteDone => nth == 0 && is_tuple,
             Op::CollectivePermuteStart(_) => nth == 0 || outer() != Some(0) && depth() <= 2,
             Op::Send(_) => outer() != Some(0),

@@ -57,8 +57,8 @@ impl<'m> InPlace<'m> {
             Op::DynamicUpdateSlice | Op::SetDimensionSize { .. } => vec![Pair::new(0, &[], &[])],
             Op::Scatter(_) => same_place(operands.len().saturating_sub(1) / 2),
             Op::AllReduceStart(_) => same_place(operands.len()),
-            Op::CollectivePermute(_) if operands.len() == 4 => self.permuted(operands[1], &[]),
-            Op::CollectivePermuteStart(_) if operands.len() == 4 => self.permuted(operands[1], &[1]),
+            Op::CollectivePermute(p) if !p.slice_sizes.is_empty() => self.permuted(operands.get(1), &[]),
+            Op::CollectivePermuteStart(p) if !p.slice_sizes.is_empty() => self.permuted(operands.get(1), &[1]),
             Op::RaggedAllToAll { .. } => vec![Pair::new(1, &[], &[])],
             Op::CustomCall(call) => stated(&call.output_operand_aliasing),
             Op::Fusion(fusion) => {
@@ -66,13 +66,14 @@ impl<'m> InPlace<'m> {
                 pairs.extend(stated(&fusion.output_operand_aliasing));
                 pairs
             }
-            Op::AsyncStart(start) => stated(&start.output_operand_aliasing),
-            Op::AsyncUpdate { output_operand_aliasing } => stated(output_operand_aliasing),
+            Op::AsyncStart(start) => table_aside(stated(&start.output_operand_aliasing)),
+            Op::AsyncUpdate { output_operand_aliasing } => table_aside(stated(output_operand_aliasing)),
             _ => Vec::new(),
         }
     }
 
-    fn permuted(&self, destination: InstructionId, output: &[i64]) -> Vec<Pair> {
+    fn permuted(&self, destination: Option<&InstructionId>, output: &[i64]) -> Vec<Pair> {
+        let Some(&destination) = destination else { return Vec::new() };
         let mut pairs = vec![Pair::new(1, &[], output)];
         if let Some(elements) = self.module[destination].shape.as_tuple() {
             for i in 0..elements.len() as i64 {
@@ -165,4 +166,10 @@ fn stated(aliases: &[OutputOperandAlias]) -> Vec<Pair> {
         Some(Pair { operand, operand_index: a.operand_index.clone(), output_index: a.output_index.clone() })
     };
     aliases.iter().filter_map(pair).collect()
+}
+
+/// The whole result of an async operation is a table of its own, whatever is said of what it leads to.
+fn table_aside(mut pairs: Vec<Pair>) -> Vec<Pair> {
+    pairs.retain(|p| !p.output_index.is_empty());
+    pairs
 }

@@ -1,19 +1,45 @@
-//! Which of the things placed so far are there at the same time as a new one.
+//! Which memory is taken while something new is there.
 //!
 //! All times are known before the first is added: they are numbered, and a binary tree over the numbers keeps each
-//! interval at the few nodes that it covers. A question costs the logarithm of the number of times, and what it finds.
+//! interval at the few nodes that it covers. A node keeps no list but the union of the memory taken: however many values
+//! lie side by side, they are one stretch. A question costs the square of a logarithm, and the gaps that it finds.
 
 use std::collections::BTreeMap;
 
+/// Memory from the first number up to the second.
 type Chunk = (i64, i64);
 
-/// Intervals of time, ends included, each with a chunk of memory.
+/// Stretches of memory, by their start; they neither overlap nor touch.
+#[derive(Clone, Debug, Default)]
+struct Union(BTreeMap<i64, i64>);
+
+impl Union {
+    fn add(&mut self, (mut start, mut end): Chunk) {
+        if let Some((&from, &to)) = self.0.range(..=start).next_back()
+            && to >= start
+        {
+            if to >= end {
+                return;
+            }
+            start = from;
+        }
+        while let Some((&from, &to)) = self.0.range(start..=end).next() {
+            end = end.max(to);
+            self.0.remove(&from);
+        }
+        self.0.insert(start, end);
+    }
+}
+
+/// The memory taken over time.
 #[derive(Debug)]
 pub(crate) struct IntervalIndex {
     times: Vec<u64>,
     leaves: usize,
-    covering: Vec<Vec<Chunk>>,
-    starting: BTreeMap<u64, Vec<Chunk>>,
+    /// What is taken during all of a node's time, and added just there.
+    covering: Vec<Union>,
+    /// What is taken during any of a node's time, and added there or below.
+    below: Vec<Union>,
 }
 
 impl IntervalIndex {
@@ -23,44 +49,69 @@ impl IntervalIndex {
         times.sort_unstable();
         times.dedup();
         let leaves = times.len().next_power_of_two();
-        IntervalIndex { times, leaves, covering: vec![Vec::new(); 2 * leaves], starting: BTreeMap::new() }
+        let nodes = vec![Union::default(); 2 * leaves];
+        IntervalIndex { times, leaves, covering: nodes.clone(), below: nodes }
     }
 
-    fn number(&self, time: u64) -> usize {
-        self.times.partition_point(|&t| t < time)
+    /// The leaves of an interval's first and last time.
+    fn ends(&self, (start, end): (u64, u64)) -> (usize, usize) {
+        let leaf =
+            |time| self.times.partition_point(|&t| t < time).min(self.times.len().saturating_sub(1)) + self.leaves;
+        (leaf(start), leaf(end))
     }
 
-    /// Adds an interval.
-    pub(crate) fn add(&mut self, (start, end): (u64, u64), chunk: Chunk) {
-        self.starting.entry(start).or_default().push(chunk);
-        let (mut low, mut high) = (self.number(start) + self.leaves, self.number(end) + self.leaves + 1);
+    /// The fewest nodes that together are just the interval.
+    fn nodes((first, last): (usize, usize)) -> Vec<usize> {
+        let (mut low, mut high) = (first, last + 1);
+        let mut nodes = Vec::new();
         while low < high {
             if low % 2 == 1 {
-                self.covering[low].push(chunk);
+                nodes.push(low);
                 low += 1;
             }
             if high % 2 == 1 {
                 high -= 1;
-                self.covering[high].push(chunk);
+                nodes.push(high);
             }
             low /= 2;
             high /= 2;
         }
+        nodes
     }
 
-    /// Tells every chunk whose interval has a time in common with this one.
-    pub(crate) fn overlapping(&self, (start, end): (u64, u64), mut found: impl FnMut(Chunk)) {
-        let mut node = self.number(start) + self.leaves;
-        while node > 0 {
-            if let Some(chunks) = self.covering.get(node) {
-                chunks.iter().copied().for_each(&mut found);
+    /// The nodes above either end, each once.
+    fn above((first, last): (usize, usize)) -> Vec<usize> {
+        let (mut a, mut b) = (first / 2, last / 2);
+        let mut nodes = Vec::new();
+        while a > 0 {
+            nodes.push(a);
+            if a != b {
+                nodes.push(b);
             }
-            node /= 2;
+            a /= 2;
+            b /= 2;
         }
-        // What begins later, but not after the end; what begins at the start was found above.
-        if start < end {
-            self.starting.range(start + 1..=end).flat_map(|(_, chunks)| chunks).copied().for_each(found);
+        nodes
+    }
+
+    /// Takes memory for a time, both ends included.
+    pub(crate) fn add(&mut self, interval: (u64, u64), chunk: Chunk) {
+        let ends = self.ends(interval);
+        for node in Self::nodes(ends) {
+            self.covering[node].add(chunk);
+            self.below[node].add(chunk);
         }
+        for node in Self::above(ends) {
+            self.below[node].add(chunk);
+        }
+    }
+
+    /// Tells the memory that is taken at any moment of the interval, in stretches that may repeat and overlap.
+    pub(crate) fn taken(&self, interval: (u64, u64), mut found: impl FnMut(Chunk)) {
+        let ends = self.ends(interval);
+        let inside = Self::nodes(ends).into_iter().map(|n| &self.below[n]);
+        let around = Self::above(ends).into_iter().map(|n| &self.covering[n]);
+        inside.chain(around).flat_map(|u| &u.0).for_each(|(&start, &end)| found((start, end)));
     }
 }
 
@@ -75,22 +126,33 @@ mod tests {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (seed >> 33) % bound
         };
-        let intervals: Vec<(u64, u64)> = (0..200)
+        let intervals: Vec<((u64, u64), Chunk)> = (0..300)
             .map(|_| {
-                let start = next(300);
-                (start, start + next(40))
+                let (start, from) = (next(300), next(50) as i64);
+                ((start, start + next(40)), (from, from + 1 + next(4) as i64))
             })
             .collect();
-        let mut index = IntervalIndex::new(intervals.iter().flat_map(|&(a, b)| [a, b]));
-        for (i, &(start, end)) in intervals.iter().enumerate() {
-            let mut found = Vec::new();
-            index.overlapping((start, end), |c| found.push(c.0));
-            found.sort_unstable();
-            found.dedup();
-            let plain: Vec<i64> =
-                (0..i).filter(|&j| intervals[j].0 <= end && intervals[j].1 >= start).map(|j| j as i64).collect();
-            assert_eq!(found, plain, "for {start}-{end}");
-            index.add((start, end), (i as i64, i as i64 + 1));
+        let mut index = IntervalIndex::new(intervals.iter().flat_map(|&((a, b), _)| [a, b]));
+        for (i, &(now, chunk)) in intervals.iter().enumerate() {
+            let mut taken = [false; 64];
+            index.taken(now, |(from, to)| (from..to).for_each(|byte| taken[byte as usize] = true));
+            let mut plain = [false; 64];
+            for &(other, (from, to)) in &intervals[..i] {
+                if other.0 <= now.1 && other.1 >= now.0 {
+                    (from..to).for_each(|byte| plain[byte as usize] = true);
+                }
+            }
+            assert_eq!(taken, plain, "for {now:?}");
+            index.add(now, chunk);
         }
+    }
+
+    #[test]
+    fn what_lies_side_by_side_is_one_stretch() {
+        let mut union = Union::default();
+        for chunk in [(0, 4), (8, 12), (4, 8), (20, 30), (25, 40), (10, 11)] {
+            union.add(chunk);
+        }
+        assert_eq!(union.0.into_iter().collect::<Vec<_>>(), [(0, 12), (20, 40)]);
     }
 }

@@ -4,6 +4,7 @@
 //! range includes both ends. Values of computations that are applied to elements have no times and no range.
 
 use crate::buffers::{Buffers, aliased_parameters, is_entry_parameter};
+use crate::calls::AsyncChains;
 use crate::dataflow::{Dataflow, ValueId};
 use crate::order::flow_callees;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
@@ -134,21 +135,12 @@ impl LiveRanges {
 
 /// The async-done of each async-start, by the start's index.
 fn async_dones(module: &Module) -> Vec<Option<InstructionId>> {
-    let mut start_of: Vec<Option<InstructionId>> = vec![None; module.instruction_slots()];
+    let chains = AsyncChains::new(module);
     let mut dones = vec![None; module.instruction_slots()];
     for &computation in module.computations() {
         for &id in module[computation].instructions() {
-            let before = || module[id].operands().first().and_then(|o| start_of[o.index()]);
-            match module[id].op {
-                Op::AsyncStart(_) => start_of[id.index()] = Some(id),
-                Op::AsyncUpdate { .. } => start_of[id.index()] = before(),
-                Op::AsyncDone => {
-                    if let Some(start) = before() {
-                        dones[start.index()] = Some(id);
-                    }
-                }
-                _ => {}
-            }
+            let mut followers = chains.followers(id).iter().copied();
+            dones[id.index()] = followers.rfind(|&f| matches!(module[f].op, Op::AsyncDone));
         }
     }
     dones

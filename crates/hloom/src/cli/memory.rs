@@ -5,7 +5,7 @@ mod report;
 use super::args::{DialectArg, MemoryArgs, PartArg};
 use super::{Outcome, Result, Stop, input, json, output, progress, usage_error};
 use hloom::Verified;
-use hloom::ir::diagnostic::codes::plan::{NEEDS_COPY, NOT_SCHEDULED};
+use hloom::ir::diagnostic::codes::plan::{NEEDS_COPY, NOT_SCHEDULED, TOO_LARGE};
 use hloom::ir::diagnostic::{Diagnostic, Place};
 use hloom::load::read_bytes;
 use hloom::plan::check::{Assignment, check, read_dump};
@@ -87,6 +87,9 @@ fn prove(verified: &Verified, target: &Target, planned: &Plan<'_>) -> Result<()>
     let _progress = progress::start(format!("checking {}", verified.source.name));
     let faults = check(&verified.module, target, &Assignment::from(planned));
     let Some(first) = faults.first() else { return Ok(()) };
+    if first.code == &TOO_LARGE {
+        return Err(show(verified, &faults));
+    }
     let message = "the memory of this module cannot be planned as it stands: it lacks a copy".to_owned();
     let mut diagnostic =
         Diagnostic::error(&NEEDS_COPY, message).at_place(first.place.clone()).note(first.message.clone());

@@ -12,7 +12,7 @@ pub(super) type Tag = u32;
 pub(super) const UNKNOWN: Tag = 0;
 
 /// Where a value lies.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Spot {
     pub(super) allocation: u32,
     pub(super) start: i64,

@@ -5,6 +5,7 @@
 
 use super::assignment::Assignment;
 use super::memory::{Memory, Spot, Tag, UNKNOWN};
+use crate::calls::AsyncChains;
 use crate::positions::{Position, Positions};
 use hloom_ir::attributes::OutputOperandAlias;
 use hloom_ir::diagnostic::codes::plan::{DUMP_NAMES, OVERLAP, SPLIT_ALIAS, TOO_LARGE, WRONG_KIND};
@@ -41,6 +42,7 @@ struct Runner<'a, 'm> {
     faults: &'a mut Vec<Diagnostic>,
     /// Instructions that a fault was found at: once is enough.
     blamed: FxHashSet<InstructionId>,
+    chains: AsyncChains,
     depth: usize,
 }
 
@@ -66,6 +68,7 @@ pub(super) fn run(positions: &Positions<'_>, assignment: &Assignment, faults: &m
         writers: vec![0],
         faults,
         blamed: FxHashSet::default(),
+        chains: AsyncChains::new(module),
         depth: 0,
     };
     let Some(entry) = module.entry() else { return };
@@ -271,10 +274,33 @@ impl Runner<'_, '_> {
                     self.read(self.positions.whole(operand), id);
                 }
             }
+            Op::AsyncUpdate { .. } | Op::AsyncDone | Op::CollectivePermuteDone | Op::AllReduceDone => {
+                self.done_reads(id)
+            }
             _ => {
                 for &operand in module[id].operands() {
                     self.read_all(self.positions.of(operand), id);
                 }
+            }
+        }
+    }
+
+    /// What was started must find its operands untouched until it is done, but for those that it writes itself.
+    fn done_reads(&mut self, id: InstructionId) {
+        let module = self.module;
+        let Some(&start) = module[id].operands().first() else { return };
+        let result = match self.chains.computation(module, id).and_then(|c| module.root(c)) {
+            Some(root) => Some(self.positions.of(root)),
+            None => self.positions.part(start, &[1]),
+        };
+        let own: FxHashSet<Spot> =
+            result.into_iter().flatten().filter_map(|p| self.held[p as usize]).map(|h| h.spot).collect();
+        let inputs = self.positions.part(start, &[0]);
+        for position in self.positions.of(start) {
+            let is_input = inputs.as_ref().is_some_and(|i| i.contains(&position));
+            let is_own = self.held[position as usize].is_some_and(|h| own.contains(&h.spot));
+            if !(is_input && is_own) {
+                self.read(position, id);
             }
         }
     }
@@ -318,17 +344,29 @@ impl Runner<'_, '_> {
                 pairs.push((module.root(start.calls).map(|r| positions.of(r)), own(&[1])));
             }
             Op::AsyncUpdate { .. } => pairs.push((part(&[]), Some(here))),
-            Op::AsyncDone | Op::AllGatherDone | Op::CollectivePermuteDone => pairs.push((part(&[1]), Some(here))),
+            Op::AsyncDone => {
+                let root = self.chains.computation(module, id).and_then(|c| module.root(c));
+                pairs.push((root.map(|r| positions.of(r)), Some(here)));
+            }
+            Op::AllGatherDone | Op::CollectivePermuteDone => {
+                pairs.push((part(&[1]).or_else(|| part(&[])), Some(here)));
+            }
             Op::AllGatherStart(_) | Op::CollectivePermuteStart(_) => {
                 let inputs = own(&[0]);
                 let is_list = inputs.as_ref().is_some_and(|i| positions.is_tuple(i.start));
                 let mut at = inputs.map_or(here.start, |i| i.start + u32::from(is_list));
+                let writes_slices =
+                    matches!(&instruction.op, Op::CollectivePermuteStart(p) if !p.slice_sizes.is_empty());
                 for &operand in instruction.operands() {
-                    let from = positions.of(operand);
+                    let mut from = positions.of(operand);
+                    if is_list && positions.is_tuple(from.start) && (writes_slices || instruction.operands().len() == 1)
+                    {
+                        from.start += 1;
+                    }
                     let to = at..at + (from.end - from.start);
                     at = to.end;
                     pairs.push((Some(from), Some(to)));
-                    if !is_list {
+                    if !is_list || writes_slices {
                         break;
                     }
                 }
@@ -490,6 +528,10 @@ impl Runner<'_, '_> {
 /// Whether an operation can, in principle, write its result over an operand of the same size: not if it reads elements
 /// after it has written others to their place.
 fn may_write_over(module: &Module, id: InstructionId) -> bool {
+    if let Op::CollectivePermute(p) = &module[id].op {
+        // Slices are written into the second operand.
+        return !p.slice_sizes.is_empty();
+    }
     !matches!(
         module[id].opcode(),
         Opcode::Dot
@@ -510,7 +552,6 @@ fn may_write_over(module: &Module, id: InstructionId) -> bool {
             | Opcode::Fft
             | Opcode::AllGather
             | Opcode::AllToAll
-            | Opcode::CollectivePermute
             | Opcode::ReduceScatter
             | Opcode::Copy
             | Opcode::Reshape

@@ -4,7 +4,7 @@
 //! order matters: phis are numbered as they are made.
 
 use super::{Dataflow, NONE, ValueId};
-use crate::calls::{Calls, Context};
+use crate::calls::{AsyncChains, Calls, Context};
 use crate::order::Orders;
 use crate::positions::Position;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
@@ -18,6 +18,11 @@ use std::ops::Range;
 /// The values that may arrive at each phi.
 pub(super) type Phis = FxHashMap<ValueId, SmallVec<[ValueId; 2]>>;
 
+/// Whether it is a permute that writes slices into its second operand: only the first is then read as a whole.
+pub(crate) fn in_place_permute(op: &Op) -> bool {
+    matches!(op, Op::CollectivePermute(p) | Op::CollectivePermuteStart(p) if !p.slice_sizes.is_empty())
+}
+
 struct Flow<'a, 'm> {
     dataflow: &'a mut Dataflow<'m>,
     calls: &'a Calls,
@@ -27,6 +32,7 @@ struct Flow<'a, 'm> {
     ordinal: &'a [u32],
     /// The parameters of computations of the flow, by index.
     parameters: Vec<Vec<InstructionId>>,
+    chains: AsyncChains,
 }
 
 /// Fills in every position; returns the phis that were made and not found needless on the way.
@@ -40,7 +46,8 @@ pub(super) fn propagate(dataflow: &mut Dataflow<'_>, calls: &Calls, orders: &Ord
             parameters[computation.index()] = module.parameters(computation);
         }
     }
-    let mut flow = Flow { dataflow, calls, phis, queue, queued, ordinal: &orders.ordinal, parameters };
+    let chains = AsyncChains::new(module);
+    let mut flow = Flow { dataflow, calls, phis, queue, queued, ordinal: &orders.ordinal, parameters, chains };
     for &id in orders.instructions.iter().flatten() {
         flow.add(id);
     }
@@ -94,6 +101,9 @@ impl Flow<'_, '_> {
         }
         if let Context::Flow(caller) = self.calls.context(parent) {
             self.add(caller);
+            for at in 0..self.chains.followers(caller).len() {
+                self.add(self.chains.followers(caller)[at]);
+            }
             if let Op::While { condition, body } = module[caller].op {
                 self.add_parameter(body, 0);
                 self.add_parameter(condition, 0);
@@ -145,12 +155,19 @@ impl Flow<'_, '_> {
                 self.copy_leaves(result, output) | forwarded
             }
             Op::AsyncUpdate { .. } => {
-                let pairs = [(part(first, &[0]), own(&[0])), (part(first, &[1]), own(&[1]))];
+                let result = self.chains.computation(module, id).and_then(root);
+                let pairs = [(part(first, &[0]), own(&[0])), (result, own(&[1]))];
                 let [a, b] = pairs.map(|(from, to)| self.copy_leaves(from, to));
                 a | b
             }
-            Op::AsyncDone | Op::AllGatherDone | Op::CollectivePermuteDone => {
-                self.copy_leaves(part(first, &[1]), Some(here))
+            // The result may not be part of what a start makes: it is what its computation makes.
+            Op::AsyncDone => {
+                let result = self.chains.computation(module, id).and_then(root);
+                self.copy_leaves(result, Some(here))
+            }
+            Op::AllGatherDone | Op::CollectivePermuteDone => {
+                let result = part(first, &[1]).or_else(|| operand(0));
+                self.copy_leaves(result, Some(here))
             }
             Op::AllGatherStart(_) | Op::CollectivePermuteStart(_) => {
                 let Some(inputs) = own(&[0]) else { return false };
@@ -158,6 +175,9 @@ impl Flow<'_, '_> {
                     return self.copy_leaves(operand(0), Some(inputs));
                 }
                 let mut operands: Vec<_> = instruction.operands().iter().map(|&o| positions.of(o)).collect();
+                if in_place_permute(&instruction.op) {
+                    operands.truncate(1);
+                }
                 // A single tuple stands for the list of its elements.
                 if let [only] = operands.as_mut_slice()
                     && positions.is_tuple(only.start)
