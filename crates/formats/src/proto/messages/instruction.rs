@@ -32,8 +32,9 @@ pub(in crate::proto) struct InstructionAttributes {
     pub outfeed_config: Vec<u8>,
     #[prost(int32, tag = "23")]
     pub distribution: i32,
-    #[prost(float, tag = "24")]
-    pub epsilon: f32,
+    // Optional so that -0, which equals the default, is written too.
+    #[prost(float, optional, tag = "24")]
+    pub epsilon: Option<f32>,
     #[prost(int64, tag = "25")]
     pub feature_index: i64,
     /// XLA's dumps leave out a channel 0, which then reads as none; the optional field keeps it.

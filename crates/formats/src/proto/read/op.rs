@@ -136,12 +136,14 @@ pub(super) fn op(reader: &mut Reader<'_>, opcode: Opcode, parts: Parts<'_>) -> R
             }
         }
         Opcode::BatchNormTraining => {
-            Op::BatchNormTraining { epsilon: p.epsilon.into(), feature_index: p.feature_index }
+            Op::BatchNormTraining { epsilon: p.epsilon.unwrap_or_default().into(), feature_index: p.feature_index }
         }
         Opcode::BatchNormInference => {
-            Op::BatchNormInference { epsilon: p.epsilon.into(), feature_index: p.feature_index }
+            Op::BatchNormInference { epsilon: p.epsilon.unwrap_or_default().into(), feature_index: p.feature_index }
         }
-        Opcode::BatchNormGrad => Op::BatchNormGrad { epsilon: p.epsilon.into(), feature_index: p.feature_index },
+        Opcode::BatchNormGrad => {
+            Op::BatchNormGrad { epsilon: p.epsilon.unwrap_or_default().into(), feature_index: p.feature_index }
+        }
         Opcode::Rng => {
             Op::Rng { distribution: member("distribution", p.distribution, RngDistribution::from_proto_number)? }
         }

@@ -198,7 +198,7 @@ fn operations(f: ComputationId, g: ComputationId) -> Vec<Op> {
         Op::Cholesky { lower: true },
         Op::TriangularSolve { left_side: true, lower: true, unit_diagonal: true, transpose_a: TransposeA::Adjoint },
         Op::BatchNormTraining { epsilon: 0.5.into(), feature_index: 1 },
-        Op::BatchNormInference { epsilon: 0.25.into(), feature_index: 1 },
+        Op::BatchNormInference { epsilon: (-0.0).into(), feature_index: 1 },
         Op::BatchNormGrad { epsilon: 0.125.into(), feature_index: 1 },
         Op::Rng { distribution: RngDistribution::Normal },
         Op::RngBitGenerator { algorithm: RngAlgorithm::Philox },

@@ -104,7 +104,7 @@ pub(super) fn attributes(p: &mut m::InstructionAttributes, module: &Module, id: 
         Op::BatchNormTraining { epsilon, feature_index }
         | Op::BatchNormInference { epsilon, feature_index }
         | Op::BatchNormGrad { epsilon, feature_index } => {
-            p.epsilon = epsilon.get();
+            p.epsilon = Some(epsilon.get());
             p.feature_index = *feature_index;
         }
         Op::Rng { distribution } => p.distribution = distribution.proto_number(),
