@@ -1,4 +1,4 @@
-//! Post-order: instructions with everything they need before them.
+//! Post-order: instructions with everything they need before them, computations with everything they call.
 //!
 //! From each instruction without users, in the order in which they stand: first what it must come after (last one
 //! first), then its operands from left to right, then itself. Every instruction of the computation comes exactly once,
@@ -81,4 +81,38 @@ impl<'m> PostOrder<'m> {
             self.stack.push(id);
         }
     }
+}
+
+/// Computations in post-order of calls, from each one that nothing calls, in the order in which they stand. `calls` has,
+/// by a computation's index, what it calls, in the order in which that counts.
+pub fn computations_by_calls(module: &Module, calls: &[Vec<ComputationId>]) -> Vec<ComputationId> {
+    let mut called = vec![false; module.computation_slots()];
+    for callee in calls.iter().flatten() {
+        called[callee.index()] = true;
+    }
+    let mut order = Vec::with_capacity(module.computations().len());
+    let mut seen = vec![false; module.computation_slots()];
+    let mut stack: Vec<(ComputationId, usize)> = Vec::new();
+    let roots = module.computations().iter().filter(|c| !called[c.index()]);
+    for &root in roots.chain(module.computations()) {
+        if std::mem::replace(&mut seen[root.index()], true) {
+            continue;
+        }
+        stack.push((root, 0));
+        while let Some((computation, next)) = stack.last_mut() {
+            match calls[computation.index()].get(*next) {
+                Some(&callee) => {
+                    *next += 1;
+                    if !std::mem::replace(&mut seen[callee.index()], true) {
+                        stack.push((callee, 0));
+                    }
+                }
+                None => {
+                    order.push(*computation);
+                    stack.pop();
+                }
+            }
+        }
+    }
+    order
 }

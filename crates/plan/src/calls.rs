@@ -9,6 +9,7 @@ use hloom_ir::diagnostic::{Diagnostic, Part, Place};
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
+use hloom_ir::order::computations_by_calls;
 use hloom_target::Target;
 use rustc_hash::FxHashMap;
 
@@ -187,7 +188,6 @@ fn several_callers(
 /// instructions are stored, which a text does not tell: the number at the end of the name comes nearest on TPUs, the name
 /// itself elsewhere.
 fn post_order(module: &Module, target: &Target) -> Vec<ComputationId> {
-    let mut called = vec![false; module.computation_slots()];
     let mut callees: Vec<Vec<ComputationId>> = vec![Vec::new(); module.computation_slots()];
     for &computation in module.computations() {
         let mut calling: Vec<InstructionId> = module[computation].instructions().to_vec();
@@ -198,37 +198,10 @@ fn post_order(module: &Module, target: &Target) -> Vec<ComputationId> {
             calling.sort_by_key(|&id| module[id].name());
         }
         for id in calling {
-            for callee in module[id].op.called_computations() {
-                called[callee.index()] = true;
-                callees[computation.index()].push(callee);
-            }
+            callees[computation.index()].extend(module[id].op.called_computations());
         }
     }
-    let mut order = Vec::with_capacity(module.computations().len());
-    let mut seen = vec![false; module.computation_slots()];
-    let mut stack: Vec<(ComputationId, usize)> = Vec::new();
-    let roots = module.computations().iter().filter(|c| !called[c.index()]);
-    for &root in roots.chain(module.computations()) {
-        if std::mem::replace(&mut seen[root.index()], true) {
-            continue;
-        }
-        stack.push((root, 0));
-        while let Some((computation, next)) = stack.last_mut() {
-            match callees[computation.index()].get(*next) {
-                Some(&callee) => {
-                    *next += 1;
-                    if !std::mem::replace(&mut seen[callee.index()], true) {
-                        stack.push((callee, 0));
-                    }
-                }
-                None => {
-                    order.push(*computation);
-                    stack.pop();
-                }
-            }
-        }
-    }
-    order
+    computations_by_calls(module, &callees)
 }
 
 /// The number after the last dot of a name; 0 where there is none.

@@ -6,7 +6,7 @@
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
-use hloom_ir::order::PostOrder;
+use hloom_ir::order::{PostOrder, computations_by_calls};
 
 /// Works out orders; keeps its tables from one computation to the next.
 pub(super) struct Order<'m> {
@@ -47,39 +47,9 @@ impl<'m> Order<'m> {
 /// of a computation count in the order in which its instructions are printed (`instructions`, by the computation's
 /// index), so that what was printed and read back prints the same again.
 pub(super) fn computations(module: &Module, instructions: &[Vec<InstructionId>]) -> Vec<ComputationId> {
-    let mut called = vec![false; module.computation_slots()];
     let mut calls: Vec<Vec<ComputationId>> = vec![Vec::new(); module.computation_slots()];
     for (order, calls) in instructions.iter().zip(&mut calls) {
-        for &id in order {
-            for callee in module[id].op.called_computations() {
-                called[callee.index()] = true;
-                calls.push(callee);
-            }
-        }
+        calls.extend(order.iter().flat_map(|&id| module[id].op.called_computations()));
     }
-    let mut order = Vec::with_capacity(module.computations().len());
-    let mut seen = vec![false; module.computation_slots()];
-    let mut stack: Vec<(ComputationId, usize)> = Vec::new();
-    let roots = module.computations().iter().filter(|c| !called[c.index()]);
-    for &root in roots.chain(module.computations()) {
-        if std::mem::replace(&mut seen[root.index()], true) {
-            continue;
-        }
-        stack.push((root, 0));
-        while let Some((computation, next)) = stack.last_mut() {
-            match calls[computation.index()].get(*next) {
-                Some(&callee) => {
-                    *next += 1;
-                    if !std::mem::replace(&mut seen[callee.index()], true) {
-                        stack.push((callee, 0));
-                    }
-                }
-                None => {
-                    order.push(*computation);
-                    stack.pop();
-                }
-            }
-        }
-    }
-    order
+    computations_by_calls(module, &calls)
 }
