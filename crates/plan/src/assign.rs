@@ -8,8 +8,8 @@
 use crate::buffers::{BufferId, Buffers, aliased_parameters, is_entry_parameter};
 use crate::calls::Calls;
 use crate::dataflow::{Dataflow, ValueId};
-use crate::heap::{Strategy, pack};
-use crate::live_range::LiveRanges;
+use crate::heap::{Heap, Strategy};
+use crate::live_range::{LiveRanges, Time};
 use crate::order::Orders;
 use crate::overwrite::Overwrite;
 use crate::positions::Position;
@@ -67,6 +67,19 @@ impl Allocation {
     }
 }
 
+/// A block that temporaries of a memory space were packed into, and how well.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PackedHeap {
+    /// The memory space.
+    pub colour: i64,
+    /// Bytes that it takes.
+    pub bytes: i64,
+    /// The bytes that it takes at least, however it is packed: those live at once at the worst moment.
+    pub lower_bound: i64,
+    /// The first such moment, as a time in the schedule.
+    pub time: Time,
+}
+
 /// All that assignment needs to know.
 pub(crate) struct Facts<'a, 'm> {
     pub(crate) dataflow: &'a Dataflow<'m>,
@@ -91,10 +104,12 @@ struct Assigner<'a, 'm> {
     reuse: BTreeMap<i64, (ReuseList, Vec<u32>)>,
     in_list: Vec<Option<usize>>,
     put_off: BTreeMap<i64, Vec<(ValueId, i64)>>,
+    heaps: Vec<PackedHeap>,
 }
 
-/// Assigns every buffer of the flow and of what is local to threads. `None` when a size does not fit.
-pub(crate) fn assign(facts: &Facts<'_, '_>) -> Option<Vec<Allocation>> {
+/// Assigns every buffer of the flow and of what is local to threads; tells of the heaps too. `None` when a size does not
+/// fit.
+pub(crate) fn assign(facts: &Facts<'_, '_>) -> Option<(Vec<Allocation>, Vec<PackedHeap>)> {
     let mut assigner = Assigner {
         facts,
         aliased: aliased_parameters(facts.dataflow),
@@ -104,6 +119,7 @@ pub(crate) fn assign(facts: &Facts<'_, '_>) -> Option<Vec<Allocation>> {
         reuse: BTreeMap::new(),
         in_list: Vec::new(),
         put_off: BTreeMap::new(),
+        heaps: Vec::new(),
     };
     assigner.presets()?;
     for buffer in assigner.sorted(false) {
@@ -116,7 +132,7 @@ pub(crate) fn assign(facts: &Facts<'_, '_>) -> Option<Vec<Allocation>> {
         assigner.allocations[allocation].is_constant = is_constant;
         assigner.allocations[allocation].is_thread_local = !is_constant;
     }
-    combine(assigner.allocations, facts.target)
+    Some((combine(assigner.allocations, facts.target)?, assigner.heaps))
 }
 
 impl Assigner<'_, '_> {
@@ -185,19 +201,9 @@ impl Assigner<'_, '_> {
             let size = |b: BufferId| sizes[b as usize];
             let values: Vec<(ValueId, i64)> =
                 mine.iter().flat_map(|&b| buffers.values(b).iter().map(move |&v| (v, size(b)))).collect();
-            let packed = pack(dataflow, buffers, live, overwrite, &values, space.alignment, Strategy::Temporal)?;
-            let places = values.iter().map(|&(value, size)| Place {
-                value,
-                size,
-                offset: packed.offsets.get(&value).copied().unwrap_or(0),
-            });
+            let heap = Heap::new(dataflow, buffers, live, overwrite, &values, space.alignment);
             let allocation = self.allocations.len() as u32;
-            self.push(Allocation {
-                size: packed.size,
-                colour: space.colour,
-                places: places.collect(),
-                ..Allocation::default()
-            });
+            self.pack(&heap, &values, space.colour, Strategy::Temporal)?;
             for buffer in mine {
                 self.of_buffer[buffer as usize] = Some(allocation);
             }
@@ -437,15 +443,24 @@ impl Assigner<'_, '_> {
     fn pack_temporaries(&mut self) -> Option<()> {
         let Facts { dataflow, buffers, live, overwrite, target, .. } = self.facts;
         for (colour, values) in std::mem::take(&mut self.put_off) {
-            let packed = pack(dataflow, buffers, live, overwrite, &values, target.alignment(colour), Strategy::Best)?;
-            let place = |&(value, size): &(ValueId, i64)| Place {
-                value,
-                size,
-                offset: packed.offsets.get(&value).copied().unwrap_or(0),
-            };
-            let places = values.iter().map(place).collect();
-            self.push(Allocation { size: packed.size, colour, places, ..Allocation::default() });
+            let heap = Heap::new(dataflow, buffers, live, overwrite, &values, target.alignment(colour));
+            self.pack(&heap, &values, colour, Strategy::Best)?;
         }
+        Some(())
+    }
+
+    /// Packs a heap into an allocation of its own.
+    fn pack(&mut self, heap: &Heap, values: &[(ValueId, i64)], colour: i64, strategy: Strategy) -> Option<()> {
+        let packed = heap.pack(strategy)?;
+        let bound = heap.lower_bound()?;
+        self.heaps.push(PackedHeap { colour, bytes: packed.size, lower_bound: bound.bytes, time: bound.time });
+        let place = |&(value, size): &(ValueId, i64)| Place {
+            value,
+            size,
+            offset: packed.offsets.get(&value).copied().unwrap_or(0),
+        };
+        let places = values.iter().map(place).collect();
+        self.push(Allocation { size: packed.size, colour, places, ..Allocation::default() });
         Some(())
     }
 }

@@ -13,6 +13,7 @@ use crate::overwrite::Overwrite;
 use hloom_ir::op::Op;
 use hloom_target::size::round_up;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 
 /// Where each value lies, and how large the block is.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +22,15 @@ pub struct Packed {
     pub size: i64,
     /// The offset of each value.
     pub offsets: FxHashMap<ValueId, i64>,
+}
+
+/// The least that a block can take.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LowerBound {
+    /// Bytes needed at once, alignment included.
+    pub bytes: i64,
+    /// The first time in the schedule at which they are.
+    pub time: Time,
 }
 
 /// How the block is packed.
@@ -45,30 +55,92 @@ struct Group {
     members: Vec<(ValueId, (u64, u64))>,
 }
 
-/// Packs `values` at that alignment. Sizes are those of their buffers. `None` when the block would be too large.
-pub fn pack(
-    dataflow: &Dataflow<'_>,
-    buffers: &Buffers,
-    live: &LiveRanges,
-    overwrite: &Overwrite<'_, '_>,
-    values: &[(ValueId, i64)],
+/// Values to be packed into one block.
+#[derive(Clone, Debug)]
+pub struct Heap {
+    groups: Vec<Group>,
     alignment: i64,
-    strategy: Strategy,
-) -> Option<Packed> {
-    let groups = play(dataflow, buffers, live, overwrite, values);
-    let temporal = place(&groups, alignment, |g| {
-        (std::cmp::Reverse(g.length as i128), std::cmp::Reverse(g.size as i128), g.owner)
-    });
-    if strategy == Strategy::Temporal {
-        return temporal;
+    /// The time in the schedule at each tick of the clock.
+    ticks: Vec<Time>,
+}
+
+impl Heap {
+    /// A heap of `values`, with the sizes of their buffers, at that alignment.
+    pub fn new(
+        dataflow: &Dataflow<'_>,
+        buffers: &Buffers,
+        live: &LiveRanges,
+        overwrite: &Overwrite<'_, '_>,
+        values: &[(ValueId, i64)],
+        alignment: i64,
+    ) -> Heap {
+        let (groups, ticks) = play(dataflow, buffers, live, overwrite, values);
+        Heap { groups, alignment, ticks }
     }
-    let spatial = place(&groups, alignment, |g| {
-        (std::cmp::Reverse(g.size as i128), std::cmp::Reverse((g.own.1 - g.own.0) as i128), g.owner)
-    });
-    match (spatial, temporal) {
-        (Some(spatial), Some(temporal)) if temporal.size < spatial.size => Some(temporal),
-        (Some(spatial), _) => Some(spatial),
-        (None, temporal) => temporal,
+
+    /// Packs the values. `None` when the block would be too large.
+    pub fn pack(&self, strategy: Strategy) -> Option<Packed> {
+        let temporal = place(&self.groups, self.alignment, |g| {
+            (std::cmp::Reverse(g.length as i128), std::cmp::Reverse(g.size as i128), g.owner)
+        });
+        if strategy == Strategy::Temporal {
+            return temporal;
+        }
+        let spatial = place(&self.groups, self.alignment, |g| {
+            (std::cmp::Reverse(g.size as i128), std::cmp::Reverse((g.own.1 - g.own.0) as i128), g.owner)
+        });
+        match (spatial, temporal) {
+            (Some(spatial), Some(temporal)) if temporal.size < spatial.size => Some(temporal),
+            (Some(spatial), _) => Some(spatial),
+            (None, temporal) => temporal,
+        }
+    }
+
+    /// What no packing can go below: the most that is live at once. All that is live at a moment lies side by side, each
+    /// value up to where the next may begin; only the last one needs no filling up to the alignment, and that is at best
+    /// the one that would need most. `None` where that does not fit in 2^63 bytes.
+    pub fn lower_bound(&self) -> Option<LowerBound> {
+        let mut events: Vec<(u64, bool, usize)> = Vec::new();
+        for (g, group) in self.groups.iter().enumerate().filter(|(_, g)| g.size > 0) {
+            for &(_, (start, end)) in &group.members {
+                events.extend([(start, true, g), (end, false, g)]);
+            }
+        }
+        events.sort_unstable();
+        let mut members = vec![0u32; self.groups.len()];
+        let mut fillings: BTreeMap<i64, u32> = BTreeMap::new();
+        let (mut now, mut most) = (0i64, LowerBound::default());
+        for (tick, begins, g) in events {
+            let size = self.groups[g].size;
+            let whole = round_up(size, self.alignment)?;
+            let filling = whole - size;
+            if begins {
+                members[g] += 1;
+                if members[g] > 1 {
+                    continue;
+                }
+                now = now.checked_add(whole)?;
+                *fillings.entry(filling).or_default() += 1;
+                let bytes = now - fillings.last_key_value().map_or(0, |(&f, _)| f);
+                if bytes > most.bytes {
+                    let time = usize::try_from(tick).ok().and_then(|t| self.ticks.get(t).copied());
+                    most = LowerBound { bytes, time: time.unwrap_or(0) };
+                }
+            } else {
+                members[g] -= 1;
+                if members[g] > 0 {
+                    continue;
+                }
+                now -= whole;
+                if let Some(count) = fillings.get_mut(&filling) {
+                    *count -= 1;
+                    if *count == 0 {
+                        fillings.remove(&filling);
+                    }
+                }
+            }
+        }
+        Some(most)
     }
 }
 
@@ -79,7 +151,7 @@ fn play(
     live: &LiveRanges,
     overwrite: &Overwrite<'_, '_>,
     values: &[(ValueId, i64)],
-) -> Vec<Group> {
+) -> (Vec<Group>, Vec<Time>) {
     let mut sorted: Vec<(Time, Time, ValueId, i64)> =
         values.iter().filter_map(|&(v, size)| live.of(v).map(|r| (r.start, r.end, v, size))).collect();
     sorted.sort_unstable();
@@ -95,6 +167,7 @@ fn play(
     times.dedup();
 
     let mut clock = 0u64;
+    let mut ticks: Vec<Time> = Vec::with_capacity(sorted.len() * 2);
     let mut intervals: FxHashMap<ValueId, (u64, u64)> = FxHashMap::default();
     let mut group_of: FxHashMap<ValueId, usize> = FxHashMap::default();
     let mut first_of_buffer: FxHashMap<u32, ValueId> = FxHashMap::default();
@@ -136,6 +209,7 @@ fn play(
                 end(&mut intervals, value, &mut clock);
             }
         }
+        ticks.resize(clock as usize, time);
     }
     for group in &mut groups {
         let (mut first, mut last) = (u64::MAX, 0);
@@ -147,7 +221,7 @@ fn play(
         group.own = intervals.get(&group.owner).copied().unwrap_or((0, 0));
         group.length = last.saturating_sub(first);
     }
-    groups
+    (groups, ticks)
 }
 
 fn end(intervals: &mut FxHashMap<ValueId, (u64, u64)>, value: ValueId, clock: &mut u64) {

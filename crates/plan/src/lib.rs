@@ -29,7 +29,7 @@ mod reuse;
 pub mod summary;
 pub mod uses;
 
-use assign::{Allocation, Facts};
+use assign::{Allocation, Facts, PackedHeap};
 use buffers::Buffers;
 use calls::Calls;
 use dataflow::{Dataflow, ValueId};
@@ -55,6 +55,8 @@ pub struct Plan<'m> {
     pub live: LiveRanges,
     /// Where each value lies.
     pub allocations: Vec<Allocation>,
+    /// The blocks that temporaries were packed into, and the least that each could take.
+    pub heaps: Vec<PackedHeap>,
 }
 
 /// Plans the memory of `module` on `target`.
@@ -81,9 +83,9 @@ pub fn plan<'m>(module: &'m VerifiedModule, target: &Target) -> Result<Plan<'m>,
         target,
         sizes: &sizes,
     };
-    let allocations =
+    let (allocations, heaps) =
         assign::assign(&facts).ok_or_else(|| too_large("all values together take more than 2^63 bytes"))?;
-    Ok(Plan { dataflow, buffers, schedule, live, allocations })
+    Ok(Plan { dataflow, buffers, schedule, live, allocations, heaps })
 }
 
 /// The size of each buffer that needs memory: that of its largest value.
@@ -116,6 +118,17 @@ impl Plan<'_> {
     /// Bytes of all allocations of all memory spaces together.
     pub fn total_bytes(&self) -> i128 {
         self.allocations.iter().map(|a| i128::from(a.size)).sum()
+    }
+
+    /// The bytes that temporaries of a memory space were packed into. Tables of tuples are not among them.
+    pub fn heap_bytes(&self, colour: i64) -> i64 {
+        self.heaps.iter().filter(|h| h.colour == colour).map(|h| h.bytes).sum()
+    }
+
+    /// What [`Plan::heap_bytes`] is at least, by this schedule, however the temporaries are packed: the most of them that
+    /// is live at once, each beginning at a multiple of the alignment. A plan that reaches it cannot be packed better.
+    pub fn lower_bound(&self, colour: i64) -> i64 {
+        self.heaps.iter().filter(|h| h.colour == colour).map(|h| h.lower_bound).sum()
     }
 
     /// The values that have a place, by number.
