@@ -89,9 +89,12 @@ fn operations(f: ComputationId, g: ComputationId) -> Vec<Op> {
         algorithm: DotAlgorithm::Bf16Bf16F32X3,
     };
     let dot = || Box::new(Dot { dims: dot_dims.clone(), precision: precision.clone() });
-    let literal = Literal::Array(
-        ArrayLiteral::new(ArrayShape::new(ElementType::U8, [3]).with_default_layout(), [1, 2, 3]).unwrap(),
-    );
+    // The literal of a custom call is under no shape but its own: all of its layout must be there.
+    let mut tiled = Layout::descending(1);
+    tiled.tiles = smallvec![Tile(smallvec![128])];
+    tiled.memory_space = 1;
+    let literal =
+        Literal::Array(ArrayLiteral::new(ArrayShape::new(ElementType::U8, [3]).with_layout(tiled), [1, 2, 3]).unwrap());
     let all_reduce = || Box::new(AllReduce { collective: collective(), to_apply: f });
     let all_gather = || Box::new(AllGather { collective: collective(), dimension: 1 });
     let permute = || {

@@ -30,11 +30,9 @@ pub(super) fn literal(value: &Literal) -> LiteralProto {
 
 fn array(value: &ArrayLiteral) -> LiteralProto {
     let own = value.shape();
-    // A literal says in which order its elements come, and nothing of tiles or memories.
-    let order = own.layout.as_ref().map(|l| &l.minor_to_major[..]).filter(|o| is_permutation(o, own.rank()));
-    let layout = match order {
-        Some(order) => Layout::new(order.iter().copied()),
-        None => Layout::descending(own.rank()),
+    let layout = match &own.layout {
+        Some(layout) if is_permutation(&layout.minor_to_major, own.rank()) => layout.clone(),
+        _ => Layout::descending(own.rank()),
     };
     let bytes = if layout.is_descending() {
         Cow::Borrowed(value.bytes())
