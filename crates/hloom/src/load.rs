@@ -13,6 +13,7 @@ use std::fmt;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 /// The formats of programs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -129,7 +130,16 @@ pub fn read_bytes(path: &str) -> Result<Vec<u8>, Box<Rejected>> {
 
 /// Reads a program from memory; `name` is what diagnostics call it.
 pub fn load_bytes(name: &str, bytes: impl Into<Arc<Vec<u8>>>, format: Option<Format>) -> Result<Loaded, Box<Rejected>> {
-    let bytes = bytes.into();
+    load_watched(name, bytes.into(), format, &AtomicUsize::new(0))
+}
+
+/// The same; meanwhile another thread sees in `position` how many bytes were read, where the format lets one tell.
+pub fn load_watched(
+    name: &str,
+    bytes: Arc<Vec<u8>>,
+    format: Option<Format>,
+    position: &AtomicUsize,
+) -> Result<Loaded, Box<Rejected>> {
     let format = format.unwrap_or_else(|| Format::of_bytes(&bytes));
     if bytes.iter().all(u8::is_ascii_whitespace) {
         let diagnostic = Diagnostic::error(&io::EMPTY_FILE, format!("`{name}` is empty: there is no module in it"));
@@ -143,7 +153,7 @@ pub fn load_bytes(name: &str, bytes: impl Into<Arc<Vec<u8>>>, format: Option<For
     }
     let (module, positions, diagnostics) = match format {
         Format::HloText => {
-            let result = hlo_text::read(&bytes);
+            let result = hlo_text::read_watched(&bytes, position);
             (result.module, result.positions, result.diagnostics)
         }
         Format::HloProto | Format::HloModuleProto => {

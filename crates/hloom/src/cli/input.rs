@@ -1,17 +1,23 @@
 //! Reading the modules that commands are given, with diagnostics shown when that fails.
 
-use super::{Outcome, Result, Stop, crash, output, progress};
-use hloom::load::{display_name, read_bytes};
-use hloom::{Format, Loaded, Rejected, Verified, load_bytes};
+use super::progress::{self, At};
+use super::{Outcome, Result, Stop, crash, output};
+use hloom::load::{display_name, load_watched, read_bytes};
+use hloom::{Format, Loaded, Rejected, Verified};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Reads the module at `path`, without showing anything.
 pub(crate) fn read(path: &str, format: Option<Format>) -> std::result::Result<Loaded, Box<Rejected>> {
     let name = display_name(path);
-    let _progress = progress::start(format!("reading {name}"));
     let bytes = Arc::new(read_bytes(path)?);
     crash::remember_input(name, &bytes);
-    load_bytes(name, bytes, format)
+    let (total, position) = (bytes.len(), AtomicUsize::new(0));
+    let at = || match position.load(Ordering::Relaxed) {
+        0 => At::Unknown,
+        done => At::Share { done, total },
+    };
+    progress::follow(&format!("reading {name}"), at, || load_watched(name, bytes, format, &position))
 }
 
 /// Verifies a module that was read, without showing anything.

@@ -14,12 +14,18 @@ const TICK: Duration = Duration::from_millis(100);
 /// Shows that work is going on until it is dropped.
 pub(crate) struct Progress(Option<(Sender<()>, JoinHandle<()>)>);
 
-/// Does `work`; if it takes long, shows `what` and, after it, where the work is, as `at` tells.
-pub(crate) fn follow<T: Send>(
-    what: &str,
-    at: impl Fn() -> Option<String> + Sync,
-    work: impl FnOnce() -> T + Send,
-) -> T {
+/// Where work is that takes long.
+pub(crate) enum At {
+    /// Not known.
+    Unknown,
+    /// At the thing of this name.
+    Name(String),
+    /// `done` of `total` is behind.
+    Share { done: usize, total: usize },
+}
+
+/// Does `work`; if it takes long, shows `what` and where the work is, as `at` tells.
+pub(crate) fn follow<T: Send>(what: &str, at: impl Fn() -> At + Sync, work: impl FnOnce() -> T + Send) -> T {
     if !std::io::stderr().is_terminal() {
         return work();
     }
@@ -33,7 +39,17 @@ pub(crate) fn follow<T: Send>(
             }
             let bar = spinner(begun, what.to_owned());
             while wait.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                bar.set_message(format!("{what} {}", at().unwrap_or_default()));
+                match at() {
+                    At::Unknown => bar.tick(),
+                    At::Name(name) => bar.set_message(format!("{what} {name}")),
+                    At::Share { done, total } => {
+                        if bar.length().is_none() {
+                            bar.set_length(total as u64);
+                            set_style(&bar, "{spinner} {msg} [{bar:40}] {percent} % [{elapsed}]");
+                        }
+                        bar.set_position(done as u64);
+                    }
+                }
             }
             bar.finish_and_clear();
         });
@@ -44,10 +60,13 @@ pub(crate) fn follow<T: Send>(
 }
 
 fn spinner(begun: Instant, what: String) -> ProgressBar {
-    let style = ProgressStyle::with_template("{spinner} {msg} [{elapsed}]");
     let bar = ProgressBar::new_spinner().with_elapsed(begun.elapsed()).with_message(what);
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    set_style(&bar, "{spinner} {msg} [{elapsed}]");
     bar
+}
+
+fn set_style(bar: &ProgressBar, template: &str) {
+    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner()));
 }
 
 /// Begins to wait; `what` is what takes so long.

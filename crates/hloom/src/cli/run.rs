@@ -1,8 +1,9 @@
 //! `hloom run`: a program on virtual devices, arrays in and out.
 
 use super::args::RunArgs;
+use super::progress::{self, At};
 use super::watch::Watch;
-use super::{Outcome, Result, Stop, input, output, progress};
+use super::{Outcome, Result, Stop, input, output};
 use hloom::arrays::{self, Inputs};
 use hloom::eval::{DeviceGrid, Options, Value};
 use hloom::execute::device_grid;
@@ -107,7 +108,8 @@ impl Run<'_> {
             let module = self.module();
             let index = at.load(Ordering::Relaxed) as usize;
             let known = index < module.instruction_slots();
-            known.then(|| module[hloom::ir::entity::InstructionId::from_index(index)].name().to_owned())
+            let name = || module[hloom::ir::entity::InstructionId::from_index(index)].name().to_owned();
+            if known { At::Name(name()) } else { At::Unknown }
         };
         let result =
             progress::follow("running", names, || hloom::eval::run(&self.verified.module, grid, inputs, &options));

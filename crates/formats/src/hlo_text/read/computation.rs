@@ -6,6 +6,7 @@ use super::{Failed, NamedComputation, Read, Reader, Scope};
 use hloom_ir::diagnostic::{Diagnostic, Place, Span, codes, did_you_mean};
 use hloom_ir::entity::ComputationId;
 use hloom_ir::shape::Shape;
+use std::sync::atomic::Ordering;
 
 /// What a line looks like, for going on after an error.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -322,6 +323,9 @@ impl<'a> Reader<'a> {
             is_empty = false;
             self.depth = depth;
             let before = self.pos;
+            if let Some(watched) = self.watched {
+                watched.store(before, Ordering::Relaxed);
+            }
             if self.statement().is_ok() {
                 continue;
             }

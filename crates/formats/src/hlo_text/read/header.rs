@@ -176,7 +176,7 @@ impl<'a> Reader<'a> {
             let message = "recovery tables are nested too deeply";
             return self.fail_at(&codes::text::TOO_DEEP, span, message, "too deep");
         }
-        let result = read_nested(text, self.outer_modules + 1);
+        let result = read_nested(text, self.outer_modules + 1, None);
         if let Some(module) = result.module {
             return Ok(module);
         }

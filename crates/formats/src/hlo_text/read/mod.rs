@@ -34,6 +34,7 @@ use hloom_ir::shape::Shape;
 use rustc_hash::FxHashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 /// What reading a text gave.
 #[derive(Clone, Debug)]
@@ -48,12 +49,18 @@ pub struct ReadResult {
 
 /// Reads a module. Any bytes are accepted: whatever is wrong with them is in the diagnostics.
 pub fn read(text: &[u8]) -> ReadResult {
-    read_nested(text, 0)
+    read_nested(text, 0, None)
+}
+
+/// The same; meanwhile another thread sees in `position` how many bytes are behind the reader.
+pub fn read_watched(text: &[u8], position: &AtomicUsize) -> ReadResult {
+    read_nested(text, 0, Some(position))
 }
 
 /// Reads a module that stands inside `depth` others.
-fn read_nested(text: &[u8], depth: usize) -> ReadResult {
+fn read_nested<'a>(text: &'a [u8], depth: usize, watched: Option<&'a AtomicUsize>) -> ReadResult {
     let mut reader = Reader::new(text, depth);
+    reader.watched = watched;
     reader.read_module();
     let Reader { module, positions, diagnostics, .. } = reader;
     let is_sound = !diagnostics.iter().any(|d| d.severity == Severity::Error) && module.entry().is_some();
@@ -70,6 +77,8 @@ type Read<T> = Result<T, Failed>;
 struct Reader<'a> {
     text: &'a [u8],
     pos: usize,
+    /// Where to say at each statement how far the reader is.
+    watched: Option<&'a AtomicUsize>,
     module: Module,
     positions: SourceMap,
     diagnostics: Vec<Diagnostic>,
@@ -157,6 +166,7 @@ impl<'a> Reader<'a> {
         Reader {
             text,
             pos: 0,
+            watched: None,
             module: Module::new("_"),
             positions: SourceMap::default(),
             diagnostics: Vec::new(),
