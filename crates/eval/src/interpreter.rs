@@ -68,7 +68,7 @@ impl<'r> Device<'r> {
     }
 
     fn evaluate(&mut self, computation: ComputationId, arguments: Vec<Value>) -> Result<Value, Fault> {
-        let plan = self.shared.plan.computation(computation);
+        let plan = self.shared.prepared.plan.computation(computation);
         if self.shared.observes() {
             for (&p, argument) in self.module().parameters(computation).iter().zip(&arguments) {
                 self.shared.observe(self.ordinal, p, argument, &[]).map_err(|fault| fault.at(p))?;

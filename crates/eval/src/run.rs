@@ -45,27 +45,60 @@ pub struct Options<'o> {
     pub progress: Option<&'o AtomicU32>,
 }
 
+/// What can be made of a module once, for all its runs.
+pub struct Prepared {
+    /// The order of evaluation.
+    pub plan: Plan,
+    /// The values of all constants but the elided ones.
+    pub constants: FxHashMap<InstructionId, Value>,
+    /// The custom calls found in XLA's dumps.
+    pub builtin_calls: CustomCalls,
+}
+
+impl Prepared {
+    /// Prepares `module`; `fill_constants` as in [`Options`].
+    pub fn new(module: &VerifiedModule, fill_constants: bool) -> Result<Prepared, Fault> {
+        let module = module.module();
+        let constants = constants(module, fill_constants)?;
+        Ok(Prepared { plan: Plan::new(module), constants, builtin_calls: custom_call::builtin() })
+    }
+}
+
 /// What the devices of a run share.
 pub struct Shared<'r> {
     /// The module.
     pub module: &'r Module,
-    /// Its plan.
-    pub plan: Plan,
+    /// What was made of it before the run.
+    pub prepared: &'r Prepared,
     /// The devices.
     pub grid: DeviceGrid,
     /// How the run is to go.
     pub options: &'r Options<'r>,
-    /// The values of all constants but the elided ones.
-    pub constants: FxHashMap<InstructionId, Value>,
     /// Where the devices meet.
     pub world: World<Value>,
-    /// The custom calls found in XLA's dumps.
-    pub builtin_calls: CustomCalls,
     /// Raised when the run is to end early.
     pub cancel: AtomicBool,
 }
 
-impl Shared<'_> {
+impl<'r> Shared<'r> {
+    /// What the devices of `grid` share in a run of `module`.
+    pub fn new(
+        module: &'r VerifiedModule,
+        prepared: &'r Prepared,
+        grid: DeviceGrid,
+        options: &'r Options<'r>,
+    ) -> Shared<'r> {
+        let time_limit = options.time_limit.unwrap_or(Duration::from_secs(600));
+        Shared {
+            module: module.module(),
+            prepared,
+            grid,
+            options,
+            world: World::new(grid.devices(), time_limit),
+            cancel: AtomicBool::new(false),
+        }
+    }
+
     /// Fails if the run is to end.
     pub fn check_cancelled(&self) -> Result<(), Fault> {
         let from_outside = self.options.cancel.is_some_and(|c| c.load(Ordering::Relaxed));
@@ -126,10 +159,13 @@ impl Shared<'_> {
 }
 
 /// Tells the others that a device is done with its program, also if its thread panics: they must not wait for it.
-struct Leaving<'s, 'r> {
-    shared: &'s Shared<'r>,
-    ordinal: usize,
-    failed: bool,
+pub struct Leaving<'s, 'r> {
+    /// What the devices share.
+    pub shared: &'s Shared<'r>,
+    /// The device.
+    pub ordinal: usize,
+    /// Whether it has failed; true until it is known to have gone well.
+    pub failed: bool,
 }
 
 impl Drop for Leaving<'_, '_> {
@@ -153,22 +189,25 @@ pub fn run(
     inputs: Vec<Vec<Value>>,
     options: &Options<'_>,
 ) -> Result<Vec<Value>, Fault> {
+    let prepared = Prepared::new(module, options.fill_constants)?;
+    run_prepared(module, &prepared, grid, inputs, options)
+}
+
+/// As [`run`], with what was made of the module before.
+pub fn run_prepared(
+    module: &VerifiedModule,
+    prepared: &Prepared,
+    grid: DeviceGrid,
+    inputs: Vec<Vec<Value>>,
+    options: &Options<'_>,
+) -> Result<Vec<Value>, Fault> {
+    let shared = Shared::new(module, prepared, grid, options);
     let module = module.module();
     let entry = module.entry().ok_or_else(|| Fault::bug("a verified module has no entry"))?;
     if inputs.len() != grid.devices() {
         return Err(Fault::bug(format!("inputs for {} devices given, {} needed", inputs.len(), grid.devices())));
     }
     check_inputs(module, entry, &inputs)?;
-    let shared = Shared {
-        module,
-        plan: Plan::new(module),
-        grid,
-        options,
-        constants: constants(module, options.fill_constants)?,
-        world: World::new(grid.devices(), options.time_limit.unwrap_or(Duration::from_secs(600))),
-        builtin_calls: custom_call::builtin(),
-        cancel: AtomicBool::new(false),
-    };
     let results: Vec<Result<Value, Fault>> = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for (ordinal, arguments) in inputs.into_iter().enumerate() {
@@ -193,8 +232,12 @@ pub fn run(
             })
             .collect()
     });
-    // A cancelled device says less than the one whose failure cancelled it.
-    let mut values = Vec::with_capacity(results.len());
+    all_or_fault(results)
+}
+
+/// What every device made, or what went wrong: a cancelled device says less than the one whose failure cancelled it.
+pub fn all_or_fault<T>(results: impl IntoIterator<Item = Result<T, Fault>>) -> Result<Vec<T>, Fault> {
+    let mut values = Vec::new();
     let mut failure: Option<Fault> = None;
     for result in results {
         match result {

@@ -31,5 +31,7 @@ pub use hloom_eval::Array;
 pub use hloom_formats as formats;
 pub use hloom_ir as ir;
 pub use hloom_plan as plan;
+#[cfg(feature = "cpu")]
+pub use hloom_runtime as runtime;
 pub use hloom_target as target;
 pub use load::{Format, Loaded, Rejected, Source, Verified, load, load_bytes, parse};

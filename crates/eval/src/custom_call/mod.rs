@@ -58,7 +58,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
     let call = attributes(device, i)?;
     let options = device.shared.options;
     if let Some(handler) =
-        options.custom_calls.get(&call.target).or_else(|| device.shared.builtin_calls.get(&call.target))
+        options.custom_calls.get(&call.target).or_else(|| device.shared.prepared.builtin_calls.get(&call.target))
     {
         let value = handler(device, i, operands)?;
         // What follows relies on it, whoever provides the call.

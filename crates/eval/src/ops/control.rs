@@ -77,7 +77,7 @@ fn while_loop(
     body: ComputationId,
     mut state: Value,
 ) -> Result<Value, Fault> {
-    let closed = ![body, condition].iter().any(|&c| device.shared.plan.reaches_outside(c));
+    let closed = ![body, condition].iter().any(|&c| device.shared.prepared.plan.reaches_outside(c));
     let mut rounds = 0u64;
     while truth(&device.call(condition, vec![state.clone()])?)? {
         rounds += 1;

@@ -94,7 +94,7 @@ pub fn array_shape(shape: &Shape) -> Result<&ArrayShape, Fault> {
 }
 
 fn constant(device: &Device<'_>, i: InstructionId) -> Result<Value, Fault> {
-    device.shared.constants.get(&i).cloned().ok_or_else(|| {
+    device.shared.prepared.constants.get(&i).cloned().ok_or_else(|| {
         let instruction = &device.module()[i];
         Fault::new(
             &codes::eval::ELIDED_CONSTANT,

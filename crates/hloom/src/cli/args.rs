@@ -170,7 +170,7 @@ pub(crate) struct RunArgs {
     /// The module to run
     pub(crate) file: String,
     /// What runs it
-    #[arg(long, value_enum, default_value = "eval")]
+    #[arg(long, value_enum, default_value_t)]
     pub(crate) engine: Engine,
     /// The number of devices; what the header says, unless given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -182,7 +182,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// Write the results here, as d0.o0, d0.o1, …
-    #[arg(long, value_name = "OUT.npz", conflicts_with = "bench")]
+    #[arg(long, value_name = "OUT.npz")]
     pub(crate) output: Option<String>,
     /// Time N runs after one to warm up
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -190,6 +190,14 @@ pub(crate) struct RunArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    /// Threads that may compute at once; as many as there are processors, unless given
+    #[cfg(feature = "cpu")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) threads: Option<u32>,
+    /// Say on standard error what was compiled and what is left to the evaluator
+    #[cfg(feature = "cpu")]
+    #[arg(long)]
+    pub(crate) report: bool,
     /// End the run after this many instructions
     #[arg(long, value_name = "N")]
     pub(crate) max_steps: Option<u64>,
@@ -207,8 +215,25 @@ pub(crate) struct RunArgs {
     pub(crate) time_limit: Option<u64>,
 }
 
-#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+/// What runs a program; without a compiler in the build, the evaluator.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum Engine {
+    /// Compiled for this machine
+    #[cfg(feature = "cpu")]
+    #[default]
+    Cpu,
     /// The reference evaluator
+    #[cfg_attr(not(feature = "cpu"), default)]
     Eval,
+}
+
+impl Engine {
+    /// Its name on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            #[cfg(feature = "cpu")]
+            Engine::Cpu => "cpu",
+            Engine::Eval => "eval",
+        }
+    }
 }

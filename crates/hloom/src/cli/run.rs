@@ -1,11 +1,15 @@
 //! `hloom run`: a program on virtual devices, arrays in and out.
 
-use super::args::RunArgs;
-use super::progress::{self, At};
+#[cfg(feature = "cpu")]
+mod cpu;
+mod eval;
+
+use super::args::{Engine, RunArgs};
+use super::progress::At;
 use super::watch::Watch;
 use super::{Outcome, Result, Stop, input, output};
 use hloom::arrays::{self, Inputs};
-use hloom::eval::{DeviceGrid, Options, Value};
+use hloom::eval::{DeviceGrid, Fault, Value};
 use hloom::execute::device_grid;
 use hloom::ir::diagnostic::{Blame, Diagnostic};
 use hloom::ir::entity::EntityId;
@@ -34,6 +38,14 @@ struct Run<'a> {
     verified: &'a Verified,
 }
 
+/// What timed runs gave.
+struct Timed {
+    compile: Duration,
+    runs: Vec<Duration>,
+    temp_bytes: usize,
+    results: Vec<Value>,
+}
+
 impl Run<'_> {
     fn module(&self) -> &Module {
         self.verified.module.module()
@@ -44,6 +56,15 @@ impl Run<'_> {
         let bug = diagnostics.iter().any(|d| d.blame == Blame::Hloom);
         output::show(&self.verified.source, Some(self.module()), &diagnostics);
         Stop(if bug { Outcome::Bug } else { Outcome::InputAtFault })
+    }
+
+    /// Says why a run did not come to its end.
+    fn failed(&self, fault: Fault) -> Stop {
+        if interrupted().load(Ordering::Relaxed) {
+            output::to_stderr("interrupted\n");
+            return Stop(Outcome::InputAtFault);
+        }
+        self.fail(vec![fault.into_diagnostic()])
     }
 
     fn inputs(&self, grid: DeviceGrid) -> Result<Inputs> {
@@ -65,101 +86,81 @@ impl Run<'_> {
     fn once(&self, grid: DeviceGrid, inputs: Inputs) -> Result {
         let watch = Watch::new(self.module(), self.args).map_err(|message| super::usage_error(&message))?;
         let begun = Instant::now();
-        let results = self.execute(grid, inputs, Some(&watch))?;
+        let (results, engine) = match self.args.engine {
+            // Values are watched where every one of them is made: in the evaluator.
+            #[cfg(feature = "cpu")]
+            Engine::Cpu if watch.observer().is_none() => (cpu::once(self, grid, &inputs)?, Engine::Cpu),
+            _ => (eval::execute(self, grid, inputs, Some(&watch))?, Engine::Eval),
+        };
         let elapsed = begun.elapsed();
         watch.report()?;
         if let Some(path) = &self.args.output {
             output::to_path(path, &arrays::to_npz(&results))?;
         }
         if self.args.json {
-            output::to_stdout(format!("{}\n", self.summary(grid, &results, elapsed)).as_bytes())?;
+            output::to_stdout(format!("{}\n", summary(engine, grid, &results, elapsed)).as_bytes())?;
         } else if self.args.output.is_none() {
             output::to_stdout(show_results(&results).as_bytes())?;
         }
         Ok(Outcome::Well)
     }
 
-    /// The results' names and shapes as one JSON object.
-    fn summary(&self, grid: DeviceGrid, results: &[Value], elapsed: Duration) -> serde_json::Value {
-        let outputs: Vec<_> = arrays::outputs(results)
-            .into_iter()
-            .map(|(name, a)| serde_json::json!({ "name": name, "type": a.element_type().name(), "dims": a.dims() }))
-            .collect();
-        serde_json::json!({
-            "engine": "eval",
-            "devices": grid.devices(),
-            "run_ms": elapsed.as_secs_f64() * 1e3,
-            "outputs": outputs,
-        })
-    }
-
-    fn execute(&self, grid: DeviceGrid, inputs: Inputs, watch: Option<&Watch<'_>>) -> Result<Vec<Value>> {
-        let at = AtomicU32::new(u32::MAX);
-        let options = Options {
-            max_steps: self.args.max_steps,
-            fill_constants: self.args.fill_constants,
-            time_limit: self.args.time_limit.map(Duration::from_secs),
-            observer: watch.and_then(Watch::observer),
-            cancel: Some(interrupted()),
-            progress: Some(&at),
-            ..Options::default()
-        };
-        let names = || {
-            let module = self.module();
-            let index = at.load(Ordering::Relaxed) as usize;
-            let known = index < module.instruction_slots();
-            let name = || module[hloom::ir::entity::InstructionId::from_index(index)].name().to_owned();
-            if known { At::Name(name()) } else { At::Unknown }
-        };
-        let result =
-            progress::follow("running", names, || hloom::eval::run(&self.verified.module, grid, inputs, &options));
-        result.map_err(|fault| {
-            if interrupted().load(Ordering::Relaxed) {
-                output::to_stderr("interrupted\n");
-                return Stop(Outcome::InputAtFault);
-            }
-            self.fail(vec![fault.into_diagnostic()])
-        })
-    }
-
     /// Times `count` runs after one to warm up.
     fn bench(&self, grid: DeviceGrid, inputs: &Inputs, count: u32) -> Result {
-        let begun = Instant::now();
-        let plan = hloom::eval::plan::Plan::new(self.module());
-        let compile = begun.elapsed();
-        drop(plan);
-        self.execute(grid, inputs.clone(), None)?;
-        let mut times = Vec::new();
-        for _ in 0..count {
-            let fresh = inputs.clone();
-            let begun = Instant::now();
-            let results = self.execute(grid, fresh, None)?;
-            times.push(begun.elapsed().as_secs_f64() * 1e3);
-            drop(results);
+        let timed = match self.args.engine {
+            #[cfg(feature = "cpu")]
+            Engine::Cpu => cpu::bench(self, grid, inputs, count)?,
+            Engine::Eval => eval::bench(self, grid, inputs, count)?,
+        };
+        if let Some(path) = &self.args.output {
+            output::to_path(path, &arrays::to_npz(&timed.results))?;
         }
+        let mut times: Vec<f64> = timed.runs.iter().map(|t| t.as_secs_f64() * 1e3).collect();
         times.sort_by(f64::total_cmp);
-        let report = serde_json::json!({
-            "compile_ms": compile.as_secs_f64() * 1e3,
-            "run_ms": times.first().copied().unwrap_or(0.0),
-            "run_ms_median": times.get(times.len() / 2).copied().unwrap_or(0.0),
-            "devices": grid.devices(),
-            "temp_bytes": 0,
-            "engine": "eval",
-        });
-        if self.args.json {
-            output::to_stdout(format!("{report}\n").as_bytes())?;
-        } else {
-            let text = format!(
-                "compile {:.3} ms, run {:.3} ms (median {:.3} ms of {count}), {} devices, engine eval\n",
-                report["compile_ms"].as_f64().unwrap_or(0.0),
-                report["run_ms"].as_f64().unwrap_or(0.0),
-                report["run_ms_median"].as_f64().unwrap_or(0.0),
-                grid.devices(),
-            );
-            output::to_stdout(text.as_bytes())?;
-        }
+        let (compile, devices, engine) = (timed.compile.as_secs_f64() * 1e3, grid.devices(), self.args.engine.name());
+        let fastest = times.first().copied().unwrap_or(0.0);
+        let median = times.get(times.len() / 2).copied().unwrap_or(0.0);
+        let text = match self.args.json {
+            true => {
+                let report = serde_json::json!({
+                    "compile_ms": compile,
+                    "run_ms": fastest,
+                    "run_ms_median": median,
+                    "devices": devices,
+                    "temp_bytes": timed.temp_bytes,
+                    "engine": engine,
+                });
+                format!("{report}\n")
+            }
+            false => format!(
+                "compile {compile:.3} ms, run {fastest:.3} ms (median {median:.3} ms of {count}), {devices} devices, \
+                 engine {engine}\n"
+            ),
+        };
+        output::to_stdout(text.as_bytes())?;
         Ok(Outcome::Well)
     }
+}
+
+/// The instruction of `module` that a run is at.
+fn instruction_at(module: &Module, at: &AtomicU32) -> At {
+    let index = at.load(Ordering::Relaxed) as usize;
+    let name = || module[hloom::ir::entity::InstructionId::from_index(index)].name().to_owned();
+    if index < module.instruction_slots() { At::Name(name()) } else { At::Unknown }
+}
+
+/// The results' names and shapes as one JSON object.
+fn summary(engine: Engine, grid: DeviceGrid, results: &[Value], elapsed: Duration) -> serde_json::Value {
+    let outputs: Vec<_> = arrays::outputs(results)
+        .into_iter()
+        .map(|(name, a)| serde_json::json!({ "name": name, "type": a.element_type().name(), "dims": a.dims() }))
+        .collect();
+    serde_json::json!({
+        "engine": engine.name(),
+        "devices": grid.devices(),
+        "run_ms": elapsed.as_secs_f64() * 1e3,
+        "outputs": outputs,
+    })
 }
 
 /// Is raised by Ctrl-C.

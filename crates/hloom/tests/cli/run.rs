@@ -246,5 +246,5 @@ fn a_timed_run_says_how_long_it_took() {
     for key in ["compile_ms", "run_ms", "run_ms_median"] {
         assert!(report[key].as_f64().is_some_and(|ms| ms >= 0.0), "{key}: {report}");
     }
-    assert_eq!((report["devices"].as_i64(), report["engine"].as_str()), (Some(1), Some("eval")));
+    assert_eq!((report["devices"].as_i64(), report["engine"].as_str()), (Some(1), Some("cpu")));
 }

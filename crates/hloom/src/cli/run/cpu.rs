@@ -1,0 +1,121 @@
+//! Runs of the program compiled for this machine.
+
+use super::super::{Result, output, progress};
+use super::{Run, Timed, instruction_at, interrupted};
+use hloom::arrays::Inputs;
+use hloom::eval::{DeviceGrid, Fault, Value};
+use hloom::ir::shape::Shape;
+use hloom::runtime::buffer::assemble;
+use hloom::runtime::{Buffer, Client, ClientOptions, CompileOptions, Executable, ExecuteOptions, Report};
+use std::sync::atomic::AtomicU32;
+use std::time::{Duration, Instant};
+
+fn client(run: &Run<'_>) -> Client {
+    Client::new(&ClientOptions { threads: run.args.threads.map(|n| n as usize), ..ClientOptions::default() })
+}
+
+fn compile(run: &Run<'_>, client: &Client, grid: DeviceGrid) -> Result<Executable> {
+    let options = CompileOptions { grid, fill_constants: run.args.fill_constants };
+    let compiled = client.compile(&run.verified.module, &options).map_err(|errors| run.fail(errors))?;
+    if run.args.report {
+        output::to_stderr(&describe(compiled.report()));
+    }
+    Ok(compiled)
+}
+
+/// The arguments on the devices: what devices share in `inputs` they share there, too.
+fn upload(client: &Client, inputs: &Inputs) -> std::result::Result<Vec<Vec<Buffer>>, Fault> {
+    let mut known: Vec<(*const u8, Buffer)> = Vec::new();
+    let mut uploaded = Vec::new();
+    for (device, arguments) in inputs.iter().enumerate() {
+        let mut leaves = Vec::new();
+        for leaf in arguments.iter().flat_map(Value::leaves) {
+            let address = leaf.as_array().map_or(std::ptr::null(), |a| a.bytes().as_ptr());
+            // All devices have the same leaves in the same order, so a shared one is where it was on the first.
+            let shared = known.get(leaves.len()).filter(|k| device > 0 && k.0 == address).map(|k| k.1.clone());
+            let buffer = shared.map_or_else(|| Buffer::from_leaf(client.allocator(), leaf), Ok)?;
+            if device == 0 {
+                known.push((address, buffer.clone()));
+            }
+            leaves.push(buffer);
+        }
+        uploaded.push(leaves);
+    }
+    Ok(uploaded)
+}
+
+fn execute(run: &Run<'_>, compiled: &Executable, arguments: Vec<Vec<Buffer>>) -> Result<Vec<Vec<Buffer>>> {
+    let at = AtomicU32::new(u32::MAX);
+    let options = ExecuteOptions {
+        max_steps: run.args.max_steps,
+        time_limit: run.args.time_limit.map(Duration::from_secs),
+        cancel: Some(interrupted()),
+        progress: Some(&at),
+        ..ExecuteOptions::default()
+    };
+    let work = || compiled.execute(arguments, &options);
+    progress::follow("running", || instruction_at(compiled.module().module(), &at), work)
+        .map_err(|fault| run.failed(compiled.explain(fault, run.module())))
+}
+
+fn download(run: &Run<'_>, results: Vec<Vec<Buffer>>) -> Result<Vec<Value>> {
+    let module = run.module();
+    let root = module.entry().and_then(|entry| module.root(entry));
+    let shape = root.map_or(Shape::Token, |root| module[root].shape.clone());
+    let values = results.into_iter().map(|leaves| assemble(&shape, &mut leaves.into_iter()));
+    values.collect::<std::result::Result<_, _>>().map_err(|fault| run.failed(fault))
+}
+
+/// Compiles and runs the program once.
+pub(super) fn once(run: &Run<'_>, grid: DeviceGrid, inputs: &Inputs) -> Result<Vec<Value>> {
+    let client = client(run);
+    let compiled = compile(run, &client, grid)?;
+    let arguments = upload(&client, inputs).map_err(|fault| run.failed(fault))?;
+    download(run, execute(run, &compiled, arguments)?)
+}
+
+/// Times compiling, and `count` runs after one to warm up.
+pub(super) fn bench(run: &Run<'_>, grid: DeviceGrid, inputs: &Inputs, count: u32) -> Result<Timed> {
+    let client = client(run);
+    let begun = Instant::now();
+    let compiled = compile(run, &client, grid)?;
+    let compile = begun.elapsed();
+    let arguments = upload(&client, inputs).map_err(|fault| run.failed(fault))?;
+    // Where results take the place of arguments, each run is given its own.
+    let donates = !run.module().config.input_output_alias.is_empty();
+    let copy = |b: &Buffer| if donates { b.duplicate(client.allocator()) } else { Ok(b.clone()) };
+    let fresh = || {
+        let copies = arguments.iter().map(|leaves| leaves.iter().map(copy).collect());
+        copies.collect::<std::result::Result<Vec<Vec<Buffer>>, Fault>>().map_err(|fault| run.failed(fault))
+    };
+    let mut results = execute(run, &compiled, fresh()?)?;
+    let mut runs = Vec::new();
+    for _ in 0..count {
+        let arguments = fresh()?;
+        // Results of the last run are gone before the next, as they would be in a training loop.
+        drop(results);
+        let begun = Instant::now();
+        results = execute(run, &compiled, arguments)?;
+        runs.push(begun.elapsed());
+    }
+    Ok(Timed { compile, runs, temp_bytes: compiled.report().temp_bytes, results: download(run, results)? })
+}
+
+/// What became of the program, for people.
+fn describe(report: &Report) -> String {
+    if let Some(reason) = &report.evaluated {
+        return format!("the whole program is left to the evaluator: {reason}\n");
+    }
+    let mut text = format!("{} native steps, {} bytes of temporaries\n", report.native_steps(), report.temp_bytes);
+    for (what, count) in &report.native {
+        text.push_str(&format!("  {what}: {count}\n"));
+    }
+    if !report.fallback.is_empty() {
+        text.push_str(&format!("{} steps are left to the evaluator\n", report.fallback_steps()));
+    }
+    for (opcode, fallback) in &report.fallback {
+        let (names, reason) = (fallback.instructions.join(", "), &fallback.reason);
+        text.push_str(&format!("  {opcode}: {} ({reason}): {names}\n", fallback.instructions.len()));
+    }
+    text
+}

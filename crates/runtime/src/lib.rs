@@ -1,0 +1,20 @@
+//! The CPU runtime: a [`Client`] of N virtual devices, [`Buffer`]s on them, and [`Executable`]s.
+//!
+//! Compiling makes of a verified module a list of steps with a place in memory for every value; executing walks it, one
+//! thread per device. A step for which there is no native kernel is evaluated by `hloom-eval`, the reference evaluator,
+//! and the [`Report`] of the executable says so. Devices meet in `hloom-collectives`, through the evaluator's own
+//! collectives.
+//!
+//! Results do not depend on the number of threads.
+
+pub mod buffer;
+pub mod client;
+pub mod executable;
+pub mod memory;
+pub mod pool;
+pub mod report;
+
+pub use buffer::Buffer;
+pub use client::{Client, ClientOptions};
+pub use executable::{CompileOptions, Executable, ExecuteOptions};
+pub use report::Report;

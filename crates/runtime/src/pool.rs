@@ -1,0 +1,340 @@
+//! Threads that help with loops.
+//!
+//! A pool has so many *permits* as threads may compute at once. A device's thread holds one while it computes and gives
+//! it up while it waits for another device, so that any number of virtual devices never keeps more threads busy than
+//! there are permits; helpers join a loop only with a permit of their own. What a loop computes does not depend on who
+//! computes which part of it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// A loop over `0..units`, of which each call gets a part.
+type Body<'a> = dyn Fn(usize, usize) + Sync + 'a;
+
+/// How often a thread looks again before it goes to sleep: some ten microseconds, less than it takes to be woken.
+const SPINS: usize = 4000;
+
+/// The threads, and the permits to use them.
+#[derive(Debug)]
+pub struct Pool {
+    shared: Arc<Shared>,
+    helpers: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// There may be a loop to join.
+    work: Condvar,
+    /// A permit may be free.
+    permit: Condvar,
+    permits: usize,
+    /// Loops that were offered so far, so that idle helpers can watch without the lock.
+    offered: AtomicUsize,
+    closing: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    computing: usize,
+    loops: VecDeque<Arc<Loop>>,
+}
+
+/// A loop being worked on.
+struct Loop {
+    body: *const Body<'static>,
+    units: usize,
+    chunk: usize,
+    next: AtomicUsize,
+    /// Helpers that may still join.
+    places: AtomicUsize,
+    /// Helpers at work.
+    helping: AtomicUsize,
+    panicked: AtomicBool,
+}
+
+// SAFETY: `body` is `Sync`, and alive while the loop is offered or anybody is helping: the caller waits for that.
+unsafe impl Send for Loop {}
+// SAFETY: as above.
+unsafe impl Sync for Loop {}
+
+impl std::fmt::Debug for Loop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Loop").field("units", &self.units).field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+impl Loop {
+    /// Does parts until none is left.
+    fn work(&self) {
+        loop {
+            let begin = self.next.fetch_add(self.chunk, Ordering::Relaxed);
+            if begin >= self.units {
+                return;
+            }
+            // SAFETY: the caller of `Pool::each` keeps the body alive until nobody helps any more.
+            let body = unsafe { &*self.body };
+            body(begin, (begin + self.chunk).min(self.units));
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.next.load(Ordering::Relaxed) >= self.units
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn help(&self) {
+        let mut seen = 0;
+        let mut state = self.lock();
+        while !self.closing.load(Ordering::Relaxed) {
+            let open = |l: &&Arc<Loop>| !l.is_done() && l.places.load(Ordering::Relaxed) > 0;
+            let joined = match state.computing < self.permits {
+                true => state.loops.iter().find(open).cloned(),
+                false => None,
+            };
+            if let Some(job) = joined {
+                job.places.fetch_sub(1, Ordering::Relaxed);
+                // Under the lock: whoever takes the loop off the list sees that somebody helps.
+                job.helping.fetch_add(1, Ordering::Relaxed);
+                state.computing += 1;
+                drop(state);
+                if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.work())).is_err() {
+                    job.panicked.store(true, Ordering::Relaxed);
+                }
+                job.helping.fetch_sub(1, Ordering::Release);
+                state = self.lock();
+                state.computing -= 1;
+                self.permit.notify_one();
+                continue;
+            }
+            drop(state);
+            let news = (0..SPINS).any(|_| {
+                std::hint::spin_loop();
+                self.offered.load(Ordering::Relaxed) != seen
+            });
+            state = self.lock();
+            let offered = self.offered.load(Ordering::Relaxed);
+            if !news && offered == seen && !self.closing.load(Ordering::Relaxed) {
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            seen = self.offered.load(Ordering::Relaxed);
+        }
+    }
+}
+
+impl Pool {
+    /// A pool in which at most `threads` compute at once, at least one.
+    pub fn new(threads: usize) -> Pool {
+        let permits = threads.max(1);
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            permit: Condvar::new(),
+            permits,
+            offered: AtomicUsize::new(0),
+            closing: AtomicBool::new(false),
+        });
+        // A thread that cannot be had is one helper less, no more.
+        let helpers = (1..permits).filter_map(|n| {
+            let shared = shared.clone();
+            std::thread::Builder::new().name(format!("helper {n}")).spawn(move || shared.help()).ok()
+        });
+        let helpers = helpers.collect();
+        Pool { shared, helpers }
+    }
+
+    /// As many threads as the machine has for this process: processors it may run on, and its control group's share.
+    pub fn available_threads() -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    }
+
+    /// How many may compute at once.
+    pub fn threads(&self) -> usize {
+        self.shared.permits
+    }
+
+    /// Waits for a permit to compute.
+    pub fn enter(&self) -> Permit<'_> {
+        let mut state = self.shared.lock();
+        while state.computing >= self.shared.permits {
+            state = self.shared.permit.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.computing += 1;
+        Permit { pool: self }
+    }
+
+    /// Calls `body` for parts of `0..units` that together are all of it, each of `chunk` units or less, on this thread
+    /// and on at most `threads - 1` others that have nothing else to do. Returns when all is done.
+    pub fn each(&self, units: usize, chunk: usize, threads: usize, body: &Body<'_>) {
+        let chunk = chunk.max(1);
+        let parts = units.div_ceil(chunk);
+        let places = (threads.min(self.threads()).min(parts)).saturating_sub(1);
+        if places == 0 {
+            if units > 0 {
+                body(0, units);
+            }
+            return;
+        }
+        let body: *const Body<'_> = body;
+        // SAFETY: only the lifetime is changed. This function does not return before `wait_for_helpers`, after which
+        // nobody uses the body.
+        let body: *const Body<'static> = unsafe { std::mem::transmute(body) };
+        let job = Arc::new(Loop {
+            body,
+            units,
+            chunk,
+            next: AtomicUsize::new(0),
+            places: AtomicUsize::new(places),
+            helping: AtomicUsize::new(0),
+            panicked: AtomicBool::new(false),
+        });
+        self.shared.lock().loops.push_back(job.clone());
+        self.shared.offered.fetch_add(1, Ordering::Relaxed);
+        if places == 1 {
+            self.shared.work.notify_one();
+        } else {
+            self.shared.work.notify_all();
+        }
+        // Also if the body panics the helpers must be done before it is gone.
+        let finish = Finish { shared: &self.shared, job: &job };
+        job.work();
+        drop(finish);
+        assert!(!job.panicked.load(Ordering::Relaxed), "a helper panicked");
+    }
+}
+
+/// Takes a loop off the list and waits for those who help with it.
+struct Finish<'a> {
+    shared: &'a Shared,
+    job: &'a Arc<Loop>,
+}
+
+impl Drop for Finish<'_> {
+    fn drop(&mut self) {
+        self.job.next.store(self.job.units, Ordering::Relaxed);
+        self.shared.lock().loops.retain(|l| !Arc::ptr_eq(l, self.job));
+        let mut spins = 0;
+        // Helpers are within one part of their end.
+        while self.job.helping.load(Ordering::Acquire) > 0 {
+            spins += 1;
+            if spins < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let state = self.shared.lock();
+        self.shared.closing.store(true, Ordering::Relaxed);
+        self.shared.offered.fetch_add(1, Ordering::Relaxed);
+        drop(state);
+        self.shared.work.notify_all();
+        for helper in self.helpers.drain(..) {
+            // A helper catches panics; there is nothing to learn from it.
+            let _ = helper.join();
+        }
+    }
+}
+
+/// Leave to compute, given up when dropped.
+#[derive(Debug)]
+pub struct Permit<'p> {
+    pool: &'p Pool,
+}
+
+impl Permit<'_> {
+    /// Does `wait` without the permit, and waits for one again.
+    pub fn without<T>(&mut self, wait: impl FnOnce() -> T) -> T {
+        self.pool.leave();
+        // Also if `wait` panics the permit is there to be given up.
+        struct Return<'p>(&'p Pool);
+        impl Drop for Return<'_> {
+            fn drop(&mut self) {
+                std::mem::forget(self.0.enter());
+            }
+        }
+        let back = Return(self.pool);
+        let result = wait();
+        drop(back);
+        result
+    }
+}
+
+impl Pool {
+    fn leave(&self) {
+        self.shared.lock().computing -= 1;
+        self.shared.permit.notify_one();
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.pool.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn every_unit_is_done_once() {
+        let pool = Pool::new(4);
+        for units in [0, 1, 2, 7, 100, 1001] {
+            for chunk in [1, 3, 64] {
+                let done: Vec<AtomicU32> = (0..units).map(|_| AtomicU32::new(0)).collect();
+                pool.each(units, chunk, 4, &|begin, end| {
+                    for d in &done[begin..end] {
+                        d.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+                assert!(done.iter().all(|d| d.load(Ordering::Relaxed) == 1), "{units} units by {chunk}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_threads_compute_than_there_are_permits() {
+        let pool = Pool::new(2);
+        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    let mut permit = pool.enter();
+                    for _ in 0..5 {
+                        pool.each(8, 1, 8, &|_, _| {
+                            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                            std::thread::yield_now();
+                            now.fetch_sub(1, Ordering::SeqCst);
+                        });
+                        permit.without(std::thread::yield_now);
+                    }
+                });
+            }
+        });
+        assert!((1..=2).contains(&most.load(Ordering::SeqCst)), "{most:?}");
+        assert_eq!(pool.shared.lock().computing, 0);
+    }
+
+    #[test]
+    fn a_panic_in_a_body_reaches_the_caller_and_no_further() {
+        let pool = Pool::new(3);
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            pool.each(100, 1, 3, &|begin, _| assert!(begin != 50));
+        }));
+        assert!(result.is_err());
+        let sum = AtomicUsize::new(0);
+        pool.each(10, 1, 3, &|begin, _| {
+            sum.fetch_add(begin, Ordering::Relaxed);
+        });
+        assert_eq!(sum.load(Ordering::Relaxed), 45);
+    }
+}
