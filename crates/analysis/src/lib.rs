@@ -4,4 +4,5 @@
 
 pub mod cost;
 pub mod devices;
+pub mod effects;
 pub mod summary;

@@ -5,6 +5,7 @@
 //! one), except that an instruction's operands and control predecessors always come first. All devices use the same
 //! plan, so they meet their collectives in the same order.
 
+use hloom_analysis::effects::{has_side_effect, instructions_with, reaches_outside};
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId, SideTable};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
@@ -57,7 +58,7 @@ pub struct Use {
 impl Plan {
     /// The plan of `module`.
     pub fn new(module: &Module) -> Plan {
-        let (effects, _) = computations_with(module, has_side_effect);
+        let (effects, _) = instructions_with(module, has_side_effect);
         let mut computations = Vec::with_capacity(module.computation_slots());
         computations.resize_with(module.computation_slots(), ComputationPlan::default);
         let mut slot_of = SideTable::with_len(module.instruction_slots(), None);
@@ -65,7 +66,7 @@ impl Plan {
         for &c in module.computations() {
             computations[c.index()] = plan_computation(module, c, &effects, &mut slot_of, &mut is_live);
         }
-        let (_, reaches_outside) = computations_with(module, reaches_outside);
+        let (_, reaches_outside) = instructions_with(module, reaches_outside);
         Plan { computations, reaches_outside }
     }
 
@@ -78,51 +79,6 @@ impl Plan {
     /// The plan of `computation`.
     pub fn computation(&self, computation: ComputationId) -> &ComputationPlan {
         &self.computations[computation.index()]
-    }
-}
-
-/// Whether an operation does something besides making its value, the computations it calls aside.
-fn has_side_effect(op: &Op) -> bool {
-    match op {
-        Op::Send(_) | Op::SendDone(_) | Op::Recv(_) | Op::RecvDone(_) => true,
-        Op::Infeed { .. } | Op::Outfeed { .. } | Op::RngGetAndUpdateState { .. } => true,
-        Op::CustomCall(call) => call.has_side_effect,
-        _ => false,
-    }
-}
-
-/// Whether an operation's value depends on more than its operands, or it does more than make it.
-fn reaches_outside(op: &Op) -> bool {
-    let meets = op.collective().is_some() || matches!(op, Op::CollectivePermute(_) | Op::CollectivePermuteStart(_));
-    has_side_effect(op) || meets || matches!(op, Op::Rng { .. } | Op::CustomCall(_))
-}
-
-/// Which instructions `is` true of, and which computations have such an instruction in them or in what they call; an
-/// instruction that calls such a computation is one, too.
-fn computations_with(
-    module: &Module,
-    is: impl Fn(&Op) -> bool,
-) -> (SideTable<InstructionId, bool>, SideTable<ComputationId, bool>) {
-    let mut effects = SideTable::with_len(module.instruction_slots(), false);
-    let mut computation_has: SideTable<ComputationId, bool> = SideTable::default();
-    // Callees first: a verified module has no recursion, and its readers list callees before callers; where an edit
-    // broke that order, a second sweep finds what the first missed, and so on until nothing changes.
-    loop {
-        let mut changed = false;
-        for &c in module.computations() {
-            for &i in module[c].instructions() {
-                let op = &module[i].op;
-                let has = is(op) || op.called_computations().iter().any(|&callee| computation_has[callee]);
-                if has && !effects[i] {
-                    effects.set(i, true);
-                    computation_has.set(c, true);
-                    changed = true;
-                }
-            }
-        }
-        if !changed {
-            return (effects, computation_has);
-        }
     }
 }
 

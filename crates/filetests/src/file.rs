@@ -18,6 +18,7 @@ pub enum Kind {
     Roundtrip,
     Proto,
     Run,
+    Opt,
 }
 
 impl Kind {
@@ -30,6 +31,7 @@ impl Kind {
             "roundtrip" => Kind::Roundtrip,
             "proto" => Kind::Proto,
             "run" => Kind::Run,
+            "opt" => Kind::Opt,
             _ => return None,
         })
     }
@@ -80,6 +82,8 @@ pub struct TestFile {
     pub expect: Expect,
     /// How `run` runs the program, and what must come out.
     pub execution: Execution,
+    /// The passes that `opt` runs.
+    pub passes: Vec<String>,
 }
 
 impl TestFile {
@@ -100,6 +104,7 @@ impl TestFile {
         let mut expected = Vec::new();
         let mut expect = Expect::Beside(None);
         let mut execution = Execution::default();
+        let mut passes = Vec::new();
         // The last line of text: the one that expectations beneath it speak of.
         let mut text_line = 0;
         let mut in_header = true;
@@ -125,7 +130,11 @@ impl TestFile {
                     expected.push(expected_here);
                 }
                 Line::HeaderComment => {
-                    execution.take(line.trim_start_matches('/').trim())?;
+                    let words = line.trim_start_matches('/').trim();
+                    match words.strip_prefix("passes ") {
+                        Some(names) => passes.extend(names.split(',').map(|n| n.trim().to_owned())),
+                        None => drop(execution.take(words)?),
+                    }
                 }
                 Line::Text => {
                     text_line = i + 1;
@@ -135,7 +144,10 @@ impl TestFile {
             text.push('\n');
         }
         let kinds = kinds.ok_or("the first line must be `// test` and what is tested")?;
-        Ok(TestFile { kinds, text, expected, expect, execution })
+        if kinds.contains(&Kind::Opt) == passes.is_empty() {
+            return Err("`// test opt` and `// passes a,b` go together".into());
+        }
+        Ok(TestFile { kinds, text, expected, expect, execution, passes })
     }
 }
 
@@ -251,6 +263,8 @@ mod tests {
             "// test read\n// test read\n",
             "// test read\nx\n// ^ error H9999: no such code\n",
             "// test read\nx\n// ^ fault H0100\n",
+            "// test opt\nx\n",
+            "// test read\n// passes dce\nx\n",
             "// test read\nx\n// @x error H0100\n",
             "// test print\nx\n// expect:\n// y\nz\n",
         ] {

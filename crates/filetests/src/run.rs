@@ -5,7 +5,9 @@ use hloom_formats::hlo_text::{self, PrintOptions, SourceMap};
 use hloom_formats::proto;
 use hloom_ir::diagnostic::{Diagnostic, Severity};
 use hloom_ir::module::Module;
-use hloom_ir::verify::{VerifyOptions, verify};
+use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
+use hloom_passes::{Context, PassList, optimize};
+use hloom_target::Target;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -69,10 +71,29 @@ pub fn evaluate(file: &TestFile) -> Result<Outcome, String> {
                 }
                 Err(invalid) => outcome.diagnostics.extend(locate(invalid.diagnostics, &read.positions, text)),
             },
+            Kind::Opt => match verify(module.clone(), &VerifyOptions::default()) {
+                Ok(verified) => outcome.output = Some(optimized(file, verified)?),
+                Err(invalid) => outcome.diagnostics.extend(locate(invalid.diagnostics, &read.positions, text)),
+            },
         }
     }
     outcome.diagnostics.sort_by_key(|d| d.at);
     Ok(outcome)
+}
+
+/// The print of the module after the passes that `file` names. If the test runs the program, it runs the optimised one
+/// as well, with the same expectations.
+fn optimized(file: &TestFile, module: VerifiedModule) -> Result<String, String> {
+    let target = Target::named("cpu").map_err(|d| d.to_string())?;
+    let passes = PassList::of_names(file.passes.iter().map(String::as_str)).map_err(|d| d.to_string())?;
+    let optimized = optimize(module, &passes, &Context { target: &target }, None)
+        .map_err(|f| format!("{} failed:\n{}", f.pass, list(&f.diagnostics)))?;
+    if file.kinds.contains(&Kind::Run)
+        && let Some(fault) = file.execution.run(&optimized.module)?
+    {
+        return Err(format!("the optimised program fails: {fault}"));
+    }
+    print_checked(optimized.module.module(), false)
 }
 
 /// Finds the places of diagnostics in the text.

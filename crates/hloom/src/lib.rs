@@ -30,6 +30,7 @@ pub use hloom_eval as eval;
 pub use hloom_eval::Array;
 pub use hloom_formats as formats;
 pub use hloom_ir as ir;
+pub use hloom_passes as passes;
 pub use hloom_plan as plan;
 #[cfg(feature = "cpu")]
 pub use hloom_runtime as runtime;

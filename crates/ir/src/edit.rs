@@ -6,8 +6,7 @@
 
 use crate::entity::{ComputationId, InstructionId, SideTable};
 use crate::instruction::Operands;
-use crate::module::{Module, NewInstruction};
-use rustc_hash::FxHashMap;
+use crate::module::Module;
 
 /// Why an edit was refused; the module is as it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +37,16 @@ impl Module {
     /// Makes every user of `old` use `new` instead, and `new` the root if `old` was. If `new` itself uses `old` it goes
     /// on to, so that a value can be replaced by a function of it. Control dependencies stay.
     pub fn replace_all_uses(&mut self, old: InstructionId, new: InstructionId) -> Result<(), EditError> {
+        self.replace_uses_except(old, new, |_| false)
+    }
+
+    /// As [`Module::replace_all_uses`], but users of which `keeps` is true go on to use `old`.
+    pub fn replace_uses_except(
+        &mut self,
+        old: InstructionId,
+        new: InstructionId,
+        keeps: impl Fn(InstructionId) -> bool,
+    ) -> Result<(), EditError> {
         let parent = self[old].parent();
         if parent != self[new].parent() {
             return Err(EditError::OtherComputation);
@@ -47,7 +56,7 @@ impl Module {
         }
         let users = std::mem::take(&mut self.instructions[old].users);
         for user in users {
-            if user == new {
+            if user == new || keeps(user) {
                 self.instructions[old].users.push(user);
                 continue;
             }
@@ -62,6 +71,21 @@ impl Module {
             self.computations[parent].root = Some(new);
         }
         Ok(())
+    }
+
+    /// Takes from `dead`, which nothing uses, those operands that have few users, so that these are seen to lose one; the
+    /// operands are returned. A value of very many users is cleaned when the instruction is removed, with all others
+    /// that are: doing it one by one would be quadratic.
+    pub fn release_operands(&mut self, dead: InstructionId) -> Operands {
+        const FEW: usize = 64;
+        let operands = std::mem::take(&mut self.instructions[dead].operands);
+        let (released, kept): (Operands, Operands) =
+            operands.into_iter().partition(|&o| self.instructions[o].users.len() <= FEW);
+        self.instructions[dead].operands = kept;
+        for &operand in &released {
+            self.instructions[operand].users.retain(|u| *u != dead);
+        }
+        released
     }
 
     /// Replaces all operands of `user`.
@@ -175,40 +199,6 @@ impl Module {
         self.instructions[instruction].name = self.instruction_names.register(name);
     }
 
-    /// A copy of `computation` under a name like `name`; computations it calls are shared.
-    pub fn clone_computation(&mut self, computation: ComputationId, name: &str) -> ComputationId {
-        let copy = self.add_computation(name);
-        let mut copies: FxHashMap<InstructionId, InstructionId> = FxHashMap::default();
-        let originals = self[computation].instructions().to_vec();
-        for &i in &originals {
-            let original = &self[i];
-            let new = NewInstruction {
-                name: original.name.clone(),
-                op: original.op.clone(),
-                shape: original.shape.clone(),
-                operands: Operands::new(),
-                common: original.common.clone(),
-            };
-            copies.insert(i, self.add_instruction(copy, new));
-        }
-        // Operands come second, so that the order of the list does not matter.
-        for &i in &originals {
-            let of_copy = |o: &InstructionId| copies.get(o).copied();
-            let operands: Operands = self[i].operands.iter().filter_map(of_copy).collect();
-            let Some(new) = of_copy(&i) else { continue };
-            for &operand in &operands {
-                self.note_use(operand, new);
-                self.instructions[new].operands.push(operand);
-            }
-            if let Some(rare) = &mut self.instructions[new].common.rare {
-                rare.control_predecessors = rare.control_predecessors.iter().filter_map(of_copy).collect();
-            }
-        }
-        self.computations[copy].root = self.computations[computation].root.and_then(|r| copies.get(&r).copied());
-        self.computations[copy].execution_thread = self.computations[computation].execution_thread.clone();
-        copy
-    }
-
     /// Lists `user` among the users of `operand`, unless its operands (as they are now, before the edit) already have
     /// it. Asking the operands, not the users, keeps this independent of how often a value is used.
     fn note_use(&mut self, operand: InstructionId, user: InstructionId) {
@@ -224,5 +214,6 @@ impl Module {
     }
 }
 
+mod copy;
 #[cfg(test)]
 mod tests;

@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Stats(StatsArgs),
     /// Plan a module's memory: the buffer assignment, as XLA dumps it
     Memory(MemoryArgs),
+    /// Rewrite a module by passes: those of a target, or those named
+    Opt(OptArgs),
     /// Tell what a diagnostic code means; without one, list them all
     Explain {
         /// The code, as `H0101`
@@ -163,6 +165,31 @@ pub(crate) enum PartArg {
     Values,
     /// The schedule, the live ranges and the peak
     LiveRange,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OptArgs {
+    /// The module to rewrite
+    #[arg(required_unless_present = "list")]
+    pub(crate) file: Option<String>,
+    /// The machine whose passes are run: a name or the path to a description
+    #[arg(long, value_name = "T", default_value = "cpu")]
+    pub(crate) target: String,
+    /// Run these passes instead, in this order, each once
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
+    pub(crate) passes: Option<Vec<String>>,
+    /// Say what each pass did and how long it took, on standard error
+    #[arg(long)]
+    pub(crate) report: bool,
+    /// Write the module after each pass into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dump_after_each: Option<String>,
+    /// Write here instead of to standard output
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) output: Option<String>,
+    /// Name all passes, each with what it does
+    #[arg(long, exclusive = true)]
+    pub(crate) list: bool,
 }
 
 #[derive(Args, Debug)]

@@ -3,6 +3,7 @@
 use super::progress::{self, At};
 use super::{Outcome, Result, Stop, crash, output};
 use hloom::load::{display_name, load_watched, read_bytes};
+use hloom::target::Target;
 use hloom::{Format, Loaded, Rejected, Verified};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,4 +45,21 @@ pub(crate) fn load_verified(path: &str) -> Result<Verified> {
 pub(crate) fn show_rejected(rejected: &Rejected) -> Stop {
     output::show(&rejected.source, rejected.module.as_deref(), &rejected.diagnostics);
     Stop(Outcome::InputAtFault)
+}
+
+/// The machine of that name, or that the file of that name describes.
+pub(crate) fn target(name: &str) -> Result<Target> {
+    let is_path = name.contains(['/', '\\']) || name.ends_with(".toml");
+    let found = if is_path {
+        let bytes = read_bytes(name).map_err(|r| show_rejected(&r))?;
+        Target::from_text(&String::from_utf8_lossy(&bytes), name)
+    } else {
+        Target::named(name)
+    };
+    found.map_err(|diagnostic| {
+        let mut text = format!("{diagnostic}\n");
+        diagnostic.notes.iter().for_each(|n| text.push_str(&format!("  {}\n", n.message)));
+        output::to_stderr(&text);
+        Stop(if is_path { Outcome::InputAtFault } else { Outcome::UsageAtFault })
+    })
 }

@@ -15,7 +15,7 @@ use hloom::plan::{Plan, plan};
 use hloom::target::{DumpDialect, Target};
 
 pub(crate) fn run(args: &MemoryArgs) -> Result {
-    let target = target(&args.target)?;
+    let target = input::target(&args.target)?;
     let verified = input::load_verified(&args.file)?;
     if let Some(dump) = &args.check {
         return judge(args, &verified, &target, dump);
@@ -58,23 +58,6 @@ fn dump(planned: &Plan<'_>, target: &Target, dialect: DumpDialect, part: Option<
             Ok(dump_b(planned, target, part))
         }
     }
-}
-
-/// The machine of that name, or that the file of that name describes.
-fn target(name: &str) -> Result<Target> {
-    let is_path = name.contains(['/', '\\']) || name.ends_with(".toml");
-    let found = if is_path {
-        let bytes = read_bytes(name).map_err(|r| input::show_rejected(&r))?;
-        Target::from_text(&String::from_utf8_lossy(&bytes), name)
-    } else {
-        Target::named(name)
-    };
-    found.map_err(|diagnostic| {
-        let mut text = format!("{diagnostic}\n");
-        diagnostic.notes.iter().for_each(|n| text.push_str(&format!("  {}\n", n.message)));
-        output::to_stderr(&text);
-        Stop(if is_path { Outcome::InputAtFault } else { Outcome::UsageAtFault })
-    })
 }
 
 fn show(verified: &Verified, faults: &[Diagnostic]) -> Stop {

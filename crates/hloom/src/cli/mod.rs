@@ -9,6 +9,7 @@ mod input;
 mod json;
 mod lines;
 mod memory;
+mod opt;
 mod output;
 mod progress;
 mod render;
@@ -62,6 +63,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Convert(args) => convert::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Memory(args) => memory::run(&args),
+        Command::Opt(args) => opt::run(&args),
         Command::Explain { code } => explain::run(code.as_deref()),
         Command::Completions { shell } => completions(shell),
     };

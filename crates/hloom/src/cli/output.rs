@@ -43,6 +43,11 @@ pub(crate) fn to_path(path: &str, bytes: &[u8]) -> Result<()> {
     replace_file(Path::new(path), bytes).map_err(|error| cannot_write(path, &error))
 }
 
+/// Makes the folder `path`, unless it is there.
+pub(crate) fn make_folder(path: &str) -> Result<()> {
+    fs::create_dir_all(path).map_err(|error| cannot_write(path, &error))
+}
+
 /// Gives the file at `path` the content `bytes`, all of it or none.
 fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // What a link names is replaced, not the link; where nothing is yet, the path itself is meant.

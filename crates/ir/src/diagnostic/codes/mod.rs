@@ -7,12 +7,14 @@
 //! | 0300–0399 | shapes: what an operation makes of its operands ([`infer`]) |
 //! | 0400–0599 | the verifier: structure, attributes, schedule, aliasing, devices ([`verify`]) |
 //! | 0600–0699 | targets and memory planning ([`plan`]) |
+//! | 0700–0799 | passes ([`passes`]) |
 //! | 0800–0899 | files and the command line ([`io`]) |
 //! | 1000–1199 | running a program ([`eval`]) |
 
 pub mod eval;
 pub mod infer;
 pub mod io;
+pub mod passes;
 pub mod plan;
 pub mod proto;
 pub mod text;
@@ -41,7 +43,10 @@ pub(crate) use codes;
 
 /// Every code, by area and then number.
 pub fn all() -> impl Iterator<Item = &'static Code> {
-    [text::ALL, proto::ALL, infer::ALL, verify::ALL, plan::ALL, io::ALL, eval::ALL].into_iter().flatten().copied()
+    [text::ALL, proto::ALL, infer::ALL, verify::ALL, plan::ALL, passes::ALL, io::ALL, eval::ALL]
+        .into_iter()
+        .flatten()
+        .copied()
 }
 
 /// The code written `H0123` (or `h123`, or `123`).
@@ -69,6 +74,7 @@ mod tests {
             (infer::ALL, 300..400),
             (verify::ALL, 400..600),
             (plan::ALL, 600..700),
+            (passes::ALL, 700..800),
             (io::ALL, 800..900),
             (eval::ALL, 1000..1200),
         ] {

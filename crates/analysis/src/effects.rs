@@ -1,0 +1,52 @@
+//! Which operations do more than make their value, and whose value is more than a function of their operands.
+
+use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
+use hloom_ir::module::Module;
+use hloom_ir::op::Op;
+
+/// Whether an operation does something besides making its value, the computations it calls aside. Such an instruction is
+/// kept although nothing uses it.
+pub fn has_side_effect(op: &Op) -> bool {
+    match op {
+        Op::Send(_) | Op::SendDone(_) | Op::Recv(_) | Op::RecvDone(_) => true,
+        Op::Infeed { .. } | Op::Outfeed { .. } | Op::RngGetAndUpdateState { .. } => true,
+        Op::CustomCall(call) => call.has_side_effect,
+        _ => false,
+    }
+}
+
+/// Whether an operation's value depends on more than its operands, or it does more than make it, the computations it
+/// calls aside. Two such instructions that look alike may differ.
+pub fn reaches_outside(op: &Op) -> bool {
+    let meets = op.collective().is_some() || matches!(op, Op::CollectivePermute(_) | Op::CollectivePermuteStart(_));
+    has_side_effect(op) || meets || matches!(op, Op::Rng { .. } | Op::CustomCall(_))
+}
+
+/// Which instructions `is` true of, and which computations have such an instruction in them or in what they call; an
+/// instruction that calls such a computation is one, too.
+pub fn instructions_with(
+    module: &Module,
+    is: impl Fn(&Op) -> bool,
+) -> (SideTable<InstructionId, bool>, SideTable<ComputationId, bool>) {
+    let mut effects = SideTable::with_len(module.instruction_slots(), false);
+    let mut computation_has: SideTable<ComputationId, bool> = SideTable::default();
+    // Callees first: a verified module has no recursion, and its readers list callees before callers; where an edit
+    // broke that order, a second sweep finds what the first missed, and so on until nothing changes.
+    loop {
+        let mut changed = false;
+        for &c in module.computations() {
+            for &i in module[c].instructions() {
+                let op = &module[i].op;
+                let has = is(op) || op.called_computations().iter().any(|&callee| computation_has[callee]);
+                if has && !effects[i] {
+                    effects.set(i, true);
+                    computation_has.set(c, true);
+                    changed = true;
+                }
+            }
+        }
+        if !changed {
+            return (effects, computation_has);
+        }
+    }
+}

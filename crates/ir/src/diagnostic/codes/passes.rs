@@ -1,0 +1,13 @@
+//! Codes of passes.
+
+super::codes! {
+    701 UNKNOWN_PASS "there is no pass of that name",
+        "Passes are run by their names. `hloom opt --list` names them all, each with what it does.",
+        "hloom opt m.hlo --passes fold-everything";
+    702 NO_LIST "there are no passes for a target",
+        "hloom compiles for some of the targets that it plans memory for. For the others there is no list of passes; single passes can still be run by name.",
+        "hloom opt m.hlo --target tpu-v2";
+    703 BROKEN_MODULE "a pass left a module that is not valid",
+        "The module was valid before the pass and is not afterwards: a bug in hloom, whatever the program. The errors that follow say what the verifier found.",
+        "";
+}

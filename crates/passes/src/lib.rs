@@ -1,0 +1,20 @@
+//! Rewrites of HLO to HLO: passes, lists of them per target, and what runs them.
+//!
+//! A [`Pass`] is a small named unit with a statement of what it does. [`registry`] knows all of them by name, [`lists`]
+//! says which run for which target, in which order and how often, and [`manager`] runs them, counts and times them, and
+//! checks in debug builds that each leaves a valid module.
+//!
+//! A pass keeps what the program computes, for every input: floats as the evaluator makes them, but for sums and
+//! products that are made in another order. It never panics on a verified module and takes time in proportion to the
+//! module's size. Most passes are lists of rules, each a small function with its guard ([`rewrite`]).
+
+pub mod dce;
+pub mod lists;
+pub mod manager;
+pub mod pass;
+pub mod registry;
+pub mod rewrite;
+
+pub use lists::{PassList, Step};
+pub use manager::{Failed, Optimized, PassReport, Report, optimize};
+pub use pass::{Context, Pass};
