@@ -485,8 +485,10 @@ impl Runner<'_, '_> {
             let Some(first) = arriving.next() else { continue };
             if arriving.all(|other| other == first) {
                 self.held[position as usize] = Some(first);
-                // What all branches leave there is known again.
-                self.memory.write(first.spot, first.tag);
+                // What all branches leave there is known again; what none of them wrote still is.
+                if self.memory.holds(first.spot, first.tag).is_err() {
+                    self.memory.write(first.spot, first.tag);
+                }
                 continue;
             }
             let tag = self.writers.len() as Tag;
