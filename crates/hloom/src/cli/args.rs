@@ -145,6 +145,9 @@ pub(crate) struct MemoryArgs {
     /// Print one JSON object; with --check, one per diagnostic
     #[arg(long, conflicts_with = "dialect")]
     pub(crate) json: bool,
+    /// Write a page to look at here: the memory map over the schedule, in one file for any browser
+    #[arg(long, value_name = "OUT", conflicts_with_all = ["dialect", "part", "check", "summary", "json"])]
+    pub(crate) html: Option<String>,
 }
 
 /// The forms of dumps by their names on the command line.

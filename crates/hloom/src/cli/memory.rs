@@ -1,5 +1,7 @@
 //! `hloom memory`: the buffer assignment of a module, a summary of it, or a judgement of another's.
 
+mod describe;
+mod page;
 mod report;
 
 use super::args::{DialectArg, MemoryArgs, PartArg};
@@ -36,6 +38,14 @@ pub(crate) fn run(args: &MemoryArgs) -> Result {
         Some(DialectArg::B) => DumpDialect::B,
         None => target.dialect,
     };
+    if let Some(path) = &args.html {
+        let page = {
+            let _progress = progress::start(format!("drawing {}", verified.source.name));
+            page::to_html(&planned, &target, &summarise(&planned, &target))
+        };
+        output::to_path(path, page.as_bytes())?;
+        return Ok(Outcome::Well);
+    }
     let text = match (args.json, args.summary) {
         (true, _) => report::to_json(&planned, &target, &summarise(&planned, &target)),
         (_, true) => report::to_text(&planned, &target, &summarise(&planned, &target)),

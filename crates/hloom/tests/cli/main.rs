@@ -5,6 +5,7 @@ mod convert;
 mod explain;
 mod fmt;
 mod memory;
+mod memory_page;
 mod run;
 mod stats;
 mod verify;

@@ -1,13 +1,11 @@
 //! An assignment for people, as tables, and for programs, as JSON.
 
+use super::describe::{label, shape, source};
 use crate::cli::lines::clip;
-use crate::cli::render::source_position;
 use crate::cli::stats::size;
 use crate::cli::table::{Align, Table};
 use crate::cli::{json, words};
-use hloom::ir::entity::InstructionId;
 use hloom::plan::Plan;
-use hloom::plan::dataflow::ValueId;
 use hloom::plan::summary::SpaceSummary;
 use hloom::target::Target;
 use serde::Serialize;
@@ -18,37 +16,6 @@ const SHOWN: usize = 20;
 
 fn bytes(n: i128) -> String {
     size(u64::try_from(n).unwrap_or(u64::MAX))
-}
-
-/// The name of a value: its instruction, and the index if that makes a tuple.
-fn label(plan: &Plan<'_>, value: ValueId) -> String {
-    let Some(found) = plan.dataflow.value(value) else { return String::new() };
-    let index = plan.dataflow.positions.index(found.position);
-    let mut label = plan.dataflow.module()[plan.dataflow.instruction(found)].name().to_owned();
-    if !index.is_empty() {
-        let index: Vec<String> = index.iter().map(i64::to_string).collect();
-        let _ = write!(label, "{{{}}}", index.join(","));
-    }
-    label
-}
-
-fn instruction(plan: &Plan<'_>, value: ValueId) -> Option<InstructionId> {
-    Some(plan.dataflow.instruction(plan.dataflow.value(value)?))
-}
-
-fn shape(plan: &Plan<'_>, value: ValueId) -> String {
-    let found = plan.dataflow.value(value);
-    found.map_or(String::new(), |v| plan.dataflow.positions.shape(v.position).to_string())
-}
-
-/// The file and line that a value comes from; empty where the module does not say.
-fn source(plan: &Plan<'_>, value: ValueId) -> String {
-    let module = plan.dataflow.module();
-    let metadata = instruction(plan, value).and_then(|i| module[i].common.metadata.as_deref());
-    match metadata.map(|m| source_position(module, m)) {
-        Some((file, line)) if !file.is_empty() => format!("{file}:{line}"),
-        _ => metadata.map_or(String::new(), |m| m.op_name.to_string()),
-    }
 }
 
 /// Tables of what each memory takes, and of what is in use at its peak.

@@ -1,0 +1,133 @@
+/* The panel beside the map: the selected value, what would lower the peak, and what is in use at a moment.
+ *
+ * Everything from the module goes in as text, never as markup.
+ */
+const LISTED = 100;
+
+function element(tag, properties, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children.filter((c) => c !== null));
+  return made;
+}
+
+function link(words, title, action) {
+  const button = element("button", { className: "link mono", type: "button", title, textContent: words });
+  button.addEventListener("click", action);
+  return button;
+}
+
+const valueLink = (v) => link(nameOf(v), `${opcodeOf(v)} ${text(values.shape[v])}`, () => select(v, true));
+
+/* An instruction that is the user of something: it leads to what it makes, or to its step if that has no memory. */
+function instructionLink(i) {
+  const name = text(instructions.name[i]);
+  const made = madeBy.get(i);
+  const title = `${text(instructions.opcode[i])}${i < plan.steps ? `, step ${i}` : ""}`;
+  if (made) return link(name, title, () => select(made.reduce((a, b) => (values.size[b] > values.size[a] ? b : a)), true));
+  return link(name, title, () => goToStep(i));
+}
+
+function names(list, make) {
+  const items = list.slice(0, LISTED).map((x) => element("li", {}, make(x)));
+  if (list.length > LISTED) items.push(element("li", { className: "quiet" }, `… and ${list.length - LISTED} more`));
+  return element("ul", { className: "names" }, ...items);
+}
+
+function showDetails(v) {
+  const panel = document.getElementById("details");
+  panel.replaceChildren();
+  if (v < 0) return;
+  const rows = [];
+  const row = (term, ...content) => {
+    if (content.some((c) => c !== "")) rows.push(element("dt", {}, term), element("dd", {}, ...content));
+  };
+  const i = values.instruction[v];
+  const a = values.allocation[v];
+  const space = plan.spaces.find((s) => s.colour === plan.allocations.colour[a]);
+  row("operation", opcodeOf(v));
+  row("shape", element("code", {}, text(values.shape[v])));
+  row("size", exactBytes(values.size[v]));
+  const padding = values.size[v] - values.data[v];
+  if (padding > 0) row("padding", `${exactBytes(padding)}, ${Math.round((100 * padding) / values.size[v])} %`);
+  row("memory", `${space.name || "memory"} (colour ${space.colour})`);
+  row("allocation", `${allocationName(a)}, ${bytes(plan.allocations.size[a])}`);
+  row("offset", values.offset[v].toLocaleString("en"));
+  if (hasTime(v)) {
+    const [start, end] = [values.start[v], values.end[v]];
+    row("in use", `steps ${start} to ${end}, `, link(`from ${stepName(start)}`, "go there", () => goToStep(start)),
+      " ", link(`to ${stepName(end)}`, "go there", () => goToStep(Math.min(end, plan.steps))));
+  } else {
+    row("in use", "for each element anew: it has no step of its own");
+  }
+  row("computation", element("span", { className: "mono" }, text(instructions.computation[i])));
+  row("source", sourceOf(v));
+  row("op_name", opNameOf(v));
+  const users = listOf(plan.users, v);
+  row(`users (${users.length})`, users.length ? names(users, instructionLink) : "none");
+  const operands = listOf(plan.operands, i);
+  if (operands.length) row("made from", names(operands, instructionLink));
+  const mates = sharers(v);
+  if (mates.length) row(`takes turns with (${mates.length})`, names(mates, valueLink));
+  const title = element("h2", {}, element("span", { className: "mono" }, nameOf(v)), element("span", { className: "quiet" }, `  value ${values.id[v]}`));
+  panel.append(title, element("dl", {}, ...rows));
+}
+
+/* The other values at the same place of the same allocation. */
+function sharers(v) {
+  const mates = [];
+  for (let other = 0; other < valueCount; other++) {
+    if (other !== v && values.allocation[other] === values.allocation[v] && values.offset[other] === values.offset[v]) {
+      mates.push(other);
+    }
+  }
+  return mates;
+}
+
+function showAdvice() {
+  const panel = document.getElementById("advice");
+  panel.replaceChildren();
+  const colour = plan.spaces[shown.space].colour;
+  const advice = plan.advice.filter((a) => a.colour === colour);
+  if (advice.length === 0) return;
+  const items = advice.map((a) => {
+    const value = values.id.indexOf(a.value);
+    const words = value < 0 ? a.text : link(a.text, "show it", () => select(value, true));
+    if (value >= 0) words.classList.remove("mono");
+    return element("li", {}, element("b", {}, `−${bytes(a.bytes)}`), element("span", {}, words));
+  });
+  const note = "Each alone, with the peak computed anew; they do not add up.";
+  panel.append(element("h2", {}, "What would lower the peak"), element("ol", {}, ...items), element("p", { className: "quiet" }, note));
+}
+
+function showMoment() {
+  const panel = document.getElementById("moment");
+  const { boxes, moment } = shown;
+  const there = boxes.at(moment).filter((b) => hasTime(boxes.value[b]));
+  const isPeak = moment === boxes.peak;
+  const title = element("h2", {}, `In use at step ${moment}${isPeak ? ", the peak" : ""}: ${bytes(boxes.live[moment] ?? 0)}`);
+  const rows = there.slice(0, LISTED).map((b) => {
+    const v = boxes.value[b];
+    const detail = element("div", { className: "quiet" }, [text(values.shape[v]), sourceOf(v)].filter(Boolean).join(" · "));
+    return element("tr", {}, element("td", {}, bytes(values.size[v])), element("td", {}, valueLink(v), detail));
+  });
+  const rest = there.slice(LISTED).reduce((sum, b) => sum + values.size[boxes.value[b]], 0);
+  const more = rest > 0 ? element("p", { className: "quiet" }, `… and ${count(there.length - LISTED, "more value")}, ${bytes(rest)}`) : null;
+  panel.replaceChildren(title, element("p", { className: "quiet mono" }, stepName(moment)), element("table", {}, element("tbody", {}, ...rows)), ...(more ? [more] : []));
+}
+
+function showTip(b, px, py) {
+  const tip = document.getElementById("tip");
+  tip.hidden = b < 0;
+  if (b < 0) return;
+  const v = shown.boxes.value[b];
+  const when = hasTime(v) ? `steps ${values.start[v]} to ${values.end[v]}` : "for each element anew";
+  const padding = values.size[v] - values.data[v];
+  const size = `${bytes(values.size[v])}${padding > 0 ? `, ${bytes(padding)} of it padding` : ""}`;
+  const lines = [`${opcodeOf(v)} · ${size} · ${when}`, text(values.shape[v]), sourceOf(v) || opNameOf(v)];
+  tip.replaceChildren(element("b", {}, nameOf(v)), ...lines.filter(Boolean).map((l) => element("div", {}, l)));
+  const stage = document.getElementById("stage");
+  const left = Math.min(px + 14, stage.clientWidth - tip.offsetWidth - 4);
+  const below = py + 16 + tip.offsetHeight < stage.clientHeight;
+  tip.style.left = `${Math.max(0, left)}px`;
+  tip.style.top = `${below ? py + 16 : py - tip.offsetHeight - 10}px`;
+}

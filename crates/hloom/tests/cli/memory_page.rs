@@ -1,0 +1,172 @@
+//! The page of `hloom memory --html`, in a real browser without a window.
+//!
+//! A copy of the page gets a script at its end (`memory_page.js`) that uses it with the events of pointer and keys, and
+//! compares what it shows with what `--json` says. Where there is no browser these tests say so and end;
+//! `HLOOM_BROWSER` names one that is not found by itself.
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so, and one that measures tells")]
+
+use super::*;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+const BROWSERS: [&str; 5] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"];
+
+/// The browser on this machine; without one, says so.
+fn browser() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("HLOOM_BROWSER") {
+        return Some(named.into());
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::env::split_paths(&folders).flat_map(|f| BROWSERS.map(|b| f.join(b)));
+    let found = paths.into_iter().find(|p| p.is_file());
+    if found.is_none() {
+        eprintln!("skipped: there is no browser here ({}, or HLOOM_BROWSER)", BROWSERS.join(", "));
+    }
+    found
+}
+
+/// Opens the file in the browser and returns what its page looks like to a program once everything in it has run.
+fn dom_of(browser: &Path, folder: &Folder, page: &str) -> String {
+    let out = folder.0.join("dom.html");
+    let profile = folder.0.join("profile");
+    let mut child = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .args(["--window-size=1400,900", "--dump-dom"])
+        .arg(format!("file://{}", folder.0.join(page).display()))
+        .stdin(Stdio::null())
+        .stdout(File::create(&out).expect("a file for the page"))
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the browser starts");
+    let begun = Instant::now();
+    let ended = loop {
+        match child.try_wait().expect("the browser can be waited for") {
+            Some(_) => break true,
+            None if begun.elapsed() > Duration::from_secs(120) => break false,
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    if !ended {
+        child.kill().expect("the browser can be ended");
+        let _ = child.wait();
+    }
+    assert!(ended, "the browser did not end in two minutes");
+    folder.read("dom.html")
+}
+
+/// Makes the page of the module in `file`, uses it, and returns what was seen. `more` goes to the script: `look_at` is the
+/// value that is clicked, `search_for` what is searched.
+fn use_page(browser: &Path, folder: &Folder, file: &str, target: &str, more: &Value) -> Value {
+    folder.hloom(&["memory", file, "--target", target, "--html", "page.html"]).exits(0);
+    let mut expected =
+        json_lines(&folder.hloom(&["memory", file, "--target", target, "--json"]).exits(0).stdout).remove(0);
+    let (Value::Object(expected_fields), Value::Object(more)) = (&mut expected, more) else { panic!("objects") };
+    expected_fields.extend(more.clone());
+    let script = format!(
+        "<script>\nconst expected = {};\n{}</script>\n</body>",
+        expected.to_string().replace('<', "\\u003c"),
+        include_str!("memory_page.js")
+    );
+    let page = folder.read("page.html");
+    let (start, end) = page.rsplit_once("</body>").expect("the page has a body");
+    std::fs::write(folder.0.join("used.html"), format!("{start}{script}{end}")).expect("it can be written");
+    let dom = dom_of(browser, folder, "used.html");
+    let seen = dom.rsplit_once("<pre id=\"seen\">").and_then(|(_, rest)| rest.split_once("</pre>"));
+    let (seen, _) =
+        seen.unwrap_or_else(|| panic!("the page's script did not end: {}", &dom[dom.len().saturating_sub(3000)..]));
+    let seen = seen.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    let seen: Value = serde_json::from_str(&seen).unwrap_or_else(|e| panic!("{e}: {seen}"));
+    assert_eq!(seen["failures"], json!([]), "{seen:#}");
+    seen
+}
+
+const MODULE: &str = r#"HloModule two_memories, is_scheduled=true
+
+sum {
+  l = f32[] parameter(0)
+  r = f32[] parameter(1)
+  ROOT s = f32[] add(l, r)
+}
+
+ENTRY e {
+  x = f32[256,256]{1,0:T(8,128)} parameter(0), metadata={op_name="x"}
+  w = f32[256,256]{1,0:T(8,128)} parameter(1)
+  early = f32[256,256]{1,0:T(8,128)} multiply(x, w), metadata={op_name="net/early" source_file="net.py" source_line=7}
+  fast = f32[256,256]{1,0:T(8,128)S(1)} reverse(x), dimensions={0}, metadata={op_name="net/fast" source_file="net.py" source_line=8}
+  slow = f32[256,256]{1,0:T(8,128)} reverse(fast), dimensions={1}
+  zero = f32[]{:T(128)} constant(0)
+  wide = f32[512,512]{1,0:T(8,128)} pad(slow, zero), padding=128_128x128_128
+  total = f32[512]{0:T(512)} reduce(wide, zero), dimensions={0}, to_apply=sum
+  ROOT out = (f32[256,256]{1,0:T(8,128)}, f32[512]{0:T(512)}) tuple(early, total)
+}
+"#;
+
+#[test]
+fn the_page_shows_what_the_plan_says() {
+    let Some(browser) = browser() else { return };
+    let folder = Folder::new("memory-page").with("m.hlo", MODULE);
+    let more = json!({ "look_at": "early", "search_for": "net.py rev" });
+    let seen = use_page(&browser, &folder, "m.hlo", "tpu-v6e", &more);
+    assert_eq!((&seen["selected"], &seen["pixel"]), (&json!("early"), &seen["fill"]), "{seen:#}");
+    let details = seen["details"].as_str().unwrap_or_default();
+    for part in
+        ["early", "multiply", "f32[256,256]", "256 KiB (262,144 bytes)", "net.py:7", "net/early", "users (1)out", "xw"]
+    {
+        assert!(details.contains(part), "{part} is not in {details}");
+    }
+    assert!(seen["moment"].as_str().is_some_and(|m| m.starts_with("In use at step 0")), "{seen:#}");
+    // In the memory that is shown nothing matches; `fast` is in the other one, and found when one goes on.
+    assert_eq!((&seen["found"], &seen["said"], &seen["nothing"]), (&json!([]), &json!("0 found"), &json!("0 found")));
+    assert!(seen["hovered"].as_i64().is_some_and(|n| n > 5), "{seen:#}");
+}
+
+#[test]
+fn nothing_in_a_module_becomes_markup() {
+    let Some(browser) = browser() else { return };
+    // Readers allow no such names; what metadata says is free.
+    let hostile = r#"\"'><script>owned=1</script><img src=x onerror=owned=1> <!-- ]]> &lt; <!--data-->"#;
+    let text = format!(
+        "HloModule m, is_scheduled=true\n\nENTRY e {{\n  x = f32[64]{{0}} parameter(0)\n  y = f32[64]{{0}} reverse(x), \
+         dimensions={{0}}, metadata={{op_name=\"{hostile}\u{2028}\" source_file=\"</title></style></script>\" source_line=3}}\n  \
+         ROOT r = f32[64]{{0}} reverse(y), dimensions={{0}}\n}}\n"
+    );
+    let folder = Folder::new("memory-hostile").with("m.hlo", text);
+    let more = json!({ "look_at": "y", "search_for": "<script> <!-- </title>" });
+    let seen = use_page(&browser, &folder, "m.hlo", "cpu", &more);
+    assert_eq!((&seen["markup"], &seen["owned"]), (&json!(3), &json!(true)), "data, page and test: {seen:#}");
+    assert_eq!((&seen["found"], &seen["first"], &seen["title"]), (&json!(["y"]), &json!("y"), &json!("m · memory")));
+    let details = seen["details"].as_str().unwrap_or_default();
+    for part in ["</title></style></script>:3", "\"'><script>owned=1</script><img", "<!-- ]]> &lt; <!--data-->\u{2028}"]
+    {
+        assert!(details.contains(part), "{part} is not in {details}");
+    }
+}
+
+#[test]
+fn the_page_stays_fluid_with_twenty_thousand_buffers() {
+    let Some(browser) = browser() else { return };
+    let n = 20_000usize;
+    let mut text = String::from("HloModule large, is_scheduled=true\n\nENTRY e {\n");
+    text.push_str("  b0 = f32[128]{0} parameter(0)\n  z = f32[] constant(0)\n");
+    for i in 1..n {
+        // What each reads was made some steps before, so that many are in use at once.
+        let (size, read) = (32 + 32 * (i % 3), i.saturating_sub(i % 97 + 1));
+        let _ = writeln!(text, "  t{i} = f32[{size}]{{0}} slice(b{read}), slice={{[0:{size}]}}");
+        let root = if i + 1 == n { "ROOT " } else { "" };
+        let _ = writeln!(text, "  {root}b{i} = f32[128]{{0}} pad(t{i}, z), padding=0_{}", 128 - size);
+    }
+    text.push_str("}\n");
+    let folder = Folder::new("memory-large").with("m.hlo", text);
+    let seen = use_page(&browser, &folder, "m.hlo", "cpu", &json!({ "look_at": "b0", "search_for": "t1999 slice" }));
+    assert_eq!(seen["found"].as_array().map(Vec::len), Some(11), "{:#}", seen["found"]);
+    // Not a measure of the machine: only what no quadratic step would pass.
+    let times = &seen["milliseconds"];
+    eprintln!("milliseconds for a frame with {} values and so on: {times}", 2 * n);
+    for what in ["whole", "near", "hover", "search"] {
+        assert!(times[what].as_f64().is_some_and(|t| t < 2000.0), "{what}: {times}");
+    }
+}
