@@ -5,7 +5,7 @@ use hloom_ir::diagnostic::codes::passes::UNKNOWN_PASS;
 use hloom_ir::diagnostic::{Blame, Diagnostic, did_you_mean};
 
 /// Every pass, in alphabetical order.
-pub static ALL: &[&Pass] = &[&crate::dce::PASS];
+pub static ALL: &[&Pass] = &[&crate::copy_insertion::PASS, &crate::dce::PASS, &crate::flatten_call_graph::PASS];
 
 /// The pass of that name.
 pub fn find(name: &str) -> Result<&'static Pass, Diagnostic> {

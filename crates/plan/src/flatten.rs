@@ -10,6 +10,7 @@ use hloom_ir::diagnostic::{Diagnostic, Part};
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
+use std::collections::VecDeque;
 
 /// Copies of copies grow without bound (`f` calls `g` twice, `g` calls `h` twice …): more new instructions than this, or
 /// than [`MAX_GROWTH`] times the module, are refused.
@@ -31,8 +32,9 @@ pub fn flatten_call_graph(module: &mut Module) -> Result<usize, Diagnostic> {
     roots.sort_by_key(|c| Some(*c) != module.entry());
     let mut visited = vec![false; module.computation_slots()];
     for root in roots {
-        let mut stack = vec![root];
-        while let Some(computation) = stack.pop() {
+        // In the order in which they are met, so that the first caller keeps what is there.
+        let mut queue = VecDeque::from([root]);
+        while let Some(computation) = queue.pop_front() {
             visited.resize(module.computation_slots(), false);
             claimed.resize(module.computation_slots(), false);
             if std::mem::replace(&mut visited[computation.index()], true) {
@@ -45,7 +47,7 @@ pub fn flatten_call_graph(module: &mut Module) -> Result<usize, Diagnostic> {
                 for (nth, callee) in module[id].op.called_computations().into_iter().enumerate() {
                     claimed.resize(module.computation_slots(), false);
                     if !std::mem::replace(&mut claimed[callee.index()], true) {
-                        stack.push(callee);
+                        queue.push_back(callee);
                         continue;
                     }
                     spent += module[callee].instructions().len();
@@ -60,7 +62,7 @@ pub fn flatten_call_graph(module: &mut Module) -> Result<usize, Diagnostic> {
                     if let Some(slot) = slots.get_mut(nth) {
                         **slot = copy;
                     }
-                    stack.push(copy);
+                    queue.push_back(copy);
                 }
             }
         }

@@ -1,4 +1,5 @@
 //! Copy insertion: few copies, the same results, and memory that can be planned, whatever schedule is chosen after it.
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 use hloom_formats::hlo_text;
 use hloom_fuzz::choices::Choices;
