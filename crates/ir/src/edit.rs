@@ -7,6 +7,7 @@
 use crate::entity::{ComputationId, InstructionId, SideTable};
 use crate::instruction::Operands;
 use crate::module::Module;
+use rustc_hash::FxHashSet;
 
 /// Why an edit was refused; the module is as it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,25 +111,22 @@ impl Module {
     /// Removes instructions that nothing uses but one another. Refused if one of them is a root, or is used (as operand
     /// or control predecessor) by an instruction that stays.
     pub fn remove_instructions(&mut self, dead: &[InstructionId]) -> Result<(), EditError> {
-        let mut is_dead = SideTable::with_len(self.instruction_slots(), false);
-        let mut touched: Vec<ComputationId> = Vec::new();
-        for &i in dead {
-            is_dead.set(i, true);
-            touched.push(self[i].parent());
-        }
+        // A set, not a table: a few removals from a large module must not cost as much as the module.
+        let is_dead: FxHashSet<InstructionId> = dead.iter().copied().collect();
+        let mut touched: Vec<ComputationId> = dead.iter().map(|&i| self[i].parent()).collect();
         touched.sort_unstable();
         touched.dedup();
         for &i in dead {
-            if self[i].users.iter().any(|&u| !is_dead[u]) || self.root(self[i].parent()) == Some(i) {
+            if self[i].users.iter().any(|&u| !is_dead.contains(&u)) || self.root(self[i].parent()) == Some(i) {
                 return Err(EditError::StillUsed(i));
             }
         }
         for &c in &touched {
             for &i in self[c].instructions() {
-                if is_dead[i] {
+                if is_dead.contains(&i) {
                     continue;
                 }
-                if let Some(&p) = self[i].common.control_predecessors().iter().find(|&&p| is_dead[p]) {
+                if let Some(&p) = self[i].common.control_predecessors().iter().find(|&&p| is_dead.contains(&p)) {
                     return Err(EditError::StillUsed(p));
                 }
             }
@@ -136,19 +134,21 @@ impl Module {
         // What a dead instruction read may have very many users: each list is cleaned once.
         let mut read: Vec<InstructionId> = Vec::new();
         for &i in dead {
-            read.extend(std::mem::take(&mut self.instructions[i].operands).into_iter().filter(|&o| !is_dead[o]));
+            read.extend(
+                std::mem::take(&mut self.instructions[i].operands).into_iter().filter(|&o| !is_dead.contains(&o)),
+            );
             self.instructions[i].users.clear();
         }
         read.sort_unstable();
         read.dedup();
         for operand in read {
-            self.instructions[operand].users.retain(|u| !is_dead[*u]);
+            self.instructions[operand].users.retain(|u| !is_dead.contains(u));
         }
         for &c in &touched {
             // Pin the root first: it may have been the last instruction only by default.
             self.computations[c].root = self.root(c);
-            self.computations[c].instructions.retain(|&i| !is_dead[i]);
-            self.computations[c].parameters.retain(|&i| !is_dead[i]);
+            self.computations[c].instructions.retain(|&i| !is_dead.contains(&i));
+            self.computations[c].parameters.retain(|&i| !is_dead.contains(&i));
         }
         Ok(())
     }

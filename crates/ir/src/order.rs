@@ -83,6 +83,16 @@ impl<'m> PostOrder<'m> {
     }
 }
 
+/// Computations with everything they call before them, by all calls.
+pub fn computations(module: &Module) -> Vec<ComputationId> {
+    let mut calls = vec![Vec::new(); module.computation_slots()];
+    for &c in module.computations() {
+        let called = module[c].instructions().iter().flat_map(|&i| module[i].op.called_computations());
+        calls[c.index()] = called.collect();
+    }
+    computations_by_calls(module, &calls)
+}
+
 /// Computations in post-order of calls, from each one that nothing calls, in the order in which they stand. `calls` has,
 /// by a computation's index, what it calls, in the order in which that counts.
 pub fn computations_by_calls(module: &Module, calls: &[Vec<ComputationId>]) -> Vec<ComputationId> {

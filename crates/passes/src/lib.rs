@@ -9,13 +9,19 @@
 //! module's size. Most passes are lists of rules, each a small function with its guard ([`rewrite`]).
 
 pub mod copy_insertion;
+pub mod cse;
 pub mod dce;
+pub mod defuse;
+mod facts;
 pub mod flatten_call_graph;
+pub mod inline;
 pub mod lists;
 pub mod manager;
+pub mod normalize_layouts;
 pub mod pass;
 pub mod registry;
 pub mod rewrite;
+pub mod rules;
 
 pub use lists::{PassList, Step};
 pub use manager::{Failed, Optimized, PassReport, Report, optimize};

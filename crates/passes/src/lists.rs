@@ -34,7 +34,10 @@ enum Named {
 use Named::{Fixpoint, Once};
 
 /// The lists, by the names of targets.
-static LISTS: &[(&str, &[Named])] = &[("cpu", &[Fixpoint(4, &["dce"]), Once("dce")])];
+static LISTS: &[(&str, &[Named])] = &[(
+    "cpu",
+    &[Once("normalize-layouts"), Once("defuse"), Once("inline-calls"), Fixpoint(4, &["simplify-tuples", "cse", "dce"])],
+)];
 
 impl PassList {
     /// The passes for a target.

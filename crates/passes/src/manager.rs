@@ -5,6 +5,7 @@
 //! the end it always is.
 
 use crate::lists::{PassList, Step};
+use crate::normalize_layouts::normalize_layouts;
 use crate::pass::{Context, Pass};
 use hloom_ir::diagnostic::codes::passes::BROKEN_MODULE;
 use hloom_ir::diagnostic::{Blame, Diagnostic, Severity};
@@ -114,7 +115,9 @@ struct Run<'r, 'w> {
 impl Run<'_, '_> {
     /// Runs one pass and returns its changes.
     fn pass(&mut self, pass: &'static Pass) -> Result<usize, Failed> {
-        if !pass.keeps_schedule {
+        if self.module.is_scheduled && !pass.keeps_schedule {
+            // Bitcasts of scheduled modules mean their layouts: what they mean is kept before the schedule is given up.
+            normalize_layouts(&mut self.module);
             self.module.is_scheduled = false;
         }
         let begin = Instant::now();

@@ -5,7 +5,16 @@ use hloom_ir::diagnostic::codes::passes::UNKNOWN_PASS;
 use hloom_ir::diagnostic::{Blame, Diagnostic, did_you_mean};
 
 /// Every pass, in alphabetical order.
-pub static ALL: &[&Pass] = &[&crate::copy_insertion::PASS, &crate::dce::PASS, &crate::flatten_call_graph::PASS];
+pub static ALL: &[&Pass] = &[
+    &crate::copy_insertion::PASS,
+    &crate::cse::PASS,
+    &crate::dce::PASS,
+    &crate::defuse::PASS,
+    &crate::flatten_call_graph::PASS,
+    &crate::inline::PASS,
+    &crate::normalize_layouts::PASS,
+    &crate::rules::tuple::PASS,
+];
 
 /// The pass of that name.
 pub fn find(name: &str) -> Result<&'static Pass, Diagnostic> {

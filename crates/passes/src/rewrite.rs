@@ -12,6 +12,7 @@
 //! - new instructions get the metadata of what they replace;
 //! - rules that undo each other do not run for ever.
 
+use crate::facts::pinned;
 use hloom_analysis::effects::has_side_effect;
 use hloom_ir::entity::{EntityId, InstructionId, SideTable};
 use hloom_ir::module::Module;
@@ -114,17 +115,12 @@ impl Worklist {
         let mut work = Worklist {
             queue: VecDeque::with_capacity(slots),
             queued: SideTable::with_len(slots, false),
-            pinned: SideTable::with_len(slots, false),
+            pinned: pinned(module),
             dead: Vec::new(),
             is_dead: SideTable::with_len(slots, false),
         };
         for &i in module.computations().iter().flat_map(|&c| module[c].instructions()) {
             work.push(i);
-            let predecessors = module[i].common.control_predecessors();
-            if !predecessors.is_empty() {
-                work.pinned.set(i, true);
-                predecessors.iter().for_each(|&p| work.pinned.set(p, true));
-            }
         }
         work
     }

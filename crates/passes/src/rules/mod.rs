@@ -1,0 +1,3 @@
+//! Rules for single instructions, one file per family; the passes that are lists of them.
+
+pub mod tuple;

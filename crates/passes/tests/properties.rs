@@ -1,0 +1,97 @@
+//! Every pass alone, and every target's list, on generated programs: the result is valid and computes the same.
+
+use hloom_formats::hlo_text::{self, PrintOptions};
+use hloom_fuzz::choices::Choices;
+use hloom_fuzz::differential::{Agreement, compare, evaluate, inputs};
+use hloom_fuzz::generate::{Options, generate};
+use hloom_ir::module::Module;
+use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
+use hloom_passes::{Context, PassList, optimize, registry};
+use hloom_target::Target;
+
+/// As many modules of each kind; `HLOOM_CASES` asks for more.
+fn cases() -> u64 {
+    std::env::var("HLOOM_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(40)
+}
+
+fn print(module: &Module) -> String {
+    hlo_text::print(module, &PrintOptions { elide_constants: false })
+}
+
+/// Floats of eight bits and less have steps of this size; sums in another order may land on the next one.
+const TOLERANCE: f64 = 0.02;
+
+/// Runs `list` over generated programs and compares what they compute before and after.
+fn keeps_meaning(name: &str, list: &PassList, options: &Options) -> usize {
+    let target = Target::named("cpu").expect("the CPU is described");
+    let devices = (options.replicas * options.partitions) as usize;
+    let mut changes = 0;
+    for seed in 0..cases() {
+        let mut choices = Choices::from_seed(seed);
+        let module = generate(&mut choices, options);
+        let verified = |m: Module| -> VerifiedModule {
+            verify(m, &VerifyOptions::default()).unwrap_or_else(|e| panic!("{:?}", e.diagnostics))
+        };
+        let arguments = inputs(&module, devices, &mut choices).expect("arguments can be made");
+        let before = print(&module);
+        let original = verified(module.clone());
+        let expected = match evaluate(&original, &arguments) {
+            Ok(values) => values,
+            Err(_) => continue,
+        };
+        let optimized = optimize(original, list, &Context { target: &target }, None).unwrap_or_else(|failed| {
+            let found: Vec<String> = failed.diagnostics.iter().map(ToString::to_string).collect();
+            panic!("{name}, seed {seed}: {found:#?}\n{before}\nbecame\n{}", print(&failed.module))
+        });
+        changes += optimized.report.changes();
+        let after = print(optimized.module.module());
+        let outcome = match evaluate(&optimized.module, &arguments) {
+            Ok(values) => compare(&expected, &values, Agreement::Within(TOLERANCE)),
+            Err(error) => Err(format!("only the optimised program fails: {error}")),
+        };
+        if let Err(error) = outcome {
+            panic!("{name}, seed {seed}: {error}\n{before}\nbecame\n{after}");
+        }
+    }
+    changes
+}
+
+/// Kinds of programs: for one device and for several, with odd layouts and without.
+fn kinds() -> [Options; 3] {
+    let plain = Options::runnable();
+    [plain.clone(), Options { replicas: 4, ..plain.clone() }, Options { layouts: true, annotations: true, ..plain }]
+}
+
+#[test]
+fn every_pass_alone_keeps_what_programs_compute() {
+    for pass in registry::ALL {
+        let list = PassList::of_names([pass.name]).expect("it is there");
+        for options in kinds() {
+            keeps_meaning(pass.name, &list, &options);
+        }
+    }
+}
+
+#[test]
+fn the_list_of_the_cpu_keeps_what_programs_compute() {
+    let list = PassList::for_target("cpu").expect("there is one");
+    for options in kinds() {
+        assert!(keeps_meaning("the list", &list, &options) > 0, "nothing was ever changed");
+    }
+}
+
+/// What comes out is a module like any other: it can be printed and read, whatever was in the program.
+#[test]
+fn the_list_of_the_cpu_prints_and_reads_back() {
+    let list = PassList::for_target("cpu").expect("there is one");
+    let target = Target::named("cpu").expect("the CPU is described");
+    for seed in 0..cases() {
+        let module = generate(&mut Choices::from_seed(seed), &Options { replicas: 4, ..Options::default() });
+        let Ok(verified) = verify(module, &VerifyOptions::default()) else { panic!("generated modules are valid") };
+        let optimized = optimize(verified, &list, &Context { target: &target }, None)
+            .unwrap_or_else(|f| panic!("seed {seed}: {} {:?}", f.pass, f.diagnostics));
+        let text = print(optimized.module.module());
+        let read = hlo_text::read(text.as_bytes());
+        assert!(read.module.is_some(), "seed {seed}: {:?}\n{text}", read.diagnostics);
+    }
+}
