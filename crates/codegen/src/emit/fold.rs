@@ -1,0 +1,103 @@
+//! Folds: accumulators carried through loops.
+//!
+//! Where the innermost loop has lanes, each lane folds its share and the lanes are folded into one at the end. What the
+//! lanes start from is the operation's identity; for a function that is not known to have one, the initial value, which
+//! HLO lets a fold use any number of times.
+
+use super::ir::{Repr, Val};
+use super::kernel::Emitter;
+use super::value::V;
+use crate::program::Fold;
+use hloom_ir::ElementType;
+use hloom_ir::op::BinaryOp;
+
+impl<'c> Emitter<'_, 'c> {
+    pub(crate) fn fold(&mut self, fold: &Fold) -> Vec<V<'c>> {
+        let inits: Vec<V<'c>> = fold.inits.iter().map(|&i| self.value(i)).collect();
+        let lanes = fold.vars.last().map_or(1, |&v| self.schedule.lanes[v as usize]);
+        // Lanes of the loops around: the accumulators have them from the start.
+        let around = fold
+            .inputs
+            .iter()
+            .flat_map(|&i| self.program.item(i).vars.iter())
+            .filter(|v| !fold.vars.contains(v))
+            .map(|&v| self.lanes_now[v as usize])
+            .max()
+            .unwrap_or(1);
+        let identity = fold.function.single_operation().and_then(|op| self.identity(op, fold.function.parameters[0]));
+        if lanes == 1 {
+            let start: Vec<V<'c>> = inits.iter().map(|v| v.map(|p| self.ir.splat(p, around))).collect();
+            return self.fold_loops(fold, 0, &start);
+        }
+        let outer_mask = self.mask.take();
+        let start: Vec<V<'c>> = match identity {
+            Some(identity) => vec![identity],
+            None => inits.clone(),
+        };
+        let start: Vec<V<'c>> = start.iter().map(|v| v.map(|p| self.ir.splat(p, lanes))).collect();
+        let mut state = self.fold_loops(fold, 0, &start);
+        if let Some(&v) = fold.vars.last() {
+            self.lanes_now[v as usize] = 1;
+        }
+        let mut count = lanes;
+        while count > 1 {
+            count /= 2;
+            let half = |first: u32| (first..first + count).collect::<Vec<u32>>();
+            let low: Vec<V<'c>> = state.iter().map(|v| v.map(|p| self.ir.pick(p, &half(0)))).collect();
+            let high: Vec<V<'c>> = state.iter().map(|v| v.map(|p| self.ir.pick(p, &half(count)))).collect();
+            state = self.ir.apply(&fold.function, &[low, high].concat());
+        }
+        self.mask = outer_mask;
+        match identity {
+            Some(_) => self.ir.apply(&fold.function, &[inits, state].concat()),
+            None => state,
+        }
+    }
+
+    fn fold_loops(&mut self, fold: &Fold, level: usize, state: &[V<'c>]) -> Vec<V<'c>> {
+        let Some(&var) = fold.vars.get(level) else { return self.fold_step(fold, state) };
+        let high = self.ir.i64(self.program.extents[var as usize]);
+        let low = self.ir.i64(0);
+        self.lane_loop(var, (low, high), state, &mut |e, state| e.fold_loops(fold, level + 1, state))
+    }
+
+    fn fold_step(&mut self, fold: &Fold, state: &[V<'c>]) -> Vec<V<'c>> {
+        let inputs: Vec<V<'c>> = fold.inputs.iter().map(|&i| self.value(i)).collect();
+        let results = self.ir.apply(&fold.function, &[state, &inputs[..]].concat());
+        // A function that drops its accumulator may have lost the lanes.
+        let spread = |(r, s): (&V<'c>, &V<'c>)| r.map(|p| self.ir.splat(p, s.lanes()));
+        let results: Vec<V<'c>> = results.iter().zip(state).map(spread).collect();
+        let Some(condition) = fold.condition.map(|c| self.value(c).re) else { return results };
+        let choose = |n: Val<'c>, o: Val<'c>| self.ir.select(condition, n, o);
+        results.iter().zip(state).map(|(new, old)| new.map2(*old, choose)).collect()
+    }
+
+    /// The value that changes nothing.
+    fn identity(&self, op: BinaryOp, t: ElementType) -> Option<V<'c>> {
+        if t.is_complex() {
+            return None;
+        }
+        let repr = Repr::of(t);
+        let bits = repr.bits();
+        let float = t.is_float();
+        let (least, greatest) = match (t.is_signed_integer(), t) {
+            (true, _) => (i64::MIN >> (64 - bits), i64::MAX >> (64 - bits)),
+            _ => (0, -1),
+        };
+        let value = match op {
+            BinaryOp::Add if float => self.ir.float(repr, -0.0),
+            BinaryOp::Multiply if float => self.ir.float(repr, 1.0),
+            BinaryOp::Maximum if float => self.ir.float(repr, f64::NEG_INFINITY),
+            BinaryOp::Minimum if float => self.ir.float(repr, f64::INFINITY),
+            _ if float => return None,
+            BinaryOp::Add | BinaryOp::Or | BinaryOp::Xor => self.ir.int(repr, 0),
+            BinaryOp::Multiply if t == ElementType::Pred => self.ir.int(repr, 1),
+            BinaryOp::Multiply => self.ir.int(repr, 1),
+            BinaryOp::And => self.ir.int(repr, -1),
+            BinaryOp::Maximum => self.ir.int(repr, least),
+            BinaryOp::Minimum => self.ir.int(repr, greatest),
+            _ => return None,
+        };
+        Some(value.into())
+    }
+}

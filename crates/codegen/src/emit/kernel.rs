@@ -1,0 +1,436 @@
+//! Kernels: a function over a range of work units for each nest of loops, one nest after another.
+//!
+//! The units of a kernel are those of its nests in order. A unit is a point of the outermost loops, as many of them as
+//! give enough units, and where those are too few a chunk of the next loop.
+
+use super::ir::{Ir, Repr, Val};
+use super::schedule::{AddressBase, Schedule, Step};
+use super::value::V;
+use crate::affine::{Affine, ItemId, Term, VarId};
+use crate::machine::Machine;
+use crate::program::{Item, Program, Source};
+use inkwell::IntPredicate::{SGE, SLT};
+use inkwell::basic_block::BasicBlock;
+use inkwell::types::BasicTypeEnum;
+use inkwell::values::{FunctionValue, IntValue, PhiValue, PointerValue};
+use rustc_hash::FxHashMap;
+
+/// As many units as a nest should have, so that threads can share them evenly.
+const ENOUGH_UNITS: i64 = 64;
+/// Elements in a chunk of a single loop.
+const CHUNK: i64 = 4096;
+
+/// How a nest is cut into units.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Units {
+    /// How many of the outermost loops a unit is one point of.
+    pub(crate) loops: usize,
+    /// The size of a chunk of the next loop, and how many there are.
+    pub(crate) chunk: Option<(i64, i64)>,
+    pub(crate) count: i64,
+}
+
+impl Units {
+    pub(crate) fn of(program: &Program) -> Units {
+        let extents: Vec<i64> = program.nest.iter().map(|&v| program.extents[v as usize]).collect();
+        if extents.contains(&0) {
+            return Units { loops: 0, chunk: None, count: 0 };
+        }
+        if program.is_sequential || extents.is_empty() {
+            return Units { loops: 0, chunk: None, count: 1 };
+        }
+        let (mut loops, mut count) = (0, 1i64);
+        while loops + 1 < extents.len() && count < ENOUGH_UNITS {
+            count = count.saturating_mul(extents[loops]);
+            loops += 1;
+        }
+        let rest: i64 = extents[loops + 1..].iter().fold(1, |n: i64, &e| n.saturating_mul(e));
+        // Chunks end where vectors do.
+        let chunk = ((CHUNK / rest.max(1)).max(1) as u64).next_multiple_of(64) as i64;
+        if count >= ENOUGH_UNITS || chunk >= extents[loops] {
+            return Units { loops, chunk: None, count };
+        }
+        let chunks = (extents[loops] - 1) / chunk + 1;
+        Units { loops, chunk: Some((chunk, chunks)), count: count.saturating_mul(chunks) }
+    }
+}
+
+/// Writes one nest into a function.
+pub(crate) struct Emitter<'e, 'c> {
+    pub(crate) ir: &'e Ir<'c>,
+    pub(crate) machine: &'e Machine,
+    pub(crate) program: &'e Program,
+    pub(crate) schedule: &'e Schedule,
+    pub(crate) function: FunctionValue<'c>,
+    /// The pointers to the buffers.
+    pub(crate) buffers: &'e [PointerValue<'c>],
+    pub(crate) constants: &'e mut Constants<'c>,
+    pub(crate) values: Vec<Option<V<'c>>>,
+    pub(crate) folds: FxHashMap<ItemId, Vec<V<'c>>>,
+    pub(crate) addresses: Vec<Option<PointerValue<'c>>>,
+    /// The values of the loop variables; of one with lanes, that of its first lane.
+    pub(crate) vars: Vec<Option<IntValue<'c>>>,
+    /// The lanes that each loop has now: none in the rest of a vector loop without masks.
+    pub(crate) lanes_now: Vec<u32>,
+    /// The lanes that are inside the loop, in the rest of one.
+    pub(crate) mask: Option<Val<'c>>,
+}
+
+/// The constant arrays of a module, by their data.
+pub(crate) struct Constants<'c> {
+    pub(crate) globals: FxHashMap<crate::graph::Data, PointerValue<'c>>,
+    /// Data that is not copied into the module: it must live as long as the code.
+    pub(crate) kept: Vec<crate::graph::Data>,
+}
+
+/// Up to this size constants become part of the code.
+const MAX_EMBEDDED: usize = 4096;
+
+impl<'c> Constants<'c> {
+    fn pointer(&mut self, ir: &Ir<'c>, data: &crate::graph::Data) -> PointerValue<'c> {
+        if let Some(&p) = self.globals.get(data) {
+            return p;
+        }
+        let bytes = data.bytes();
+        let pointer = if bytes.len() <= MAX_EMBEDDED {
+            let array = ir.context.const_string(bytes, false);
+            let global = ir.module.add_global(array.get_type(), None, "");
+            global.set_initializer(&array);
+            global.set_constant(true);
+            global.set_linkage(inkwell::module::Linkage::Private);
+            global.set_alignment(64);
+            global.as_pointer_value()
+        } else {
+            self.kept.push(data.clone());
+            ir.address(bytes.as_ptr() as usize)
+        };
+        self.globals.insert(data.clone(), pointer);
+        pointer
+    }
+}
+
+impl<'c> Emitter<'_, 'c> {
+    pub(crate) fn block(&self, name: &str) -> BasicBlock<'c> {
+        self.ir.context.append_basic_block(self.function, name)
+    }
+    pub(crate) fn here(&self) -> BasicBlock<'c> {
+        self.ir.builder.get_insert_block().expect("the builder is positioned")
+    }
+    pub(crate) fn jump(&self, to: BasicBlock<'c>) {
+        self.ir.builder.build_unconditional_branch(to).expect("the builder is positioned");
+    }
+    pub(crate) fn branch(&self, condition: Val<'c>, yes: BasicBlock<'c>, no: BasicBlock<'c>) {
+        let condition = condition.into_int_value();
+        self.ir.builder.build_conditional_branch(condition, yes, no).expect("the builder is positioned");
+    }
+    pub(crate) fn continue_at(&self, block: BasicBlock<'c>) {
+        self.ir.builder.position_at_end(block);
+    }
+    fn phi(&self, t: BasicTypeEnum<'c>) -> PhiValue<'c> {
+        self.ir.builder.build_phi(t, "").expect("the builder is positioned")
+    }
+
+    /// `for i in (low..high).step_by(step)`, handing `carried` from one turn to the next; what the last one leaves.
+    pub(crate) fn for_loop(
+        &mut self,
+        (low, high, step): (IntValue<'c>, IntValue<'c>, i64),
+        carried: &[V<'c>],
+        body: &mut dyn FnMut(&mut Self, IntValue<'c>, &[V<'c>]) -> Vec<V<'c>>,
+    ) -> Vec<V<'c>> {
+        let known = low.get_sign_extended_constant().zip(high.get_sign_extended_constant());
+        let runs = known.map(|(l, h)| l < h);
+        if runs == Some(false) {
+            return carried.to_vec();
+        }
+        if known.is_some_and(|(l, h)| h - l <= step) {
+            return body(self, low, carried);
+        }
+        let (before, start, after) = (self.here(), self.block("loop"), self.block("after"));
+        match runs {
+            Some(_) => self.jump(start),
+            None => self.branch(self.ir.icmp(SLT, low.into(), high.into()), start, after),
+        }
+        self.continue_at(start);
+        let i = self.phi(self.ir.ty(Repr::I64, 1));
+        let phis: Vec<(PhiValue<'c>, Option<PhiValue<'c>>)> = carried
+            .iter()
+            .map(|v| (self.phi(v.re.get_type()), v.im.map(|im| self.phi(im.get_type()))))
+            .collect();
+        let inside: Vec<V<'c>> = phis
+            .iter()
+            .map(|(re, im)| V { re: re.as_basic_value(), im: im.map(|im| im.as_basic_value()) })
+            .collect();
+        let i_now = i.as_basic_value().into_int_value();
+        let results = body(self, i_now, &inside);
+        let next = self.ir.add(i_now.into(), self.ir.i64(step).into());
+        let more = self.ir.icmp(SLT, next, high.into());
+        let end = self.here();
+        self.branch(more, start, after);
+        i.add_incoming(&[(&low, before), (&next, end)]);
+        for (((re, im), first), last) in phis.iter().zip(carried).zip(&results) {
+            re.add_incoming(&[(&first.re, before), (&last.re, end)]);
+            if let (Some(im), Some(first), Some(last)) = (im, first.im, last.im) {
+                im.add_incoming(&[(&first, before), (&last, end)]);
+            }
+        }
+        self.continue_at(after);
+        if runs.is_some() {
+            return results;
+        }
+        let merged = |a: Val<'c>, b: Val<'c>| {
+            let phi = self.phi(a.get_type());
+            phi.add_incoming(&[(&a, before), (&b, end)]);
+            phi.as_basic_value()
+        };
+        carried.iter().zip(&results).map(|(a, b)| a.map2(*b, merged)).collect()
+    }
+
+    /// Writes the loops over units `begin..end` of this nest.
+    pub(crate) fn nest(&mut self, units: Units, begin: IntValue<'c>, end: IntValue<'c>) {
+        if units.count == 0 {
+            return;
+        }
+        let (work, after) = (self.block("nest"), self.block("after_nest"));
+        self.branch(self.ir.icmp(SLT, begin.into(), end.into()), work, after);
+        self.continue_at(work);
+        self.copy_first();
+        self.scope(0);
+        if units.count == 1 {
+            self.level(0, None);
+        } else {
+            let nest = self.program.nest.clone();
+            self.for_loop((begin, end, 1), &[], &mut |e, unit, _| {
+                let mut rest: Val<'c> = unit.into();
+                let mut range = None;
+                if let Some((chunk, chunks)) = units.chunk {
+                    let extent = e.program.extents[nest[units.loops] as usize];
+                    let number = if units.loops == 0 { rest } else { e.ir.urem(rest, e.ir.i64(chunks).into()) };
+                    rest = e.ir.udiv(rest, e.ir.i64(chunks).into());
+                    let low = e.ir.mul(number, e.ir.i64(chunk).into());
+                    let high = e.ir.add(low, e.ir.i64(chunk).into());
+                    let high = e.ir.call2("llvm.smin", high, e.ir.i64(extent).into());
+                    range = Some((low.into_int_value(), high.into_int_value()));
+                }
+                // The last of the outer loops varies fastest.
+                for level in (0..units.loops).rev() {
+                    let var = nest[level];
+                    let extent: Val<'c> = e.ir.i64(e.program.extents[var as usize]).into();
+                    let value = if level == 0 { rest } else { e.ir.urem(rest, extent) };
+                    rest = if level == 0 { rest } else { e.ir.udiv(rest, extent) };
+                    e.vars[var as usize] = Some(value.into_int_value());
+                }
+                for &var in &nest[..units.loops] {
+                    e.scope(e.schedule.scope_of_var[var as usize]);
+                }
+                e.level(units.loops, range);
+                Vec::new()
+            });
+        }
+        self.jump(after);
+        self.continue_at(after);
+    }
+
+    /// Copies the array that is changed, unless the result is written in its place.
+    fn copy_first(&mut self) {
+        let Some((from, to, bytes)) = self.program.copy_first else { return };
+        let (from, to) = (self.buffers[from as usize], self.buffers[to as usize]);
+        let (copy, after) = (self.block("copy"), self.block("copied"));
+        let same = self.ir.same_pointer(from, to);
+        self.branch(same, after, copy);
+        self.continue_at(copy);
+        let size = self.ir.i64(bytes);
+        self.ir.builder.build_memcpy(to, 1, from, 1, size).expect("the builder is positioned");
+        self.jump(after);
+        self.continue_at(after);
+    }
+
+    /// Writes the loops of the nest from `level` inwards; `range` bounds the first of them.
+    fn level(&mut self, level: usize, range: Option<(IntValue<'c>, IntValue<'c>)>) {
+        let Some(&var) = self.program.nest.get(level) else {
+            return self.write_stores();
+        };
+        let extent = self.program.extents[var as usize];
+        let (low, high) = range.unwrap_or((self.ir.i64(0), self.ir.i64(extent)));
+        self.lane_loop(var, (low, high), &[], &mut |e, _| {
+            e.level(level + 1, None);
+            Vec::new()
+        });
+    }
+
+    /// The loop of `var` over `low..high` with the lanes it is given; the rest, which does not fill the lanes, follows:
+    /// with a mask where the machine has masks, else one by one. `carried` has lanes.
+    pub(crate) fn lane_loop(
+        &mut self,
+        var: VarId,
+        (low, high): (IntValue<'c>, IntValue<'c>),
+        carried: &[V<'c>],
+        body: &mut dyn FnMut(&mut Self, &[V<'c>]) -> Vec<V<'c>>,
+    ) -> Vec<V<'c>> {
+        let lanes = self.schedule.lanes[var as usize];
+        let scope = self.schedule.scope_of_var[var as usize];
+        let mut run = |e: &mut Self, i: IntValue<'c>, carried: &[V<'c>]| {
+            e.vars[var as usize] = Some(i);
+            e.scope(scope);
+            body(e, carried)
+        };
+        if lanes == 1 {
+            return self.for_loop((low, high, 1), carried, &mut run);
+        }
+        let extent = self.program.extents[var as usize];
+        // Chunks are multiples of the lanes, so that only the last can leave a rest.
+        let has_rest = extent % i64::from(lanes) != 0;
+        let step = i64::from(lanes);
+        let (full, size) = match low.get_sign_extended_constant().zip(high.get_sign_extended_constant()) {
+            Some((l, h)) => (self.ir.i64(l + (h - l) / step * step), Some(h - l)),
+            None if !has_rest => (high, None),
+            None => {
+                let size = self.ir.sub(high.into(), low.into());
+                let whole = self.ir.and(size, self.ir.i64(-step).into());
+                (self.ir.add(low.into(), whole).into_int_value(), None)
+            }
+        };
+        self.lanes_now[var as usize] = lanes;
+        let mut state = carried.to_vec();
+        if size.is_none_or(|s| s >= step) {
+            state = self.for_loop((low, full, step), &state, &mut run);
+        }
+        if !has_rest || size.is_some_and(|s| s % step == 0) {
+            return state;
+        }
+        if self.machine.has_masks {
+            let (rest, after) = (self.block("rest"), self.block("after_rest"));
+            let before = self.here();
+            match size {
+                Some(_) => self.jump(rest),
+                None => self.branch(self.ir.icmp(SGE, full.into(), high.into()), after, rest),
+            }
+            self.continue_at(rest);
+            let left = self.ir.trunc(self.ir.sub(high.into(), full.into()), Repr::I32);
+            let outer = self.mask.replace(self.ir.icmp(SLT, self.ir.lane_numbers(Repr::I32, lanes), left));
+            let results = run(self, full, &state);
+            let kept: Vec<V<'c>> = state
+                .iter()
+                .zip(&results)
+                .map(|(&old, &new)| new.map2(old, |n, o| self.ir.select(self.mask.unwrap_or(n), n, o)))
+                .collect();
+            self.mask = outer;
+            let end = self.here();
+            self.jump(after);
+            self.continue_at(after);
+            if size.is_some() {
+                return kept;
+            }
+            let merged = |a: Val<'c>, b: Val<'c>| {
+                let phi = self.phi(a.get_type());
+                phi.add_incoming(&[(&a, before), (&b, end)]);
+                phi.as_basic_value()
+            };
+            return state.iter().zip(&kept).map(|(a, b)| a.map2(*b, merged)).collect();
+        }
+        self.lanes_now[var as usize] = 1;
+        if state.is_empty() {
+            return self.for_loop((full, high, 1), &[], &mut run);
+        }
+        // The rest goes into the first lane.
+        let first: Vec<V<'c>> =
+            state.iter().map(|v| v.map(|p| self.ir.extract(p.into_vector_value(), 0))).collect();
+        let first = self.for_loop((full, high, 1), &first, &mut run);
+        state.iter().zip(&first).map(|(v, f)| v.map2(*f, |v, f| self.ir.insert(v, f, 0))).collect()
+    }
+
+    /// Computes what belongs to a scope.
+    pub(crate) fn scope(&mut self, scope: u32) {
+        let schedule = self.schedule;
+        for step in &schedule.steps[scope as usize] {
+            match *step {
+                Step::Address(id) => {
+                    let address = &schedule.addresses[id as usize];
+                    let base = match &address.base {
+                        AddressBase::Source(source) => self.source(source),
+                        AddressBase::Address(id) => {
+                            self.addresses[*id as usize].expect("an address is computed before what continues it")
+                        }
+                    };
+                    let part = self.affine(&address.part).into_int_value();
+                    self.addresses[id as usize] = Some(self.ir.offset(base, part));
+                }
+                Step::Item(id) => {
+                    let value = self.item(id);
+                    self.values[id as usize] = value;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn source(&mut self, source: &Source) -> PointerValue<'c> {
+        match source {
+            Source::Buffer(n) => self.buffers[*n as usize],
+            Source::Constant(data) => self.constants.pointer(self.ir, data),
+        }
+    }
+
+    pub(crate) fn value(&self, id: ItemId) -> V<'c> {
+        self.values[id as usize].expect("an item is computed before what is made of it")
+    }
+
+    /// An index, without what differs between the lanes of its loop variables.
+    fn affine(&self, affine: &Affine) -> Val<'c> {
+        let mut sum: Option<Val<'c>> = (affine.constant != 0).then(|| self.ir.i64(affine.constant).into());
+        for &(term, factor) in &affine.terms {
+            let value = match term {
+                Term::Var(v) => self.vars[v as usize].expect("a loop variable is used inside its loop").into(),
+                Term::Item(i) => self.value(i).re,
+            };
+            let scaled = if factor == 1 { value } else { self.ir.mul(value, self.ir.i64(factor).into()) };
+            sum = Some(sum.map_or(scaled, |s| self.ir.add(s, scaled)));
+        }
+        sum.unwrap_or_else(|| self.ir.i64(0).into())
+    }
+
+    /// An index, with lanes if it changes along them.
+    pub(crate) fn index(&self, affine: &Affine) -> Val<'c> {
+        let mut sum = self.affine(affine);
+        for &(term, factor) in &affine.terms {
+            if let Term::Var(v) = term
+                && self.lanes_now[v as usize] > 1
+            {
+                let numbers = self.ir.lane_numbers(Repr::I64, self.lanes_now[v as usize]);
+                sum = self.ir.add(sum, self.ir.mul(numbers, self.ir.i64(factor).into()));
+            }
+        }
+        sum
+    }
+
+    fn item(&mut self, id: ItemId) -> Option<V<'c>> {
+        let program = self.program;
+        let data = program.item(id);
+        Some(match &data.item {
+            Item::Constant(t, bytes) => self.ir.constant(*t, bytes),
+            Item::Load { source, guard, .. } => self.load(id, source, *guard, data.element_type),
+            Item::Index(affine) => self.index(affine).into(),
+            Item::Quotient(affine, divisor) => self.ir.udiv(self.index(affine), self.ir.i64(*divisor).into()).into(),
+            Item::Remainder(affine, divisor) => self.ir.urem(self.index(affine), self.ir.i64(*divisor).into()).into(),
+            Item::InRange { index, low, high } => {
+                // One comparison: what is below the range is very large without a sign.
+                let from_low = self.index(&index.plus_constant(low.wrapping_neg()));
+                let size: Val<'c> = self.ir.i64(high.wrapping_sub(*low)).into();
+                self.ir.icmp(inkwell::IntPredicate::ULT, from_low, size).into()
+            }
+            Item::Scalar(op, operands) => {
+                let values: Vec<V<'c>> = operands.iter().map(|&o| self.value(o)).collect();
+                let types: Vec<_> = operands.iter().map(|&o| program.item(o).element_type).collect();
+                self.ir.scalar_op(*op, &values, &types, data.element_type)
+            }
+            Item::Apply(function, operands) => {
+                let values: Vec<V<'c>> = operands.iter().map(|&o| self.value(o)).collect();
+                self.ir.apply(function, &values).first().copied()?
+            }
+            Item::Fold(fold) => {
+                let results = self.fold(fold);
+                self.folds.insert(id, results);
+                return None;
+            }
+            Item::FoldResult(fold, result) => *self.folds.get(fold)?.get(*result as usize)?,
+        })
+    }
+}

@@ -1,0 +1,241 @@
+//! Loads and stores, with lanes and without.
+//!
+//! Lanes that are next to each other are one vector access; others are gathered. In the rest of a loop a mask keeps the
+//! lanes outside of it from being touched.
+
+use super::ir::{Repr, Val, lanes};
+use super::kernel::Emitter;
+use super::schedule::Access;
+use super::value::{V, memory_repr};
+use crate::affine::{ItemId, Term};
+use crate::program::Source;
+use hloom_ir::ElementType;
+use inkwell::values::PointerValue;
+
+/// How the lanes of an access lie.
+enum Spread<'c> {
+    /// All at one place.
+    One,
+    /// That many elements apart, in so many lanes.
+    Stride(i64, u32),
+    /// Offsets in bytes from the address.
+    Offsets(Val<'c>),
+}
+
+impl<'c> Emitter<'_, 'c> {
+    fn spread(&self, access: &Access, bytes: i64) -> Spread<'c> {
+        let mut stride = (0, 1);
+        for &(term, factor) in &access.offset.terms {
+            if let Term::Var(v) = term
+                && self.lanes_now[v as usize] > 1
+            {
+                stride = (factor, self.lanes_now[v as usize]);
+            }
+        }
+        let mut offsets: Option<Val<'c>> = None;
+        for &(item, factor) in &access.varying {
+            let part = self.ir.mul(self.value(item).re, self.ir.i64(factor).into());
+            offsets = Some(offsets.map_or(part, |o| self.ir.add(o, part)));
+        }
+        match (offsets, stride) {
+            (None, (_, 1)) => Spread::One,
+            (None, (stride, lanes)) => Spread::Stride(stride, lanes),
+            (Some(offsets), (0, _)) => Spread::Offsets(offsets),
+            (Some(offsets), (stride, lanes)) => {
+                let numbers = self.ir.lane_numbers(Repr::I64, lanes);
+                let own = self.ir.mul(numbers, self.ir.i64(stride.wrapping_mul(bytes)).into());
+                Spread::Offsets(self.ir.add(offsets, own))
+            }
+        }
+    }
+
+    pub(crate) fn load(&mut self, id: ItemId, source: &Source, guard: Option<ItemId>, t: ElementType) -> V<'c> {
+        let schedule = self.schedule;
+        let access = &schedule.loads[&id];
+        let pointer = self.addresses[access.address as usize].expect("addresses come before loads");
+        let guard = guard.map(|g| self.value(g).re);
+        let spread = self.spread(access, t.bytes() as i64);
+        match spread {
+            Spread::One => self.load_one(pointer, source, guard, t),
+            Spread::Offsets(offsets) if lanes(offsets) == 1 => {
+                let pointer = self.ir.offset(pointer, offsets.into_int_value());
+                self.load_one(pointer, source, guard, t)
+            }
+            Spread::Stride(0, _) => self.load_one(pointer, source, guard, t),
+            Spread::Stride(1, count) if !t.is_complex() => {
+                let memory = self.ir.ty(memory_repr(t), count);
+                let align = t.bytes() as u32;
+                let value = match self.all_of(guard, count) {
+                    None => self.ir.load(memory, pointer, align),
+                    Some(mask) => self.masked_load(memory, pointer, align, mask),
+                };
+                self.ir.from_memory(value, t).into()
+            }
+            Spread::Stride(-1, count) if !t.is_complex() && guard.is_none() && self.mask.is_none() => {
+                let memory = self.ir.ty(memory_repr(t), count);
+                let back = self.ir.i64(-(i64::from(count) - 1) * t.bytes() as i64);
+                let value = self.ir.load(memory, self.ir.offset(pointer, back), t.bytes() as u32);
+                let mask: Vec<u32> = (0..count).rev().collect();
+                self.ir.from_memory(self.ir.pick(value, &mask), t).into()
+            }
+            Spread::Stride(1, count) if guard.is_none() && self.mask.is_none() => {
+                let memory = self.ir.ty(memory_repr(t), 2 * count);
+                let pairs = self.ir.load(memory, pointer, t.bytes() as u32 / 2);
+                let part = |first: u32| self.ir.pick(pairs, &(0..count).map(|n| 2 * n + first).collect::<Vec<u32>>());
+                V::complex(part(0), part(1))
+            }
+            Spread::Stride(stride, count) => {
+                let numbers = self.ir.lane_numbers(Repr::I64, count);
+                let offsets = self.ir.mul(numbers, self.ir.i64(stride.wrapping_mul(t.bytes() as i64)).into());
+                self.gather(pointer, offsets, guard, t)
+            }
+            Spread::Offsets(offsets) => self.gather(pointer, offsets, guard, t),
+        }
+    }
+
+    /// The guard and the mask together, in as many lanes.
+    fn all_of(&self, guard: Option<Val<'c>>, count: u32) -> Option<Val<'c>> {
+        let both = match (guard, self.mask.filter(|&m| lanes(m) == count)) {
+            (Some(guard), Some(mask)) => self.ir.and(guard, mask),
+            (one, other) => one.or(other)?,
+        };
+        Some(self.ir.splat(both, count))
+    }
+
+    fn masked_load(
+        &self,
+        memory: inkwell::types::BasicTypeEnum<'c>,
+        pointer: PointerValue<'c>,
+        align: u32,
+        mask: Val<'c>,
+    ) -> Val<'c> {
+        let other = memory.const_zero();
+        let types = [memory, self.ir.pointer_type().into()];
+        let arguments = [pointer.into(), self.ir.int(Repr::I32, align.into()), mask, other];
+        self.ir.intrinsic("llvm.masked.load", &types, &arguments).expect("the intrinsic has a result")
+    }
+
+    /// A single element; where the guard is false the first of the array is read instead.
+    fn load_one(&mut self, pointer: PointerValue<'c>, source: &Source, guard: Option<Val<'c>>, t: ElementType) -> V<'c> {
+        let pointer = match guard {
+            Some(guard) if lanes(guard) == 1 => {
+                let start = self.source(source);
+                self.ir.select_pointer(guard, pointer, start)
+            }
+            Some(guard) => return self.gather(pointer, self.ir.splat(self.ir.i64(0).into(), lanes(guard)), Some(guard), t),
+            None => pointer,
+        };
+        let memory = self.ir.ty(memory_repr(t), 1);
+        let align = memory_repr(t).bits() / 8;
+        let part = |n: i64| {
+            let at = self.ir.offset(pointer, self.ir.i64(n * i64::from(align)));
+            self.ir.from_memory(self.ir.load(memory, at, align), t)
+        };
+        if t.is_complex() { V::complex(part(0), part(1)) } else { part(0).into() }
+    }
+
+    fn gather(&self, pointer: PointerValue<'c>, offsets: Val<'c>, guard: Option<Val<'c>>, t: ElementType) -> V<'c> {
+        let count = lanes(offsets);
+        let memory = self.ir.ty(memory_repr(t), count);
+        let align = memory_repr(t).bits() / 8;
+        let mask = self.all_of(guard, count).unwrap_or_else(|| self.ir.splat(self.ir.int(Repr::I1, 1), count));
+        let part = |n: i64| {
+            let at = self.ir.offset(pointer, self.ir.i64(n * i64::from(align)));
+            let pointers = self.ir.pointers(at, offsets);
+            let types = [memory, pointers.get_type()];
+            let arguments = [pointers, self.ir.int(Repr::I32, align.into()), mask, memory.const_zero()];
+            let value = self.ir.intrinsic("llvm.masked.gather", &types, &arguments).expect("the intrinsic has a result");
+            self.ir.from_memory(value, t)
+        };
+        if t.is_complex() { V::complex(part(0), part(1)) } else { part(0).into() }
+    }
+
+    /// Writes what the innermost loop writes.
+    pub(crate) fn write_stores(&mut self) {
+        let (program, schedule) = (self.program, self.schedule);
+        // All values are there before the first is written: a result may take the place of an operand.
+        for (store, access) in program.stores.iter().zip(&schedule.stores) {
+            let t = store.element_type;
+            let pointer = self.addresses[access.address as usize].expect("addresses come before stores");
+            let mut value = self.value(store.item);
+            let condition = store.condition.map(|c| self.value(c).re);
+            let count = match self.spread(access, t.bytes() as i64) {
+                Spread::Stride(1, count) => count,
+                _ => 1,
+            };
+            if count == 1 {
+                self.store_one(pointer, value, condition, t, store.combine.as_ref());
+                continue;
+            }
+            let mask = self.all_of(condition, count);
+            let memory = self.ir.ty(memory_repr(t), count);
+            let align = t.bytes() as u32;
+            if let Some(function) = &store.combine {
+                let old = match mask {
+                    None => self.ir.load(memory, pointer, align),
+                    Some(mask) => self.masked_load(memory, pointer, align, mask),
+                };
+                let old = self.ir.from_memory(old, t).into();
+                value = self.ir.apply(function, &[old, value])[0];
+            }
+            let value = value.map(|v| self.ir.splat(v, count));
+            if let Some(im) = value.im {
+                self.store_complex(pointer, value.re, im, mask, t);
+                continue;
+            }
+            let value = self.ir.to_memory(value.re, t);
+            self.store_vector(pointer, value, align, mask);
+        }
+    }
+
+    fn store_vector(&self, pointer: PointerValue<'c>, value: Val<'c>, align: u32, mask: Option<Val<'c>>) {
+        match mask {
+            None => self.ir.store(pointer, value, align),
+            Some(mask) => {
+                let types = [value.get_type(), self.ir.pointer_type().into()];
+                let arguments = [value, pointer.into(), self.ir.int(Repr::I32, align.into()), mask];
+                self.ir.intrinsic("llvm.masked.store", &types, &arguments);
+            }
+        }
+    }
+
+    fn store_complex(&self, pointer: PointerValue<'c>, re: Val<'c>, im: Val<'c>, mask: Option<Val<'c>>, t: ElementType) {
+        let count = lanes(re);
+        let order: Vec<u32> = (0..count).flat_map(|n| [n, count + n]).collect();
+        let pairs = self.ir.shuffle(re, im, &order);
+        let twice: Vec<u32> = (0..count).flat_map(|n| [n, n]).collect();
+        let mask = mask.map(|m| self.ir.pick(m, &twice));
+        self.store_vector(pointer, pairs, t.bytes() as u32 / 2, mask);
+    }
+
+    fn store_one(
+        &mut self,
+        pointer: PointerValue<'c>,
+        mut value: V<'c>,
+        condition: Option<Val<'c>>,
+        t: ElementType,
+        combine: Option<&crate::graph::Function>,
+    ) {
+        let after = condition.map(|condition| {
+            let (inside, after) = (self.block("write"), self.block("written"));
+            self.branch(condition, inside, after);
+            self.continue_at(inside);
+            after
+        });
+        let memory = self.ir.ty(memory_repr(t), 1);
+        let align = memory_repr(t).bits() / 8;
+        let place = |e: &Self, n: usize| e.ir.offset(pointer, e.ir.i64(n as i64 * i64::from(align)));
+        if let Some(function) = combine {
+            let part = |n: usize| self.ir.from_memory(self.ir.load(memory, place(self, n), align), t);
+            let old = if t.is_complex() { V::complex(part(0), part(1)) } else { part(0).into() };
+            value = self.ir.apply(function, &[old, value])[0];
+        }
+        for (n, part) in value.parts().enumerate() {
+            self.ir.store(place(self, n), self.ir.to_memory(part, t), align);
+        }
+        if let Some(after) = after {
+            self.jump(after);
+            self.continue_at(after);
+        }
+    }
+}

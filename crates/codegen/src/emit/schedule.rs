@@ -1,0 +1,281 @@
+//! Where each item of a loop program is computed, and with how many lanes.
+//!
+//! Loops form a tree: the nest is a path in it, and the loops of a fold hang where the fold is computed. A *scope* is the
+//! inside of one loop; scope 0 is outside of all. An item is computed in the innermost scope among those of the loop
+//! variables it changes with, so that whatever does not change in a loop is computed before it. Addresses are summed up
+//! the same way, one part in each scope.
+
+use crate::affine::{Affine, ItemId, Term, VarId};
+use crate::emit::value::memory_repr;
+use crate::machine::Machine;
+use crate::program::{Item, Program, Source};
+use hloom_ir::ElementType;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+pub(crate) type ScopeId = u32;
+pub(crate) type AddressId = u32;
+
+/// What is done in a scope.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    Item(ItemId),
+    Address(AddressId),
+}
+
+/// A part of an address: another address, or the start of an array, plus multiples of terms.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Address {
+    pub(crate) base: AddressBase,
+    /// Factors are in bytes.
+    pub(crate) part: Affine,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum AddressBase {
+    Source(Source),
+    Address(AddressId),
+}
+
+/// Where a load or store goes: an address, and for the lanes a stride in bytes or offsets of their own.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    pub(crate) address: AddressId,
+    /// Items that may differ from lane to lane, with factors in bytes.
+    pub(crate) varying: SmallVec<[(ItemId, i64); 1]>,
+    /// The whole offset, in elements.
+    pub(crate) offset: Affine,
+}
+
+/// The plan for a program.
+pub(crate) struct Schedule {
+    pub(crate) scope_of_var: Vec<ScopeId>,
+    pub(crate) steps: Vec<Vec<Step>>,
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) loads: FxHashMap<ItemId, Access>,
+    pub(crate) stores: Vec<Access>,
+    /// The number of lanes of each loop, by variable; 1 for most.
+    pub(crate) lanes: Vec<u32>,
+}
+
+struct Scopes {
+    parent: Vec<ScopeId>,
+    depth: Vec<u32>,
+    of_var: Vec<ScopeId>,
+}
+
+impl Scopes {
+    fn add(&mut self, parent: ScopeId, var: VarId) -> ScopeId {
+        let scope = self.parent.len() as ScopeId;
+        self.parent.push(parent);
+        self.depth.push(self.depth[parent as usize] + 1);
+        self.of_var[var as usize] = scope;
+        scope
+    }
+    fn innermost(&self, vars: &[VarId]) -> ScopeId {
+        vars.iter().map(|&v| self.of_var[v as usize]).max_by_key(|&s| self.depth[s as usize]).unwrap_or(0)
+    }
+}
+
+impl Schedule {
+    pub(crate) fn new(program: &Program, machine: &Machine) -> Schedule {
+        let mut scopes = Scopes { parent: vec![0], depth: vec![0], of_var: vec![0; program.extents.len()] };
+        let mut at = 0;
+        for &v in &program.nest {
+            at = scopes.add(at, v);
+        }
+        // Folds come after what is folded: those around others have the greater numbers.
+        for data in program.items.iter().rev() {
+            if let Item::Fold(fold) = &data.item {
+                let mut at = scopes.innermost(&data.vars);
+                for &v in &fold.vars {
+                    at = scopes.add(at, v);
+                }
+            }
+        }
+        let lanes = choose_lanes(program, machine);
+        let vector_vars: Vec<VarId> = (0..lanes.len()).filter(|&v| lanes[v] > 1).map(|v| v as VarId).collect();
+        let mut schedule = Schedule {
+            steps: vec![Vec::new(); scopes.parent.len()],
+            addresses: Vec::new(),
+            loads: FxHashMap::default(),
+            stores: Vec::new(),
+            lanes,
+            scope_of_var: scopes.of_var.clone(),
+        };
+        let mut made: FxHashMap<Address, AddressId> = FxHashMap::default();
+        for (id, data) in program.items.iter().enumerate() {
+            let id = id as ItemId;
+            if let Item::Load { source, offset, .. } = &data.item {
+                let bytes = data.element_type.bytes() as i64;
+                let access =
+                    schedule.access(program, &scopes, &vector_vars, &mut made, source.clone(), offset, bytes);
+                schedule.loads.insert(id, access);
+            }
+            let scope = scopes.innermost(&data.vars);
+            schedule.steps[scope as usize].push(Step::Item(id));
+        }
+        for store in &program.stores {
+            let bytes = store.element_type.bytes() as i64;
+            let source = Source::Buffer(store.buffer);
+            let access = schedule.access(program, &scopes, &vector_vars, &mut made, source, &store.offset, bytes);
+            schedule.stores.push(access);
+        }
+        schedule
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "one caller, and all of it is needed")]
+    fn access(
+        &mut self,
+        program: &Program,
+        scopes: &Scopes,
+        vector_vars: &[VarId],
+        made: &mut FxHashMap<Address, AddressId>,
+        source: Source,
+        offset: &Affine,
+        bytes: i64,
+    ) -> Access {
+        let mut varying: SmallVec<[(ItemId, i64); 1]> = SmallVec::new();
+        let mut parts: Vec<(u32, ScopeId, Term, i64)> = Vec::new();
+        for &(term, factor) in &offset.terms {
+            let vars = match &term {
+                Term::Var(v) => std::slice::from_ref(v),
+                Term::Item(i) => &program.item(*i).vars[..],
+            };
+            if let (Term::Item(i), true) = (term, vars.iter().any(|v| vector_vars.contains(v))) {
+                varying.push((i, factor.wrapping_mul(bytes)));
+                continue;
+            }
+            let scope = scopes.innermost(vars);
+            parts.push((scopes.depth[scope as usize], scope, term, factor.wrapping_mul(bytes)));
+        }
+        parts.sort_by_key(|p| p.0);
+        let mut base = AddressBase::Source(source);
+        let mut rest = &parts[..];
+        // The constant goes to the outermost part.
+        let mut constant = offset.constant.wrapping_mul(bytes);
+        let mut last = None;
+        while !rest.is_empty() || last.is_none() {
+            let depth = rest.first().map_or(0, |p| p.0);
+            let depth = if last.is_none() && constant != 0 { 0 } else { depth };
+            let here = rest.iter().take_while(|p| p.0 == depth).count();
+            let scope = rest[..here].first().map_or(0, |p| p.1);
+            let mut part = Affine::constant(std::mem::take(&mut constant));
+            part.terms.extend(rest[..here].iter().map(|p| (p.2, p.3)));
+            part.terms.sort();
+            let address = Address { base, part };
+            let id = *made.entry(address.clone()).or_insert_with(|| {
+                let id = self.addresses.len() as AddressId;
+                self.addresses.push(address);
+                self.steps[scope as usize].push(Step::Address(id));
+                id
+            });
+            (base, last) = (AddressBase::Address(id), Some(id));
+            rest = &rest[here..];
+        }
+        Access { address: last.unwrap_or(0), varying, offset: offset.clone() }
+    }
+}
+
+/// Bytes of the widest part that elements of the type are computed in; f16 and bf16 are f32 then.
+fn computed_bytes(t: ElementType) -> u32 {
+    match t {
+        ElementType::F16 | ElementType::Bf16 => 4,
+        ElementType::Pred => 1,
+        _ => memory_repr(t).bits() / 8,
+    }
+}
+
+/// The greatest power of two not above `n`.
+fn power_of_two_below(n: i64) -> u32 {
+    if n <= 0 { 1 } else { 1 << (63 - n.min(1 << 20).leading_zeros()) }
+}
+
+fn choose_lanes(program: &Program, machine: &Machine) -> Vec<u32> {
+    let mut lanes = vec![1; program.extents.len()];
+    let natural = |vars: &dyn Fn(&[VarId]) -> bool| {
+        let loads = program.items.iter().filter(|i| vars(&i.vars) && !matches!(i.item, Item::Index(_)));
+        let widest = loads
+            .filter(|i| matches!(i.item, Item::Load { .. } | Item::FoldResult(..) | Item::Scalar(..)))
+            .map(|i| computed_bytes(i.element_type))
+            .chain(program.stores.iter().map(|s| computed_bytes(s.element_type)))
+            .max();
+        (machine.vector_bits / 8 / widest.unwrap_or(4).max(1)).min(64)
+    };
+    let fit = |natural: u32, extent: i64| -> u32 {
+        let below = power_of_two_below(extent);
+        match machine.has_masks {
+            _ if extent >= i64::from(natural) => natural,
+            true if i64::from(below) < extent => below * 2,
+            _ => below,
+        }
+    };
+    let mut vector_var = None;
+    if let Some(&v) = program.nest.last()
+        && prefers_lanes(program, v)
+    {
+        let extent = program.extents[v as usize];
+        let mut n = fit(natural(&|vars| vars.contains(&v)), extent);
+        // A fold down the columns walks far: more columns at once make better use of each row that is touched.
+        let folds_down = program.items.iter().any(|i| matches!(i.item, Item::Fold(_)) && i.vars.contains(&v));
+        if folds_down && extent >= i64::from(4 * n) {
+            n *= 4;
+        }
+        lanes[v as usize] = n;
+        vector_var = (n > 1).then_some(v);
+    }
+    for data in &program.items {
+        let Item::Fold(fold) = &data.item else { continue };
+        let Some(&v) = fold.vars.last() else { continue };
+        if vector_var.is_some_and(|v| data.vars.contains(&v)) || !contiguous(program, v) {
+            continue;
+        }
+        // Lanes change the order of the fold: only for what is known to be the same in any order. (Functions that look
+        // for the place of the greatest take the first NaN.)
+        if fold.function.single_operation().is_none() {
+            continue;
+        }
+        let extent = program.extents[v as usize];
+        let n = fit(natural(&|vars| vars.contains(&v)), extent);
+        // Several accumulators, since each addition waits for the one before.
+        let several = if extent >= i64::from(4 * n) { 4 } else { 1 };
+        lanes[v as usize] = n * several;
+    }
+    lanes
+}
+
+/// The loads that change with `var`, and by how many elements.
+fn strides(program: &Program, var: VarId) -> impl Iterator<Item = (i64, &[VarId])> {
+    program.items.iter().filter_map(move |i| match &i.item {
+        Item::Load { offset, .. } if i.vars.contains(&var) => Some((offset.factor(Term::Var(var)), &i.vars[..])),
+        _ => None,
+    })
+}
+
+/// Whether most loads that change with `var` read one element after another.
+fn contiguous(program: &Program, var: VarId) -> bool {
+    let (mut good, mut bad) = (0, 0);
+    for (stride, _) in strides(program, var) {
+        if matches!(stride, -1..=1) { good += 1 } else { bad += 1 }
+    }
+    good >= bad
+}
+
+/// Whether lanes should go along the innermost loop of the nest: not if stores are apart there, nor if a fold would
+/// rather have them.
+fn prefers_lanes(program: &Program, var: VarId) -> bool {
+    if program.stores.iter().any(|s| s.offset.factor(Term::Var(var)) != 1) {
+        return false;
+    }
+    let folds = program.items.iter().filter_map(|i| match &i.item {
+        Item::Fold(fold) if i.vars.contains(&var) => fold.vars.last().copied(),
+        _ => None,
+    });
+    for inner in folds {
+        let apart = strides(program, var).any(|(s, vars)| vars.contains(&inner) && !matches!(s, -1..=1));
+        if apart && contiguous(program, inner) && program.extents[inner as usize] >= 4 {
+            return false;
+        }
+    }
+    true
+}

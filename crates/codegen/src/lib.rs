@@ -1,0 +1,42 @@
+//! Fusions and single instructions to native kernels, by LLVM 19.
+//!
+//! A kernel is a function over plain buffers ([`KernelFn`]): those of the operands' leaf arrays in order, then those of
+//! the result's. Arrays are row-major and dense. Its work is cut into units, which are independent: whoever calls it may
+//! hand any range of units to any thread. A result may take the place of an operand if the operand is read at the index
+//! that is written, and nowhere else.
+//!
+//! ```no_run
+//! # fn example(module: &hloom_ir::Module, instruction: hloom_ir::InstructionId, buffers: &[*mut u8]) -> Result<(), hloom_codegen::CompileError> {
+//! use hloom_codegen::{KernelRequest, Options, compile};
+//!
+//! let requests = [KernelRequest { instruction, in_place: false }];
+//! let library = compile(module, &requests, &Options::default())?;
+//! let kernel = library.kernel(0).expect("there is one for each request");
+//! // SAFETY: the buffers have the sizes that the instruction's operands and result say.
+//! unsafe { (kernel.function)(buffers.as_ptr(), 0, kernel.work_units) };
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! How one is made: [`graph`] takes the instruction (or the body of the fusion) apart into plain data, by which equal
+//! kernels are found; [`lowering`] decides on the nests of loops, and [`lower`] works out the value of every node at every
+//! index that is needed, as a [`program`] of loops; [`emit`] writes LLVM code with explicit vectors, without any pass over
+//! it afterwards; [`library`] has LLVM make machine code of it, in several threads, and [`loader`] brings that into memory.
+
+mod affine;
+mod conversion;
+mod elementwise;
+mod emit;
+mod graph;
+mod library;
+mod loader;
+mod lower;
+mod lower_moving;
+mod lowering;
+mod machine;
+mod program;
+mod unsupported;
+
+pub use library::{CompileError, Kernel, KernelFn, KernelLibrary, KernelRequest, Options, compile, supports};
+pub use machine::Machine;
+pub use unsupported::Unsupported;

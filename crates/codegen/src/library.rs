@@ -1,0 +1,288 @@
+//! Compiling kernels: equal ones once, several threads at a time, into memory that the library owns.
+
+use crate::emit::ir::Ir;
+use crate::emit::kernel::{Constants, Emitter, Units};
+use crate::emit::schedule::Schedule;
+use crate::graph::{Data, Graph};
+use crate::loader::{self, Code};
+use crate::lowering::programs;
+use crate::machine::Machine;
+use crate::program::{Item, Program};
+use crate::unsupported::Unsupported;
+use hloom_ir::{InstructionId, Module};
+use inkwell::OptimizationLevel;
+use inkwell::context::Context;
+use inkwell::targets::{
+    CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetMachineOptions, TargetTriple,
+};
+use inkwell::values::PointerValue;
+use rustc_hash::FxHashMap;
+use std::sync::Once;
+
+/// The code of a kernel. `buffers` points to the leaf arrays of the operands in order, then to those of the result;
+/// `begin..end` is a share of its work units.
+pub type KernelFn = unsafe extern "C" fn(buffers: *const *mut u8, begin: i64, end: i64);
+
+/// What is to be compiled.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct KernelRequest {
+    /// A fusion, or an instruction that could be in one.
+    pub instruction: InstructionId,
+    /// Each dynamic-update-slice or scatter that makes a result from a parameter has both in the same memory.
+    pub in_place: bool,
+}
+
+/// A compiled kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel {
+    /// Its code.
+    pub function: KernelFn,
+    /// Shares of the work. Any split gives bit-identical results.
+    pub work_units: i64,
+    /// About how long a unit takes on one core.
+    pub unit_nanoseconds: f64,
+}
+
+/// How to compile.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The machine that the kernels are for.
+    pub machine: Machine,
+    /// The most threads to compile with.
+    pub threads: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Options { machine: Machine::host().clone(), threads }
+    }
+}
+
+/// Compiled kernels, and the memory they are in.
+#[derive(Debug, Default)]
+pub struct KernelLibrary {
+    kernels: Vec<Kernel>,
+    /// For each request the number of its kernel.
+    of_request: Vec<usize>,
+    _code: Vec<Code>,
+    _constants: Vec<Data>,
+}
+
+impl KernelLibrary {
+    /// The kernel of the request of that number. It must not be called after the library is gone.
+    pub fn kernel(&self, request: usize) -> Option<&Kernel> {
+        self.kernels.get(*self.of_request.get(request)?)
+    }
+    /// The number of different kernels.
+    pub fn len(&self) -> usize {
+        self.kernels.len()
+    }
+    /// Whether there are no kernels.
+    pub fn is_empty(&self) -> bool {
+        self.kernels.is_empty()
+    }
+}
+
+/// Why kernels could not be compiled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CompileError {
+    /// There is no kernel for the request of that number.
+    Unsupported(usize, Unsupported),
+    /// LLVM or the operating system failed; a bug or a lack of memory.
+    Failed(String),
+}
+
+impl std::fmt::Display for CompileError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CompileError::Unsupported(_, why) => why.fmt(f),
+            CompileError::Failed(why) => write!(f, "kernels could not be compiled: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for CompileError {}
+
+/// Whether there is a kernel for an instruction, and if not, why.
+pub fn supports(module: &Module, instruction: InstructionId) -> Result<(), Unsupported> {
+    let graph = Graph::of(module, instruction)?;
+    programs(&graph, false).map(|_| ())
+}
+
+struct Work {
+    graph: Graph,
+    programs: Vec<Program>,
+}
+
+/// Compiles a kernel for each request.
+pub fn compile(module: &Module, requests: &[KernelRequest], options: &Options) -> Result<KernelLibrary, CompileError> {
+    let mut numbers: FxHashMap<(Graph, bool), usize> = FxHashMap::default();
+    let mut library = KernelLibrary::default();
+    let mut work: Vec<Work> = Vec::new();
+    for (n, request) in requests.iter().enumerate() {
+        let unsupported = |why| CompileError::Unsupported(n, why);
+        let graph = Graph::of(module, request.instruction).map_err(unsupported)?;
+        let key = (graph, request.in_place);
+        let number = match numbers.get(&key) {
+            Some(&number) => number,
+            None => {
+                let programs = programs(&key.0, request.in_place).map_err(unsupported)?;
+                work.push(Work { graph: key.0.clone(), programs });
+                numbers.insert(key, work.len() - 1);
+                work.len() - 1
+            }
+        };
+        library.of_request.push(number);
+    }
+    if work.is_empty() {
+        return Ok(library);
+    }
+    let size: usize = work.iter().map(|w| w.programs.iter().map(|p| p.items.len() + 10).sum::<usize>()).sum();
+    // A thread pays for itself from some hundreds of items on.
+    let threads = options.threads.min(work.len()).min(size / 400 + 1).max(1);
+    let share = work.len().div_ceil(threads);
+    let made: Vec<Result<Batch, String>> = if threads == 1 {
+        vec![compile_batch(&work, 0, &options.machine)]
+    } else {
+        std::thread::scope(|scope| {
+            let parts = work.chunks(share).enumerate();
+            let running: Vec<_> = parts
+                .map(|(n, part)| scope.spawn(move || compile_batch(part, n * share, &options.machine)))
+                .collect();
+            running.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
+        })
+    };
+    for batch in made {
+        let batch = batch.map_err(CompileError::Failed)?;
+        library.kernels.extend(batch.kernels);
+        library._code.push(batch.code);
+        library._constants.extend(batch.constants);
+    }
+    Ok(library)
+}
+
+struct Batch {
+    kernels: Vec<Kernel>,
+    code: Code,
+    constants: Vec<Data>,
+}
+
+fn compile_batch(work: &[Work], first: usize, machine: &Machine) -> Result<Batch, String> {
+    let context = Context::create();
+    let ir = Ir::new(&context, "kernels");
+    let target = target_machine(machine)?;
+    ir.module.set_triple(&target.get_triple());
+    ir.module.set_data_layout(&target.get_target_data().get_data_layout());
+    let mut constants = Constants { globals: FxHashMap::default(), kept: Vec::new() };
+    let mut facts = Vec::new();
+    for (n, w) in work.iter().enumerate() {
+        facts.push(emit_kernel(&ir, machine, &w.graph, &w.programs, &format!("k{}", first + n), &mut constants));
+    }
+    if cfg!(debug_assertions) {
+        ir.module.verify().map_err(|e| format!("{e}\n{}", ir.module.print_to_string()))?;
+    }
+    let object = target.write_to_memory_buffer(&ir.module, FileType::Object).map_err(|e| e.to_string())?;
+    let code = loader::load(object.as_slice(), &machine.architecture)?;
+    let mut kernels = Vec::new();
+    for (n, (work_units, unit_nanoseconds)) in facts.into_iter().enumerate() {
+        let name = format!("k{}", first + n);
+        let address = code.address(&name).ok_or_else(|| format!("the function {name} is missing"))?;
+        // SAFETY: the code at this address was made by `emit_kernel` with just this signature.
+        let function = unsafe { std::mem::transmute::<usize, KernelFn>(address) };
+        kernels.push(Kernel { function, work_units, unit_nanoseconds });
+    }
+    Ok(Batch { kernels, code, constants: constants.kept })
+}
+
+/// LLVM's code generator for a machine.
+pub(crate) fn target_machine(machine: &Machine) -> Result<TargetMachine, String> {
+    static INITIALIZED: Once = Once::new();
+    INITIALIZED.call_once(|| {
+        Target::initialize_x86(&InitializationConfig::default());
+        Target::initialize_aarch64(&InitializationConfig::default());
+    });
+    let triple = TargetTriple::create(&format!("{}-unknown-linux-gnu", machine.architecture));
+    let target = Target::from_triple(&triple).map_err(|e| e.to_string())?;
+    let options = TargetMachineOptions::new()
+        .set_cpu(&machine.cpu)
+        .set_features(&machine.features)
+        .set_level(OptimizationLevel::Default)
+        .set_reloc_mode(RelocMode::PIC)
+        .set_code_model(CodeModel::Small);
+    let made = target.create_target_machine_from_options(&triple, options);
+    made.ok_or_else(|| format!("LLVM cannot make code for {}", machine.architecture))
+}
+
+/// Writes the function of a kernel; its work units and the cost of one.
+fn emit_kernel<'c>(
+    ir: &Ir<'c>,
+    machine: &Machine,
+    graph: &Graph,
+    programs: &[Program],
+    name: &str,
+    constants: &mut Constants<'c>,
+) -> (i64, f64) {
+    let context = ir.context;
+    let (pointer, long) = (ir.pointer_type(), context.i64_type());
+    let signature = context.void_type().fn_type(&[pointer.into(), long.into(), long.into()], false);
+    let function = ir.module.add_function(name, signature, None);
+    let nounwind = inkwell::attributes::Attribute::get_named_enum_kind_id("nounwind");
+    let attribute = context.create_enum_attribute(nounwind, 0);
+    function.add_attribute(inkwell::attributes::AttributeLoc::Function, attribute);
+    ir.builder.position_at_end(context.append_basic_block(function, "entry"));
+    let table = function.get_nth_param(0).expect("there are three").into_pointer_value();
+    let begin = function.get_nth_param(1).expect("there are three");
+    let end = function.get_nth_param(2).expect("there are three");
+    let buffers: Vec<PointerValue<'c>> = (0..graph.inputs as usize + graph.outputs.len())
+        .map(|n| {
+            let at = ir.offset(table, ir.i64(n as i64 * 8));
+            ir.load(pointer.into(), at, 8).into_pointer_value()
+        })
+        .collect();
+    let (mut before, mut cost) = (0i64, 0.0);
+    for program in programs {
+        let units = Units::of(program);
+        let schedule = Schedule::new(program, machine);
+        let mut emitter = Emitter {
+            ir,
+            machine,
+            program,
+            schedule: &schedule,
+            function,
+            buffers: &buffers,
+            constants,
+            values: vec![None; program.items.len()],
+            folds: FxHashMap::default(),
+            addresses: vec![None; schedule.addresses.len()],
+            vars: vec![None; program.extents.len()],
+            lanes_now: vec![1; program.extents.len()],
+            mask: None,
+        };
+        let from = ir.call2("llvm.smax", ir.sub(begin, ir.i64(before).into()), ir.i64(0).into());
+        let to = ir.call2("llvm.smin", ir.sub(end, ir.i64(before).into()), ir.i64(units.count).into());
+        emitter.nest(units, from.into_int_value(), to.into_int_value());
+        before += units.count;
+        cost += program_nanoseconds(program);
+    }
+    ir.builder.build_return(None).expect("the builder is positioned");
+    (before, cost / before.max(1) as f64)
+}
+
+/// About how long all points of a nest take: a guess by the number of items and how often each is computed.
+fn program_nanoseconds(program: &Program) -> f64 {
+    let mut cost = 0.0;
+    for data in &program.items {
+        let points: f64 = data.vars.iter().map(|&v| program.extents[v as usize] as f64).product();
+        let each = match &data.item {
+            Item::Load { .. } => 0.03 * data.element_type.bytes() as f64,
+            Item::Quotient(..) | Item::Remainder(..) => 2.0,
+            Item::Scalar(crate::graph::ScalarOp::Unary(op), _) if op.takes_result_accuracy() => 1.0,
+            Item::Scalar(..) => 0.05,
+            _ => 0.02,
+        };
+        cost += points * each;
+    }
+    let points: f64 = program.nest.iter().map(|&v| program.extents[v as usize] as f64).product();
+    cost + program.stores.iter().map(|s| points * 0.05 * s.element_type.bytes() as f64).sum::<f64>()
+}

@@ -1,0 +1,251 @@
+//! Loop programs: what is left of a graph when every index has been worked out.
+//!
+//! A program is a nest of loops with stores in the innermost. Its *items* are the values at one point of the nest, in
+//! terms of loop variables: a load at an affine offset, an operation on other items, a fold over loops of its own. An
+//! item that two others need at the same index is one item. An item stands after those it is made of.
+
+use crate::affine::{Affine, ItemId, Term, VarId};
+use crate::graph::{Data, Function, ScalarOp};
+use hloom_ir::ElementType;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Where a load reads.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Source {
+    Buffer(u32),
+    /// A constant array that belongs to the kernel.
+    Constant(Data),
+}
+
+/// A value at one point of the loops.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Item {
+    Constant(ElementType, SmallVec<[u8; 16]>),
+    /// An element; where `guard` is false the offset may be anywhere and the value is never used.
+    Load { source: Source, offset: Affine, guard: Option<ItemId> },
+    /// An index as an s64.
+    Index(Affine),
+    /// The floor of an index that is not negative, divided by a constant.
+    Quotient(Affine, i64),
+    Remainder(Affine, i64),
+    /// Whether `low <= index < high`.
+    InRange { index: Affine, low: i64, high: i64 },
+    Scalar(ScalarOp, SmallVec<[ItemId; 3]>),
+    Apply(Function, SmallVec<[ItemId; 3]>),
+    Fold(Box<Fold>),
+    /// One of the results of a fold.
+    FoldResult(ItemId, u32),
+}
+
+/// A fold over loops of its own.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Fold {
+    /// The loops, outermost first.
+    pub(crate) vars: SmallVec<[VarId; 2]>,
+    pub(crate) inits: SmallVec<[ItemId; 1]>,
+    pub(crate) inputs: SmallVec<[ItemId; 1]>,
+    /// Where it is false the inputs are left out.
+    pub(crate) condition: Option<ItemId>,
+    pub(crate) function: Function,
+}
+
+/// An item with what is known about it.
+#[derive(Clone, Debug)]
+pub(crate) struct ItemData {
+    pub(crate) item: Item,
+    pub(crate) element_type: ElementType,
+    /// The loop variables it changes with, sorted.
+    pub(crate) vars: SmallVec<[VarId; 4]>,
+}
+
+/// A value that the innermost loop writes.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    /// The number of the buffer.
+    pub(crate) buffer: u32,
+    pub(crate) offset: Affine,
+    pub(crate) item: ItemId,
+    pub(crate) element_type: ElementType,
+    /// The value there is combined with the item instead of replaced by it.
+    pub(crate) combine: Option<Function>,
+    /// Where it is false nothing is written.
+    pub(crate) condition: Option<ItemId>,
+}
+
+/// A nest of loops.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Program {
+    /// The sizes of all loops, by variable.
+    pub(crate) extents: Vec<i64>,
+    /// The variables of the nest, outermost first.
+    pub(crate) nest: SmallVec<[VarId; 4]>,
+    pub(crate) items: Vec<ItemData>,
+    pub(crate) stores: Vec<Store>,
+    /// Whether two points of the nest may write the same element, so that their order counts.
+    pub(crate) is_sequential: bool,
+    /// Buffers (from, to) and bytes to copy first, if they are not the same memory.
+    pub(crate) copy_first: Option<(u32, u32, i64)>,
+}
+
+impl Program {
+    pub(crate) fn item(&self, id: ItemId) -> &ItemData {
+        &self.items[id as usize]
+    }
+
+    /// The affine expressions of an item.
+    fn affine_mut(item: &mut Item) -> Option<&mut Affine> {
+        match item {
+            Item::Load { offset: index, .. }
+            | Item::Index(index)
+            | Item::Quotient(index, _)
+            | Item::Remainder(index, _)
+            | Item::InRange { index, .. } => Some(index),
+            _ => None,
+        }
+    }
+
+    /// Makes one loop of each two neighbours that every index sees only together.
+    pub(crate) fn collapse(&mut self) {
+        let folds: Vec<SmallVec<[VarId; 2]>> = self
+            .items
+            .iter()
+            .filter_map(|i| if let Item::Fold(f) = &i.item { Some(f.vars.clone()) } else { None })
+            .collect();
+        let mut dropped: SmallVec<[VarId; 8]> = SmallVec::new();
+        for chain in std::iter::once(SmallVec::from_slice(&self.nest)).chain(folds) {
+            // From the inside out: what is merged so far is `inner`.
+            let mut inner = match chain.last() {
+                Some(&v) => v,
+                None => continue,
+            };
+            for &outer in chain.iter().rev().skip(1) {
+                if self.can_merge(outer, inner) {
+                    let merged = self.extents[outer as usize].checked_mul(self.extents[inner as usize]);
+                    let Some(merged) = merged else { continue };
+                    self.extents[inner as usize] = merged;
+                    self.drop_var(outer);
+                    dropped.push(outer);
+                } else {
+                    inner = outer;
+                }
+            }
+        }
+        self.nest.retain(|v| !dropped.contains(v));
+        for item in &mut self.items {
+            if let Item::Fold(fold) = &mut item.item {
+                fold.vars.retain(|v| !dropped.contains(v));
+            }
+        }
+    }
+
+    fn can_merge(&mut self, outer: VarId, inner: VarId) -> bool {
+        let size = self.extents[inner as usize];
+        let fits = |a: &Affine| {
+            let (o, i) = (a.factor(Term::Var(outer)), a.factor(Term::Var(inner)));
+            i.checked_mul(size) == Some(o)
+        };
+        self.stores.iter().all(|s| fits(&s.offset))
+            && self.items.iter_mut().all(|i| Self::affine_mut(&mut i.item).is_none_or(|a| fits(a)))
+    }
+
+    fn drop_var(&mut self, var: VarId) {
+        let drop = |a: &mut Affine| *a = a.without(Term::Var(var));
+        self.stores.iter_mut().for_each(|s| drop(&mut s.offset));
+        for item in &mut self.items {
+            if let Some(a) = Self::affine_mut(&mut item.item) {
+                drop(a);
+            }
+            item.vars.retain(|v| *v != var);
+        }
+    }
+
+    /// Drops the items that nothing needs.
+    pub(crate) fn remove_dead(&mut self) {
+        let mut live = vec![false; self.items.len()];
+        for store in &self.stores {
+            live[store.item as usize] = true;
+            store.condition.iter().for_each(|&c| live[c as usize] = true);
+            for &(term, _) in &store.offset.terms {
+                if let Term::Item(i) = term {
+                    live[i as usize] = true;
+                }
+            }
+        }
+        for id in (0..self.items.len()).rev() {
+            if live[id] {
+                self.items[id].item.for_each_operand(|o| live[o as usize] = true);
+            }
+        }
+        let mut new_id: FxHashMap<ItemId, ItemId> = FxHashMap::default();
+        let mut kept = Vec::new();
+        for (id, mut data) in std::mem::take(&mut self.items).into_iter().enumerate() {
+            if live[id] {
+                data.item.map_operands(|o| new_id[&o]);
+                new_id.insert(id as ItemId, kept.len() as ItemId);
+                kept.push(data);
+            }
+        }
+        self.items = kept;
+        for store in &mut self.stores {
+            store.item = new_id[&store.item];
+            store.condition = store.condition.map(|c| new_id[&c]);
+            rename_terms(&mut store.offset, &|i| new_id[&i]);
+        }
+    }
+}
+
+fn rename_terms(affine: &mut Affine, new: &impl Fn(ItemId) -> ItemId) {
+    for (term, _) in &mut affine.terms {
+        if let Term::Item(i) = term {
+            *i = new(*i);
+        }
+    }
+    affine.terms.sort();
+}
+
+impl Item {
+    /// Calls `f` with each item that this one is made of.
+    pub(crate) fn for_each_operand(&self, mut f: impl FnMut(ItemId)) {
+        let mut of = |a: &Affine| {
+            for &(term, _) in &a.terms {
+                if let Term::Item(i) = term {
+                    f(i);
+                }
+            }
+        };
+        match self {
+            Item::Constant(..) => {}
+            Item::Load { offset, guard, .. } => {
+                of(offset);
+                guard.iter().for_each(|&g| f(g));
+            }
+            Item::Index(a) | Item::Quotient(a, _) | Item::Remainder(a, _) | Item::InRange { index: a, .. } => of(a),
+            Item::Scalar(_, operands) | Item::Apply(_, operands) => operands.iter().for_each(|&o| f(o)),
+            Item::Fold(fold) => {
+                let all = fold.inits.iter().chain(&fold.inputs).chain(&fold.condition);
+                all.for_each(|&o| f(o));
+            }
+            Item::FoldResult(fold, _) => f(*fold),
+        }
+    }
+
+    fn map_operands(&mut self, new: impl Fn(ItemId) -> ItemId) {
+        match self {
+            Item::Constant(..) => {}
+            Item::Load { offset, guard, .. } => {
+                rename_terms(offset, &new);
+                *guard = guard.map(&new);
+            }
+            Item::Index(a) | Item::Quotient(a, _) | Item::Remainder(a, _) | Item::InRange { index: a, .. } => {
+                rename_terms(a, &new);
+            }
+            Item::Scalar(_, operands) | Item::Apply(_, operands) => operands.iter_mut().for_each(|o| *o = new(*o)),
+            Item::Fold(fold) => {
+                let all = fold.inits.iter_mut().chain(&mut fold.inputs).chain(&mut fold.condition);
+                all.for_each(|o| *o = new(*o));
+            }
+            Item::FoldResult(fold, _) => *fold = new(*fold),
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Kernels of single instructions and of fusions, by hand, against the evaluator.
+
+mod common;
+
+use common::{check_all, check_mild};
+
+/// A module whose entry is one instruction on parameters.
+fn single(parameters: &[&str], root: &str) -> String {
+    let mut text = String::from("HloModule m\nENTRY e {\n");
+    for (n, shape) in parameters.iter().enumerate() {
+        text += &format!("  p{n} = {shape} parameter({n})\n");
+    }
+    text + &format!("  ROOT r = {root}\n}}\n")
+}
+
+const REALS: [&str; 12] = ["s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64"];
+
+#[test]
+fn arithmetic_of_every_type() {
+    for t in REALS {
+        for op in ["add", "subtract", "multiply", "divide", "maximum", "minimum", "remainder"] {
+            for n in [1, 7, 16, 133] {
+                let shape = format!("{t}[{n}]");
+                check_all(&single(&[&shape, &shape], &format!("{shape} {op}(p0, p1)")), n);
+            }
+        }
+    }
+}
+
+#[test]
+fn bits_of_integers() {
+    for t in ["s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64"] {
+        let shape = format!("{t}[77]");
+        for op in ["and", "or", "xor", "shift-left", "shift-right-logical", "shift-right-arithmetic", "power"] {
+            check_all(&single(&[&shape, &shape], &format!("{shape} {op}(p0, p1)")), 3);
+        }
+        for op in ["not", "negate", "abs", "sign", "popcnt", "count-leading-zeros"] {
+            if t.starts_with('u') && matches!(op, "abs" | "sign" | "negate") {
+                continue;
+            }
+            check_all(&single(&[&shape], &format!("{shape} {op}(p0)")), 4);
+        }
+    }
+}
+
+#[test]
+fn conversions_between_all_types() {
+    for from in REALS.iter().chain(&["pred"]) {
+        for to in REALS.iter().chain(&["pred"]) {
+            check_all(&single(&[&format!("{from}[131]")], &format!("{to}[131] convert(p0)")), 5);
+        }
+    }
+}
+
+#[test]
+fn comparisons_selection_and_clamping() {
+    for t in REALS {
+        let shape = format!("{t}[5,21]");
+        for direction in ["EQ", "NE", "LT", "LE", "GT", "GE"] {
+            check_all(&single(&[&shape, &shape], &format!("pred[5,21] compare(p0, p1), direction={direction}")), 6);
+        }
+        check_all(&single(&["pred[5,21]", &shape, &shape], &format!("{shape} select(p0, p1, p2)")), 7);
+        check_all(&single(&[&format!("{t}[]"), &shape, &format!("{t}[]")], &format!("{shape} clamp(p0, p1, p2)")), 8);
+    }
+    for t in ["f16", "bf16", "f32", "f64"] {
+        let root = "pred[99] compare(p0, p1), direction=LT, type=TOTALORDER";
+        check_all(&single(&[&format!("{t}[99]"), &format!("{t}[99]")], root), 9);
+    }
+}
+
+#[test]
+fn rounding_and_signs_of_floats() {
+    for t in ["f16", "bf16", "f32", "f64"] {
+        let shape = format!("{t}[99]");
+        for op in ["abs", "negate", "sign", "floor", "ceil", "round-nearest-afz", "round-nearest-even", "sqrt", "rsqrt"] {
+            check_all(&single(&[&shape], &format!("{shape} {op}(p0)")), 10);
+        }
+        check_all(&single(&[&shape], "pred[99] is-finite(p0)"), 11);
+        for (e, m) in [(5, 10), (8, 7), (4, 3), (8, 23), (2, 1)] {
+            let root = format!("{shape} reduce-precision(p0), exponent_bits={e}, mantissa_bits={m}");
+            check_all(&single(&[&shape], &root), 12);
+        }
+    }
+    check_all(&single(&["f32[40]"], "u32[40] bitcast-convert(p0)"), 13);
+    check_all(&single(&["bf16[40]"], "u16[40] bitcast-convert(p0)"), 14);
+    check_all(&single(&["s64[40]"], "f64[40] bitcast-convert(p0)"), 15);
+    check_all(&single(&["u16[40]"], "f16[40] bitcast-convert(p0)"), 16);
+}
+
+#[test]
+fn data_elsewhere() {
+    let cases: &[(&[&str], &str)] = &[
+        (&["f32[3,5]"], "f32[4,3,2,5] broadcast(p0), dimensions={1,3}"),
+        (&["bf16[]"], "bf16[40,3] broadcast(p0), dimensions={}"),
+        (&["f32[20,33]"], "f32[33,20] transpose(p0), dimensions={1,0}"),
+        (&["u8[4,5,6]"], "u8[6,4,5] transpose(p0), dimensions={2,0,1}"),
+        (&["f32[4,6,5]"], "f32[24,5] reshape(p0)"),
+        (&["f32[4,6]"], "f32[3,8] reshape(p0)"),
+        (&["f32[7,40]"], "f32[7,40] reverse(p0), dimensions={1}"),
+        (&["f32[7,40]"], "f32[7,40] reverse(p0), dimensions={0}"),
+        (&["f32[10,40]"], "f32[4,18] slice(p0), slice={[1:9:2], [3:21]}"),
+        (&["f32[10,40]"], "f32[4,6] slice(p0), slice={[1:9:2], [3:21:3]}"),
+        (&["f32[3,20]", "f32[]"], "f32[6,25] pad(p0, p1), padding=1_2x2_3"),
+        (&["f32[3,20]", "f32[]"], "f32[2,51] pad(p0, p1), padding=0_-1x-3_15_1"),
+        (&["s16[3,4]", "s16[2,4]", "s16[5,4]"], "s16[10,4] concatenate(p0, p1, p2), dimensions={0}"),
+        (&["f64[3,4]", "f64[3,9]"], "f64[3,13] concatenate(p0, p1), dimensions={1}"),
+        (&["f32[10,20]", "s32[]", "s32[]"], "f32[3,7] dynamic-slice(p0, p1, p2), dynamic_slice_sizes={3,7}"),
+        (&["f32[10,20]", "f32[3,7]", "s32[]", "s32[]"], "f32[10,20] dynamic-update-slice(p0, p1, p2, p3)"),
+        (&[], "s32[5,40] iota(), iota_dimension=1"),
+        (&[], "f32[70,3] iota(), iota_dimension=0"),
+        (&["c64[13]", "c64[13]"], "c64[13] multiply(p0, p1)"),
+        (&["c64[13]"], "f32[13] imag(p0)"),
+        (&["f32[37]", "f32[37]"], "c64[37] complex(p0, p1)"),
+        (&["f32[10,20]"], "f32[10,20] copy(p0)"),
+        (&["f32[0,20]"], "f32[0,20] negate(p0)"),
+        (&["f32[]"], "f32[] negate(p0)"),
+    ];
+    for (parameters, root) in cases {
+        check_all(&single(parameters, root), 20);
+    }
+}
+
+#[test]
+fn gathers() {
+    let cases = [
+        ("f32[50,24]", "s32[7]", "f32[7,24]", "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,24}"),
+        ("f32[50,24]", "s64[7,2]", "f32[7]", "offset_dims={}, collapsed_slice_dims={0,1}, start_index_map={0,1}, index_vector_dim=1, slice_sizes={1,1}"),
+        ("f32[9,24]", "u8[2,3]", "f32[3,5,4]", "offset_dims={1,2}, collapsed_slice_dims={}, start_index_map={1,0}, index_vector_dim=0, slice_sizes={5,4}"),
+        ("bf16[4,30]", "s32[4,6,1]", "bf16[4,6]", "offset_dims={}, collapsed_slice_dims={1}, start_index_map={1}, operand_batching_dims={0}, start_indices_batching_dims={0}, index_vector_dim=2, slice_sizes={1,1}"),
+    ];
+    for (operand, indices, shape, attributes) in cases {
+        check_all(&single(&[operand, indices], &format!("{shape} gather(p0, p1), {attributes}")), 30);
+    }
+}
+
+fn reduction(op: &str, t: &str, from: &str, to: &str, dimensions: &str) -> String {
+    format!(
+        "HloModule m\nf {{\n  a = {t}[] parameter(0)\n  b = {t}[] parameter(1)\n  ROOT c = {t}[] {op}(a, b)\n}}\n\
+         ENTRY e {{\n  x = {t}[{from}] parameter(0)\n  i = {t}[] parameter(1)\n  \
+         ROOT r = {t}[{to}] reduce(x, i), dimensions={{{dimensions}}}, to_apply=f\n}}\n"
+    )
+}
+
+#[test]
+fn reductions_along_any_dimension() {
+    let shapes = [
+        ("100", "", "0"),
+        ("3", "", "0"),
+        ("5,130", "5", "1"),
+        ("5,130", "130", "0"),
+        ("4,6,70", "4,70", "1"),
+        ("4,6,70", "6", "0,2"),
+        ("4,6,70", "", "0,1,2"),
+        ("64,3", "3", "0"),
+        ("64,3", "64", "1"),
+        ("3,0", "3", "1"),
+        ("200,300", "300", "0"),
+    ];
+    for t in ["f32", "bf16", "s32", "f64", "u8"] {
+        for op in ["add", "maximum", "minimum"] {
+            for (from, to, dimensions) in shapes {
+                check_mild(&reduction(op, t, from, to, dimensions), 40);
+            }
+        }
+    }
+    check_mild(&reduction("multiply", "s32", "5,130", "5", "1"), 41);
+    check_mild(&reduction("and", "pred", "5,130", "5", "1"), 42);
+    check_mild(&reduction("or", "pred", "5,130", "130", "0"), 42);
+}
+
+#[test]
+fn the_place_of_the_greatest() {
+    let text = |from: &str, to: &str, dimension: &str| {
+        format!(
+            "HloModule m\nf {{\n  a = f32[] parameter(0)\n  i = s32[] parameter(1)\n  b = f32[] parameter(2)\n  \
+             j = s32[] parameter(3)\n  gt = pred[] compare(a, b), direction=GT\n  ne = pred[] compare(a, a), direction=NE\n  \
+             or = pred[] or(gt, ne)\n  eq = pred[] compare(a, b), direction=EQ\n  lt = pred[] compare(i, j), direction=LT\n  \
+             and = pred[] and(eq, lt)\n  or2 = pred[] or(or, and)\n  m = f32[] select(or, a, b)\n  k = s32[] select(or2, i, j)\n  \
+             ROOT t = (f32[], s32[]) tuple(m, k)\n}}\n\
+             ENTRY e {{\n  x = f32[{from}] parameter(0)\n  n = s32[{from}] iota(), iota_dimension={dimension}\n  \
+             low = f32[] constant(-inf)\n  zero = s32[] constant(0)\n  \
+             ROOT r = (f32[{to}], s32[{to}]) reduce(x, n, low, zero), dimensions={{{dimension}}}, to_apply=f\n}}\n"
+        )
+    };
+    for (from, to, dimension) in [("5,130", "5", "1"), ("130,5", "5", "0"), ("7", "", "0"), ("64,64", "64", "0")] {
+        check_all(&text(from, to, dimension), 50);
+    }
+}
+
+#[test]
+fn windows() {
+    let text = |t: &str, op: &str, from: &str, to: &str, window: &str| {
+        format!(
+            "HloModule m\nf {{\n  a = {t}[] parameter(0)\n  b = {t}[] parameter(1)\n  ROOT c = {t}[] {op}(a, b)\n}}\n\
+             ENTRY e {{\n  x = {t}[{from}] parameter(0)\n  i = {t}[] parameter(1)\n  \
+             ROOT r = {t}[{to}] reduce-window(x, i), window={{{window}}}, to_apply=f\n}}\n"
+        )
+    };
+    check_mild(&text("f32", "add", "8,40", "4,20", "size=2x2 stride=2x2"), 60);
+    check_all(&text("f32", "maximum", "8,40", "8,40", "size=3x3 pad=1_1x1_1"), 61);
+    check_mild(&text("bf16", "add", "1,9,9,20", "1,4,4,20", "size=1x3x3x1 stride=1x2x2x1"), 62);
+    check_all(&text("s32", "add", "10", "6", "size=3 rhs_dilate=2"), 63);
+}
+
+#[test]
+fn fusions() {
+    // softmax: two folds in the middle, each once a row.
+    let softmax = "HloModule m
+max { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT c = f32[] maximum(a, b) }
+add { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT c = f32[] add(a, b) }
+body {
+  x = f32[6,50] parameter(0)
+  low = f32[] constant(-inf)
+  zero = f32[] constant(0)
+  m = f32[6] reduce(x, low), dimensions={1}, to_apply=max
+  mb = f32[6,50] broadcast(m), dimensions={0}
+  d = f32[6,50] subtract(x, mb)
+  e = f32[6,50] multiply(d, d)
+  s = f32[6] reduce(e, zero), dimensions={1}, to_apply=add
+  sb = f32[6,50] broadcast(s), dimensions={0}
+  ROOT r = f32[6,50] divide(e, sb)
+}
+ENTRY e { p = f32[6,50] parameter(0)
+ ROOT f = f32[6,50] fusion(p), kind=kLoop, calls=body }
+";
+    check_mild(softmax, 70);
+    // Several results of different sizes, and a reshape that splits a loop.
+    let several = "HloModule m
+add { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT c = f32[] add(a, b) }
+body {
+  x = f32[12,40] parameter(0)
+  y = f32[40] parameter(1)
+  yb = f32[12,40] broadcast(y), dimensions={1}
+  z = f32[12,40] multiply(x, yb)
+  zero = f32[] constant(0)
+  s = f32[40] reduce(z, zero), dimensions={0}, to_apply=add
+  r = f32[3,4,40] reshape(z)
+  t = f32[4,3,40] transpose(r), dimensions={1,0,2}
+  u = f32[480] reshape(t)
+  ROOT out = (f32[12,40], f32[40], f32[480], f32[12,40]) tuple(z, s, u, x)
+}
+ENTRY e { p = f32[12,40] parameter(0)
+ q = f32[40] parameter(1)
+ ROOT f = (f32[12,40], f32[40], f32[480], f32[12,40]) fusion(p, q), kind=kLoop, calls=body }
+";
+    check_mild(several, 71);
+}
