@@ -106,11 +106,11 @@ impl<'c> Ir<'c> {
         let bits = self.or(sign, rounded);
         let is_nan = self.icmp(UGT, magnitude, int(exponent_mask));
         let bits = self.select(is_nan, memory, bits);
-        self.from_memory(self.bitcast(bits, crate::emit::value::memory_repr(t)), t)
+        self.of_memory(self.bitcast(bits, crate::emit::value::memory_repr(t)), t)
     }
 
     fn bits_of(&self, x: Val<'c>, t: ElementType) -> Val<'c> {
-        let memory = self.to_memory(x, t);
+        let memory = self.as_memory(x, t);
         self.bitcast(memory, self.repr(memory).as_int())
     }
 

@@ -89,9 +89,9 @@ impl<'c> Ir<'c> {
             ScalarOp::Clamp => self.clamp(a[0].re, a[1].re, a[2].re, to).into(),
             ScalarOp::Convert => self.convert(a[0], from[0], to),
             ScalarOp::BitcastConvert => {
-                let bits = self.to_memory(a[0].re, from[0]);
+                let bits = self.as_memory(a[0].re, from[0]);
                 let memory = crate::emit::value::memory_repr(to);
-                self.from_memory(self.bitcast(bits, memory), to).into()
+                self.of_memory(self.bitcast(bits, memory), to).into()
             }
             ScalarOp::ReducePrecision { exponent_bits, mantissa_bits } => {
                 self.reduce_precision(a[0].re, from[0], exponent_bits, mantissa_bits).into()
@@ -273,8 +273,7 @@ impl<'c> Ir<'c> {
             BinaryOp::ShiftLeft | BinaryOp::ShiftRightLogical => {
                 let inside = self.icmp(ULT, y, int(bits));
                 let amount = self.select(inside, y, int(0));
-                let shifted =
-                    if op == BinaryOp::ShiftLeft { self.shl(x, amount) } else { self.lshr(x, amount) };
+                let shifted = if op == BinaryOp::ShiftLeft { self.shl(x, amount) } else { self.lshr(x, amount) };
                 self.select(inside, shifted, int(0))
             }
             BinaryOp::ShiftRightArithmetic => self.ashr(x, self.call2("llvm.umin", y, int(bits - 1))),

@@ -70,22 +70,38 @@ pub(crate) enum NodeOp {
     /// The array in that buffer.
     Parameter(u32),
     Constant(Data),
-    Iota { dimension: usize },
+    Iota {
+        dimension: usize,
+    },
     Scalar(ScalarOp),
     Map(Function),
     Reshape,
-    Broadcast { dimensions: DimVec },
-    Transpose { dimensions: DimVec },
-    Reverse { dimensions: DimVec },
-    Concatenate { dimension: usize },
+    Broadcast {
+        dimensions: DimVec,
+    },
+    Transpose {
+        dimensions: DimVec,
+    },
+    Reverse {
+        dimensions: DimVec,
+    },
+    Concatenate {
+        dimension: usize,
+    },
     Slice(SmallVec<[SliceDim; 4]>),
     DynamicSlice,
     DynamicUpdateSlice,
     Pad(SmallVec<[PaddingDim; 4]>),
     Gather(GatherAttributes),
     Scatter(ScatterAttributes),
-    Reduce { dimensions: DimVec, function: Function },
-    ReduceWindow { window: Window, function: Function },
+    Reduce {
+        dimensions: DimVec,
+        function: Function,
+    },
+    ReduceWindow {
+        window: Window,
+        function: Function,
+    },
 }
 
 /// The attributes of gather that say what it computes.
@@ -378,11 +394,7 @@ fn scalar_op(instruction: &Instruction, types: &[ElementType], to: ElementType) 
 }
 
 /// The straight-line function that a computation of scalars is.
-pub(crate) fn function_of(
-    module: &Module,
-    computation: ComputationId,
-    widen: bool,
-) -> Result<Function, Unsupported> {
+pub(crate) fn function_of(module: &Module, computation: ComputationId, widen: bool) -> Result<Function, Unsupported> {
     let parameters = module.parameters(computation);
     let mut function = Function { parameters: SmallVec::new(), code: Vec::new(), results: SmallVec::new() };
     let mut arguments: Vec<SmallVec<[u32; 1]>> = Vec::new();
@@ -413,7 +425,9 @@ impl Function {
         };
         let of = |n: usize| self.code.get(*step.operands.get(n)? as usize).map(|s| &s.op);
         match (&step.op, of(0)?, of(1)?) {
-            (FunctionOp::Scalar(ScalarOp::Binary(op)), FunctionOp::Parameter(a), FunctionOp::Parameter(b)) if a != b => {
+            (FunctionOp::Scalar(ScalarOp::Binary(op)), FunctionOp::Parameter(a), FunctionOp::Parameter(b))
+                if a != b =>
+            {
                 Some(*op)
             }
             _ => None,

@@ -147,9 +147,8 @@ pub fn compile(module: &Module, requests: &[KernelRequest], options: &Options) -
     } else {
         std::thread::scope(|scope| {
             let parts = work.chunks(share).enumerate();
-            let running: Vec<_> = parts
-                .map(|(n, part)| scope.spawn(move || compile_batch(part, n * share, &options.machine)))
-                .collect();
+            let running: Vec<_> =
+                parts.map(|(n, part)| scope.spawn(move || compile_batch(part, n * share, &options.machine))).collect();
             running.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
         })
     };

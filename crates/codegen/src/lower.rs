@@ -28,6 +28,12 @@ enum Origin {
     Fold { node: u32, dimension: usize },
 }
 
+/// The variables that a loop was cut into, and the index they make together.
+pub(crate) type Loop = (SmallVec<[VarId; 2]>, Affine);
+
+/// Adds the stores at an index of the nest.
+pub(crate) type MakeStores<'b> = &'b dyn Fn(&mut Lowerer<'_>, &[Affine]) -> Result<(), Unsupported>;
+
 /// Sizes into which loops are cut, the innermost last.
 type Splits = FxHashMap<Origin, SmallVec<[i64; 4]>>;
 
@@ -46,7 +52,7 @@ pub(crate) struct Lowerer<'g> {
     /// Requests that must be answered before the one at hand.
     missing: Vec<Request>,
     /// The loops of folds, made when a request is first looked at.
-    fold_indices: FxHashMap<Request, Vec<(SmallVec<[VarId; 2]>, Affine)>>,
+    fold_indices: FxHashMap<Request, Vec<Loop>>,
     /// Bounds of the s64 items that occur in indices.
     bounds: FxHashMap<ItemId, (i64, i64)>,
     /// Where each variable comes from, and which part of its loop it is.
@@ -78,11 +84,7 @@ pub(crate) fn lower(graph: &Graph, target: &Target) -> Result<Program, Unsupport
 }
 
 /// Lowers a nest of those sizes, whose stores are made by `body`, until no more loops need splitting.
-pub(crate) fn lower_with(
-    graph: &Graph,
-    dims: &[i64],
-    body: &dyn Fn(&mut Lowerer<'_>, &[Affine]) -> Result<(), Unsupported>,
-) -> Result<Program, Unsupported> {
+pub(crate) fn lower_with(graph: &Graph, dims: &[i64], body: MakeStores<'_>) -> Result<Program, Unsupported> {
     let mut splits = Splits::default();
     for attempt in 0.. {
         let mut lowerer = Lowerer {
@@ -128,7 +130,7 @@ pub(crate) fn linear(index: &[Affine], dims: &[i64]) -> Affine {
 
 impl Lowerer<'_> {
     /// The loop over `size` elements, cut where it was found useful: its variables and their sum.
-    fn new_loop(&mut self, origin: Origin, size: i64) -> (SmallVec<[VarId; 2]>, Affine) {
+    fn new_loop(&mut self, origin: Origin, size: i64) -> Loop {
         let parts = self.splits.get(&origin).cloned().unwrap_or_else(|| smallvec![size]);
         let (mut vars, mut sum) = (SmallVec::new(), Affine::default());
         for (part, &extent) in parts.iter().enumerate() {
@@ -321,11 +323,7 @@ impl Lowerer<'_> {
     }
 
     /// The loops of a fold over those sizes for a request; the same ones however often it is looked at.
-    pub(crate) fn fold_loops(
-        &mut self,
-        request: &Request,
-        loops: impl Iterator<Item = (usize, i64)>,
-    ) -> Vec<(SmallVec<[VarId; 2]>, Affine)> {
+    pub(crate) fn fold_loops(&mut self, request: &Request, loops: impl Iterator<Item = (usize, i64)>) -> Vec<Loop> {
         if let Some(found) = self.fold_indices.get(request) {
             return found.clone();
         }
@@ -363,9 +361,9 @@ impl Lowerer<'_> {
                 })
             }
             NodeOp::Scalar(op) => self.operands(node, index, guard).map(|o| self.scalar(*op, &o, element_type)),
-            NodeOp::Map(function) => self
-                .operands(node, index, guard)
-                .map(|o| self.add(Item::Apply(function.clone(), o), element_type)),
+            NodeOp::Map(function) => {
+                self.operands(node, index, guard).map(|o| self.add(Item::Apply(function.clone(), o), element_type))
+            }
             _ => return self.expand_moving(request, node, operand(0)?),
         })
     }

@@ -2,7 +2,7 @@
 
 use crate::affine::{Affine, ItemId, Term};
 use crate::graph::{GatherAttributes, Node, NodeOp, ScalarOp, ValueRef};
-use crate::lower::{Index, Lowerer, Request, linear};
+use crate::lower::{Index, Loop, Lowerer, Request, linear};
 use crate::program::{Fold, Item};
 use crate::unsupported::Unsupported;
 use hloom_ir::ElementType;
@@ -45,8 +45,7 @@ impl Lowerer<'_> {
                 self.get(first, &at, guard)
             }
             NodeOp::Slice(dims) => {
-                let at: Index =
-                    index.iter().zip(dims).map(|(i, s)| i.times(s.stride).plus_constant(s.start)).collect();
+                let at: Index = index.iter().zip(dims).map(|(i, s)| i.times(s.stride).plus_constant(s.start)).collect();
                 self.get(first, &at, guard)
             }
             NodeOp::Concatenate { dimension } => self.concatenate(node, *dimension, index, guard),
@@ -252,17 +251,19 @@ impl Lowerer<'_> {
         let (operand, indices) = (node.operands[0], *node.operands.get(1).ok_or_else(missing)?);
         let dims = &attributes.dims;
         let operand_dims = graph.dims(operand);
-        let batch: Vec<Affine> = (0..index.len())
-            .filter(|d| !dims.offset_dims.contains(&(*d as i64)))
-            .map(|d| index[d].clone())
-            .collect();
+        let batch: Vec<Affine> =
+            (0..index.len()).filter(|d| !dims.offset_dims.contains(&(*d as i64))).map(|d| index[d].clone()).collect();
         let index_rank = graph.dims(indices).len();
         let vector_dim = dims.index_vector_dim as usize;
         // The batch dimensions of the indices, in order, are those of the result.
         let mut batch_dims = batch.iter();
         let mut at_indices: Index = SmallVec::new();
         for d in 0..index_rank {
-            at_indices.push(if d == vector_dim { Affine::default() } else { batch_dims.next().cloned().unwrap_or_default() });
+            at_indices.push(if d == vector_dim {
+                Affine::default()
+            } else {
+                batch_dims.next().cloned().unwrap_or_default()
+            });
         }
         let mut start_of: Vec<Option<ItemId>> = Vec::new();
         for k in 0..dims.start_index_map.len() {
@@ -300,7 +301,7 @@ impl Lowerer<'_> {
         &mut self,
         window: &Window,
         index: &Index,
-        loops: &[(SmallVec<[u32; 2]>, Affine)],
+        loops: &[Loop],
         base: &[i64],
     ) -> Result<Option<(Index, Option<ItemId>)>, Unsupported> {
         let mut at = Index::new();

@@ -43,7 +43,13 @@ impl Machine {
             _ if has("avx2") => 256,
             _ => 128,
         };
-        Machine { architecture: architecture.into(), cpu: cpu.into(), features: features.into(), vector_bits, has_masks }
+        Machine {
+            architecture: architecture.into(),
+            cpu: cpu.into(),
+            features: features.into(),
+            vector_bits,
+            has_masks,
+        }
     }
 
     /// The same machine without vectors wider than 256 bits and without masks.

@@ -23,14 +23,22 @@ pub(crate) enum Source {
 pub(crate) enum Item {
     Constant(ElementType, SmallVec<[u8; 16]>),
     /// An element; where `guard` is false the offset may be anywhere and the value is never used.
-    Load { source: Source, offset: Affine, guard: Option<ItemId> },
+    Load {
+        source: Source,
+        offset: Affine,
+        guard: Option<ItemId>,
+    },
     /// An index as an s64.
     Index(Affine),
     /// The floor of an index that is not negative, divided by a constant.
     Quotient(Affine, i64),
     Remainder(Affine, i64),
     /// Whether `low <= index < high`.
-    InRange { index: Affine, low: i64, high: i64 },
+    InRange {
+        index: Affine,
+        low: i64,
+        high: i64,
+    },
     Scalar(ScalarOp, SmallVec<[ItemId; 3]>),
     Apply(Function, SmallVec<[ItemId; 3]>),
     Fold(Box<Fold>),

@@ -72,7 +72,8 @@ fn comparisons_selection_and_clamping() {
 fn rounding_and_signs_of_floats() {
     for t in ["f16", "bf16", "f32", "f64"] {
         let shape = format!("{t}[99]");
-        for op in ["abs", "negate", "sign", "floor", "ceil", "round-nearest-afz", "round-nearest-even", "sqrt", "rsqrt"] {
+        for op in ["abs", "negate", "sign", "floor", "ceil", "round-nearest-afz", "round-nearest-even", "sqrt", "rsqrt"]
+        {
             check_all(&single(&[&shape], &format!("{shape} {op}(p0)")), 10);
         }
         check_all(&single(&[&shape], "pred[99] is-finite(p0)"), 11);
@@ -123,10 +124,30 @@ fn data_elsewhere() {
 #[test]
 fn gathers() {
     let cases = [
-        ("f32[50,24]", "s32[7]", "f32[7,24]", "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,24}"),
-        ("f32[50,24]", "s64[7,2]", "f32[7]", "offset_dims={}, collapsed_slice_dims={0,1}, start_index_map={0,1}, index_vector_dim=1, slice_sizes={1,1}"),
-        ("f32[9,24]", "u8[2,3]", "f32[3,5,4]", "offset_dims={1,2}, collapsed_slice_dims={}, start_index_map={1,0}, index_vector_dim=0, slice_sizes={5,4}"),
-        ("bf16[4,30]", "s32[4,6,1]", "bf16[4,6]", "offset_dims={}, collapsed_slice_dims={1}, start_index_map={1}, operand_batching_dims={0}, start_indices_batching_dims={0}, index_vector_dim=2, slice_sizes={1,1}"),
+        (
+            "f32[50,24]",
+            "s32[7]",
+            "f32[7,24]",
+            "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,24}",
+        ),
+        (
+            "f32[50,24]",
+            "s64[7,2]",
+            "f32[7]",
+            "offset_dims={}, collapsed_slice_dims={0,1}, start_index_map={0,1}, index_vector_dim=1, slice_sizes={1,1}",
+        ),
+        (
+            "f32[9,24]",
+            "u8[2,3]",
+            "f32[3,5,4]",
+            "offset_dims={1,2}, collapsed_slice_dims={}, start_index_map={1,0}, index_vector_dim=0, slice_sizes={5,4}",
+        ),
+        (
+            "bf16[4,30]",
+            "s32[4,6,1]",
+            "bf16[4,6]",
+            "offset_dims={}, collapsed_slice_dims={1}, start_index_map={1}, operand_batching_dims={0}, start_indices_batching_dims={0}, index_vector_dim=2, slice_sizes={1,1}",
+        ),
     ];
     for (operand, indices, shape, attributes) in cases {
         check_all(&single(&[operand, indices], &format!("{shape} gather(p0, p1), {attributes}")), 30);

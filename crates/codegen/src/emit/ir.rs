@@ -225,7 +225,8 @@ impl<'c> Ir<'c> {
                 built(self.builder.build_float_compare(predicate, a, b, "")).into()
             }
             (a, b) => {
-                built(self.builder.build_float_compare(predicate, a.into_float_value(), b.into_float_value(), "")).into()
+                built(self.builder.build_float_compare(predicate, a.into_float_value(), b.into_float_value(), ""))
+                    .into()
             }
         }
     }

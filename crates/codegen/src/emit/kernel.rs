@@ -20,6 +20,9 @@ const ENOUGH_UNITS: i64 = 64;
 /// Elements in a chunk of a single loop.
 const CHUNK: i64 = 4096;
 
+/// Writes the inside of a loop: from the number of the turn and what is carried to what is carried on.
+type LoopBody<'b, E, I, V> = &'b mut dyn FnMut(&mut E, I, &[V]) -> Vec<V>;
+
 /// How a nest is cut into units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Units {
@@ -135,7 +138,7 @@ impl<'c> Emitter<'_, 'c> {
         &mut self,
         (low, high, step): (IntValue<'c>, IntValue<'c>, i64),
         carried: &[V<'c>],
-        body: &mut dyn FnMut(&mut Self, IntValue<'c>, &[V<'c>]) -> Vec<V<'c>>,
+        body: LoopBody<'_, Self, IntValue<'c>, V<'c>>,
     ) -> Vec<V<'c>> {
         let known = low.get_sign_extended_constant().zip(high.get_sign_extended_constant());
         let runs = known.map(|(l, h)| l < h);
@@ -152,14 +155,10 @@ impl<'c> Emitter<'_, 'c> {
         }
         self.continue_at(start);
         let i = self.phi(self.ir.ty(Repr::I64, 1));
-        let phis: Vec<(PhiValue<'c>, Option<PhiValue<'c>>)> = carried
-            .iter()
-            .map(|v| (self.phi(v.re.get_type()), v.im.map(|im| self.phi(im.get_type()))))
-            .collect();
-        let inside: Vec<V<'c>> = phis
-            .iter()
-            .map(|(re, im)| V { re: re.as_basic_value(), im: im.map(|im| im.as_basic_value()) })
-            .collect();
+        let phis: Vec<(PhiValue<'c>, Option<PhiValue<'c>>)> =
+            carried.iter().map(|v| (self.phi(v.re.get_type()), v.im.map(|im| self.phi(im.get_type())))).collect();
+        let inside: Vec<V<'c>> =
+            phis.iter().map(|(re, im)| V { re: re.as_basic_value(), im: im.map(|im| im.as_basic_value()) }).collect();
         let i_now = i.as_basic_value().into_int_value();
         let results = body(self, i_now, &inside);
         let next = self.ir.add(i_now.into(), self.ir.i64(step).into());
@@ -332,8 +331,7 @@ impl<'c> Emitter<'_, 'c> {
             return self.for_loop((full, high, 1), &[], &mut run);
         }
         // The rest goes into the first lane.
-        let first: Vec<V<'c>> =
-            state.iter().map(|v| v.map(|p| self.ir.extract(p.into_vector_value(), 0))).collect();
+        let first: Vec<V<'c>> = state.iter().map(|v| v.map(|p| self.ir.extract(p.into_vector_value(), 0))).collect();
         let first = self.for_loop((full, high, 1), &first, &mut run);
         state.iter().zip(&first).map(|(v, f)| v.map2(*f, |v, f| self.ir.insert(v, f, 0))).collect()
     }

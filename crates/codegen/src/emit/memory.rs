@@ -69,14 +69,14 @@ impl<'c> Emitter<'_, 'c> {
                     None => self.ir.load(memory, pointer, align),
                     Some(mask) => self.masked_load(memory, pointer, align, mask),
                 };
-                self.ir.from_memory(value, t).into()
+                self.ir.of_memory(value, t).into()
             }
             Spread::Stride(-1, count) if !t.is_complex() && guard.is_none() && self.mask.is_none() => {
                 let memory = self.ir.ty(memory_repr(t), count);
                 let back = self.ir.i64(-(i64::from(count) - 1) * t.bytes() as i64);
                 let value = self.ir.load(memory, self.ir.offset(pointer, back), t.bytes() as u32);
                 let mask: Vec<u32> = (0..count).rev().collect();
-                self.ir.from_memory(self.ir.pick(value, &mask), t).into()
+                self.ir.of_memory(self.ir.pick(value, &mask), t).into()
             }
             Spread::Stride(1, count) if guard.is_none() && self.mask.is_none() => {
                 let memory = self.ir.ty(memory_repr(t), 2 * count);
@@ -116,20 +116,28 @@ impl<'c> Emitter<'_, 'c> {
     }
 
     /// A single element; where the guard is false the first of the array is read instead.
-    fn load_one(&mut self, pointer: PointerValue<'c>, source: &Source, guard: Option<Val<'c>>, t: ElementType) -> V<'c> {
+    fn load_one(
+        &mut self,
+        pointer: PointerValue<'c>,
+        source: &Source,
+        guard: Option<Val<'c>>,
+        t: ElementType,
+    ) -> V<'c> {
         let pointer = match guard {
             Some(guard) if lanes(guard) == 1 => {
                 let start = self.source(source);
                 self.ir.select_pointer(guard, pointer, start)
             }
-            Some(guard) => return self.gather(pointer, self.ir.splat(self.ir.i64(0).into(), lanes(guard)), Some(guard), t),
+            Some(guard) => {
+                return self.gather(pointer, self.ir.splat(self.ir.i64(0).into(), lanes(guard)), Some(guard), t);
+            }
             None => pointer,
         };
         let memory = self.ir.ty(memory_repr(t), 1);
         let align = memory_repr(t).bits() / 8;
         let part = |n: i64| {
             let at = self.ir.offset(pointer, self.ir.i64(n * i64::from(align)));
-            self.ir.from_memory(self.ir.load(memory, at, align), t)
+            self.ir.of_memory(self.ir.load(memory, at, align), t)
         };
         if t.is_complex() { V::complex(part(0), part(1)) } else { part(0).into() }
     }
@@ -144,8 +152,9 @@ impl<'c> Emitter<'_, 'c> {
             let pointers = self.ir.pointers(at, offsets);
             let types = [memory, pointers.get_type()];
             let arguments = [pointers, self.ir.int(Repr::I32, align.into()), mask, memory.const_zero()];
-            let value = self.ir.intrinsic("llvm.masked.gather", &types, &arguments).expect("the intrinsic has a result");
-            self.ir.from_memory(value, t)
+            let value =
+                self.ir.intrinsic("llvm.masked.gather", &types, &arguments).expect("the intrinsic has a result");
+            self.ir.of_memory(value, t)
         };
         if t.is_complex() { V::complex(part(0), part(1)) } else { part(0).into() }
     }
@@ -175,7 +184,7 @@ impl<'c> Emitter<'_, 'c> {
                     None => self.ir.load(memory, pointer, align),
                     Some(mask) => self.masked_load(memory, pointer, align, mask),
                 };
-                let old = self.ir.from_memory(old, t).into();
+                let old = self.ir.of_memory(old, t).into();
                 value = self.ir.apply(function, &[old, value])[0];
             }
             let value = value.map(|v| self.ir.splat(v, count));
@@ -183,7 +192,7 @@ impl<'c> Emitter<'_, 'c> {
                 self.store_complex(pointer, value.re, im, mask, t);
                 continue;
             }
-            let value = self.ir.to_memory(value.re, t);
+            let value = self.ir.as_memory(value.re, t);
             self.store_vector(pointer, value, align, mask);
         }
     }
@@ -199,7 +208,14 @@ impl<'c> Emitter<'_, 'c> {
         }
     }
 
-    fn store_complex(&self, pointer: PointerValue<'c>, re: Val<'c>, im: Val<'c>, mask: Option<Val<'c>>, t: ElementType) {
+    fn store_complex(
+        &self,
+        pointer: PointerValue<'c>,
+        re: Val<'c>,
+        im: Val<'c>,
+        mask: Option<Val<'c>>,
+        t: ElementType,
+    ) {
         let count = lanes(re);
         let order: Vec<u32> = (0..count).flat_map(|n| [n, count + n]).collect();
         let pairs = self.ir.shuffle(re, im, &order);
@@ -226,12 +242,12 @@ impl<'c> Emitter<'_, 'c> {
         let align = memory_repr(t).bits() / 8;
         let place = |e: &Self, n: usize| e.ir.offset(pointer, e.ir.i64(n as i64 * i64::from(align)));
         if let Some(function) = combine {
-            let part = |n: usize| self.ir.from_memory(self.ir.load(memory, place(self, n), align), t);
+            let part = |n: usize| self.ir.of_memory(self.ir.load(memory, place(self, n), align), t);
             let old = if t.is_complex() { V::complex(part(0), part(1)) } else { part(0).into() };
             value = self.ir.apply(function, &[old, value])[0];
         }
         for (n, part) in value.parts().enumerate() {
-            self.ir.store(place(self, n), self.ir.to_memory(part, t), align);
+            self.ir.store(place(self, n), self.ir.as_memory(part, t), align);
         }
         if let Some(after) = after {
             self.jump(after);

@@ -108,8 +108,7 @@ impl Schedule {
             let id = id as ItemId;
             if let Item::Load { source, offset, .. } = &data.item {
                 let bytes = data.element_type.bytes() as i64;
-                let access =
-                    schedule.access(program, &scopes, &vector_vars, &mut made, source.clone(), offset, bytes);
+                let access = schedule.access(program, &scopes, &vector_vars, &mut made, source.clone(), offset, bytes);
                 schedule.loads.insert(id, access);
             }
             let scope = scopes.innermost(&data.vars);

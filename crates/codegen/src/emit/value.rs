@@ -47,7 +47,7 @@ pub(crate) fn memory_repr(t: ElementType) -> Repr {
 
 impl<'c> Ir<'c> {
     /// What memory holds as the value computed with.
-    pub(crate) fn from_memory(&self, v: Val<'c>, t: ElementType) -> Val<'c> {
+    pub(crate) fn of_memory(&self, v: Val<'c>, t: ElementType) -> Val<'c> {
         match t {
             ElementType::Pred => self.icmp(inkwell::IntPredicate::NE, v, self.int(Repr::I8, 0)),
             ElementType::F16 => self.fpext(v, Repr::F32),
@@ -59,7 +59,7 @@ impl<'c> Ir<'c> {
         }
     }
     /// The value computed with as memory holds it.
-    pub(crate) fn to_memory(&self, v: Val<'c>, t: ElementType) -> Val<'c> {
+    pub(crate) fn as_memory(&self, v: Val<'c>, t: ElementType) -> Val<'c> {
         match t {
             ElementType::Pred => self.zext(v, Repr::I8),
             ElementType::F16 => self.fptrunc(v, Repr::F16),
@@ -80,7 +80,7 @@ impl<'c> Ir<'c> {
             match t {
                 ElementType::Pred => self.int(Repr::I1, i64::from(bits != 0)),
                 ElementType::Bf16 => self.float_bits(Repr::F32, bits << 16),
-                ElementType::F16 => self.from_memory(self.float_bits(Repr::F16, bits), t),
+                ElementType::F16 => self.of_memory(self.float_bits(Repr::F16, bits), t),
                 _ if t.is_float() || t.is_complex() => self.float_bits(Repr::of(t), bits),
                 _ => self.int(Repr::of(t), bits as i64),
             }

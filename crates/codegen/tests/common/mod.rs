@@ -118,7 +118,12 @@ pub(crate) fn run_kernel(
 fn is_candidate(op: &Op) -> bool {
     !matches!(
         op,
-        Op::Parameter { .. } | Op::Tuple | Op::GetTupleElement { .. } | Op::Call { .. } | Op::OptBarrier | Op::AddDependency
+        Op::Parameter { .. }
+            | Op::Tuple
+            | Op::GetTupleElement { .. }
+            | Op::Call { .. }
+            | Op::OptBarrier
+            | Op::AddDependency
     )
 }
 
@@ -152,7 +157,12 @@ pub(crate) fn check_run(module: &VerifiedModule, arguments: Vec<Vec<Value>>, agr
     // A program that fails has still been compared as far as it got.
     let _ = run(module, grid, arguments, &options);
     let (checked, failures) = checker.state.into_inner().expect("no thread panics with it");
-    assert!(failures.is_empty(), "{} kernels differ:\n{}", failures.len(), failures[..failures.len().min(20)].join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} kernels differ:\n{}",
+        failures.len(),
+        failures[..failures.len().min(20)].join("\n")
+    );
     summary.checked = checked;
     summary
 }
