@@ -8,6 +8,8 @@
 mod forward;
 mod phi;
 
+pub(crate) use forward::forwards;
+
 use crate::calls::{Calls, Context};
 use crate::order::Orders;
 use crate::positions::{Position, Positions};

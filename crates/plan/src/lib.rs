@@ -7,7 +7,7 @@
 //! 3. [`live_range`]: when each value is needed, by the flattened schedule;
 //! 4. [`assign`]: allocations, and where each value lies in them.
 //!
-//! [`plan`] does all of it. [`dump`] writes the result as XLA's compilers do; [`check`] proves an assignment right, ours
+//! [`plan`] does all of it; [`mod@schedule`] orders a module that has no schedule yet. [`dump`] writes the result as XLA's compilers do; [`check`] proves an assignment right, ours
 //! or another's, from the module alone, and shares no code with the stages that make one; [`summary`] says what the
 //! numbers mean.
 
@@ -28,6 +28,7 @@ pub mod order;
 pub mod overwrite;
 pub mod positions;
 mod reuse;
+pub mod schedule;
 pub mod summary;
 pub mod uses;
 

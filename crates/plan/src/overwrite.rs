@@ -135,7 +135,7 @@ impl<'a, 'm> Overwrite<'a, 'm> {
 
 /// Whether each element of the result depends on the corresponding element of that operand only. A fusion within a fusion
 /// is not looked into.
-fn is_elementwise(module: &Module, id: InstructionId, operand: usize) -> bool {
+pub(crate) fn is_elementwise(module: &Module, id: InstructionId, operand: usize) -> bool {
     let instruction = &module[id];
     match &instruction.op {
         Op::Unary { .. }

@@ -6,11 +6,11 @@
 use super::{Dataflow, NONE, ValueId};
 use crate::calls::{AsyncChains, Calls, Context};
 use crate::order::Orders;
-use crate::positions::Position;
+use crate::positions::{Position, Positions};
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::op::Op;
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
@@ -21,6 +21,75 @@ pub(super) type Phis = FxHashMap<ValueId, SmallVec<[ValueId; 2]>>;
 /// Whether it is a permute that writes slices into its second operand: only the first is then read as a whole.
 pub(crate) fn in_place_permute(op: &Op) -> bool {
     matches!(op, Op::CollectivePermute(p) | Op::CollectivePermuteStart(p) if !p.slice_sizes.is_empty())
+}
+
+/// A part of a result that holds what a part of an operand holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Forward {
+    /// The operand's part.
+    pub(crate) from: Range<Position>,
+    /// The result's part.
+    pub(crate) to: Range<Position>,
+    /// Whether the tables of tuples are the operand's too, and not the instruction's own.
+    pub(crate) tables: bool,
+}
+
+/// What the instruction hands on from its operands as it is. What comes from computations that it calls is not told here.
+pub(crate) fn forwards(positions: &Positions<'_>, id: InstructionId) -> SmallVec<[Forward; 2]> {
+    let instruction = &positions.module()[id];
+    let here = positions.of(id);
+    let first = instruction.operands().first().copied();
+    let whole = first.map(|o| positions.of(o));
+    let part = |index: &[i64]| first.and_then(|o| positions.part(o, index));
+    let own = |index: &[i64]| positions.part(id, index);
+    let operands = || instruction.operands().iter().map(|&o| positions.of(o)).collect::<Vec<_>>();
+    let one = |from: Option<Range<Position>>, to: Option<Range<Position>>, tables: bool| match (from, to) {
+        (Some(from), Some(to)) => smallvec![Forward { from, to, tables }],
+        _ => SmallVec::new(),
+    };
+    match &instruction.op {
+        Op::Bitcast | Op::AddDependency | Op::OptBarrier | Op::Domain(_) | Op::AllReduceDone => {
+            one(whole, Some(here), true)
+        }
+        Op::GetTupleElement { index } => one(part(&[*index]), Some(here), true),
+        Op::Copy => one(whole.map(|o| o.start + 1..o.end), Some(here.start + 1..here.end), true),
+        Op::Tuple => in_turn(operands(), here.start + 1, true),
+        Op::CopyStart { .. } => one(whole, own(&[1]), true),
+        Op::CopyDone => one(part(&[0]), Some(here), true),
+        Op::AsyncStart(_) => own(&[0]).map_or(SmallVec::new(), |i| in_turn(operands(), i.start + 1, false)),
+        Op::AsyncUpdate { .. } => one(part(&[0]), own(&[0]), false),
+        Op::AllGatherDone | Op::CollectivePermuteDone => one(part(&[1]).or(whole), Some(here), false),
+        Op::AllGatherStart(_) | Op::CollectivePermuteStart(_) => {
+            let Some(inputs) = own(&[0]) else { return SmallVec::new() };
+            if !positions.is_tuple(inputs.start) {
+                return one(whole, Some(inputs), false);
+            }
+            let mut operands = operands();
+            if in_place_permute(&instruction.op) {
+                operands.truncate(1);
+            }
+            // A single tuple stands for the list of its elements.
+            if let [only] = operands.as_mut_slice()
+                && positions.is_tuple(only.start)
+            {
+                only.start += 1;
+            }
+            in_turn(operands, inputs.start + 1, false)
+        }
+        Op::Send(_) => one(whole, own(&[0]), true),
+        Op::RecvDone(_) => one(part(&[0]), own(&[0]), true),
+        _ => SmallVec::new(),
+    }
+}
+
+/// The parts stand one after another, from `to` on.
+fn in_turn(parts: Vec<Range<Position>>, mut to: Position, tables: bool) -> SmallVec<[Forward; 2]> {
+    let place = |from: Range<Position>| {
+        let start = to;
+        to += from.end - from.start;
+        Forward { from, to: start..to, tables }
+    };
+    parts.into_iter().map(place).collect()
 }
 
 struct Flow<'a, 'm> {
@@ -115,29 +184,13 @@ impl Flow<'_, '_> {
     fn update(&mut self, id: InstructionId) -> bool {
         let module = self.dataflow.module();
         let positions = &self.dataflow.positions;
-        let instruction = &module[id];
         let here = positions.of(id);
-        let first = instruction.operands().first().copied();
-        let operand = |i: usize| instruction.operands().get(i).map(|&o| positions.of(o));
-        let part = |of: Option<InstructionId>, index: &[i64]| of.and_then(|o| positions.part(o, index));
-        let own = |index: &[i64]| positions.part(id, index);
         let root = |c: ComputationId| module.root(c).map(|r| positions.of(r));
-        match &instruction.op {
-            Op::Bitcast | Op::AddDependency | Op::OptBarrier | Op::Domain(_) | Op::AllReduceDone => {
-                self.copy(operand(0), Some(here))
-            }
-            Op::GetTupleElement { index } => self.copy(part(first, &[*index]), Some(here)),
-            Op::Copy => {
-                let inner = operand(0).map(|o| o.start + 1..o.end);
-                self.copy(inner, Some(here.start + 1..here.end))
-            }
-            Op::Tuple => {
-                let operands: Vec<_> = instruction.operands().iter().map(|&o| positions.of(o)).collect();
-                self.copy_all(operands, here.start + 1)
-            }
+        match &module[id].op {
             Op::Call { to_apply, .. } => self.copy(root(*to_apply), Some(here)),
             Op::While { body, .. } => {
-                let inputs = [root(*body), operand(0)];
+                let operand = module[id].operands().first().map(|&o| positions.of(o));
+                let inputs = [root(*body), operand];
                 self.phi(here, &inputs)
             }
             Op::Conditional { branches } => {
@@ -145,51 +198,26 @@ impl Flow<'_, '_> {
                 self.phi(here, &inputs)
             }
             Op::Parameter { number, .. } => self.parameter(id, *number),
-            Op::CopyStart { .. } => self.copy(operand(0), own(&[1])),
-            Op::CopyDone => self.copy(part(first, &[0]), Some(here)),
-            Op::AsyncStart(start) => {
-                let operands: Vec<_> = instruction.operands().iter().map(|&o| positions.of(o)).collect();
-                let (inputs, output) = (own(&[0]), own(&[1]));
-                let result = root(start.calls);
-                let forwarded = inputs.is_some_and(|i| self.copy_leaves_of(operands, i.start + 1));
-                self.copy_leaves(result, output) | forwarded
-            }
-            Op::AsyncUpdate { .. } => {
+            Op::AsyncStart(_) | Op::AsyncUpdate { .. } => {
                 let result = self.chains.computation(module, id).and_then(root);
-                let pairs = [(part(first, &[0]), own(&[0])), (result, own(&[1]))];
-                let [a, b] = pairs.map(|(from, to)| self.copy_leaves(from, to));
-                a | b
+                let output = positions.part(id, &[1]);
+                self.copy_leaves(result, output) | self.carry(id)
             }
             // The result may not be part of what a start makes: it is what its computation makes.
             Op::AsyncDone => {
                 let result = self.chains.computation(module, id).and_then(root);
                 self.copy_leaves(result, Some(here))
             }
-            Op::AllGatherDone | Op::CollectivePermuteDone => {
-                let result = part(first, &[1]).or_else(|| operand(0));
-                self.copy_leaves(result, Some(here))
-            }
-            Op::AllGatherStart(_) | Op::CollectivePermuteStart(_) => {
-                let Some(inputs) = own(&[0]) else { return false };
-                if !positions.is_tuple(inputs.start) {
-                    return self.copy_leaves(operand(0), Some(inputs));
-                }
-                let mut operands: Vec<_> = instruction.operands().iter().map(|&o| positions.of(o)).collect();
-                if in_place_permute(&instruction.op) {
-                    operands.truncate(1);
-                }
-                // A single tuple stands for the list of its elements.
-                if let [only] = operands.as_mut_slice()
-                    && positions.is_tuple(only.start)
-                {
-                    only.start += 1;
-                }
-                self.copy_leaves_of(operands, inputs.start + 1)
-            }
-            Op::Send(_) => self.copy(operand(0), own(&[0])),
-            Op::RecvDone(_) => self.copy(part(first, &[0]), own(&[0])),
-            _ => false,
+            _ => self.carry(id),
         }
+    }
+
+    fn carry(&mut self, id: InstructionId) -> bool {
+        let mut changed = false;
+        for Forward { from, to, tables } in forwards(&self.dataflow.positions, id) {
+            changed |= if tables { self.copy(Some(from), Some(to)) } else { self.copy_leaves(Some(from), Some(to)) };
+        }
+        changed
     }
 
     fn parameter(&mut self, id: InstructionId, number: i64) -> bool {
@@ -232,16 +260,6 @@ impl Flow<'_, '_> {
         changed
     }
 
-    fn copy_all(&mut self, from: Vec<Range<Position>>, mut to: Position) -> bool {
-        let mut changed = false;
-        for from in from {
-            let length = from.end - from.start;
-            changed |= self.copy(Some(from), Some(to..to + length));
-            to += length;
-        }
-        changed
-    }
-
     /// As [`Flow::copy`], but for tables of tuples, which the instruction has of its own.
     fn copy_leaves(&mut self, from: Option<Range<Position>>, to: Option<Range<Position>>) -> bool {
         let (Some(from), Some(to)) = (from, to) else { return false };
@@ -250,16 +268,6 @@ impl Flow<'_, '_> {
             let value = self.dataflow.value_at[from as usize];
             let is_leaf = !self.dataflow.positions.is_tuple(from) && !self.dataflow.positions.is_tuple(to);
             changed |= is_leaf && value != NONE && self.set(to, value);
-        }
-        changed
-    }
-
-    fn copy_leaves_of(&mut self, from: Vec<Range<Position>>, mut to: Position) -> bool {
-        let mut changed = false;
-        for from in from {
-            let length = from.end - from.start;
-            changed |= self.copy_leaves(Some(from), Some(to..to + length));
-            to += length;
         }
         changed
     }
