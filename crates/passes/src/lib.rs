@@ -22,6 +22,7 @@ pub mod pass;
 pub mod registry;
 pub mod rewrite;
 pub mod rules;
+pub mod schedule;
 
 pub use lists::{PassList, Step};
 pub use manager::{Failed, Optimized, PassReport, Report, optimize};

@@ -13,6 +13,7 @@ pub static ALL: &[&Pass] = &[
     &crate::flatten_call_graph::PASS,
     &crate::inline::PASS,
     &crate::normalize_layouts::PASS,
+    &crate::schedule::PASS,
     &crate::rules::tuple::PASS,
 ];
 

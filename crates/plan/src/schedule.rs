@@ -14,6 +14,7 @@ use crate::in_place::InPlace;
 use crate::order::flow_callees;
 use crate::positions::Positions;
 use graph::Graph;
+use hloom_analysis::effects::{has_side_effect, instructions_with};
 use hloom_ir::diagnostic::codes::plan::TOO_LARGE;
 use hloom_ir::diagnostic::codes::verify::CYCLE;
 use hloom_ir::diagnostic::{Diagnostic, Part};
@@ -41,6 +42,8 @@ pub struct Scheduled {
     pub peak: i128,
     /// The same in topological order.
     pub topological_peak: i128,
+    /// How many computations stand in another order than before.
+    pub reordered: usize,
 }
 
 /// Orders the instructions of every computation and marks the module as scheduled. Sizes are those of values on `target`.
@@ -64,7 +67,8 @@ fn orders_of(module: &Module, scheduler: Scheduler, target: &Target) -> Result<(
     let callees_first = callees_first(module);
     let in_place = InPlace::new(module, &callees_first);
     let is_step = steps(module);
-    let effects = effects(module, &callees_first);
+    // What others can see keeps its order, and so do draws of random numbers: each changes what the next one gets.
+    let (effects, _) = instructions_with(module, |op| has_side_effect(op) || matches!(op, Op::Rng { .. }));
     let mut model = Model::new(&positions, &in_place, target);
     let mut local = vec![0; module.instruction_slots()];
     let mut orders = Vec::new();
@@ -98,7 +102,8 @@ fn orders_of(module: &Module, scheduler: Scheduler, target: &Target) -> Result<(
         }
     }
     let (peak, topological_peak) = module.entry().map_or((0, 0), |e| peaks[e.index()]);
-    Ok((orders, Scheduled { peak, topological_peak }))
+    let reordered = orders.len();
+    Ok((orders, Scheduled { peak, topological_peak, reordered }))
 }
 
 fn cycle(module: &Module, at: InstructionId) -> Diagnostic {
@@ -128,27 +133,6 @@ fn steps(module: &Module) -> Vec<bool> {
         }
     }
     is_step
-}
-
-/// Which instructions do something that others can see, by their index, those included that call computations with such.
-fn effects(module: &Module, callees_first: &[ComputationId]) -> Vec<bool> {
-    let mut has_effect = vec![false; module.instruction_slots()];
-    let mut of_computation = vec![false; module.computation_slots()];
-    for &computation in callees_first {
-        for &id in module[computation].instructions() {
-            let own = match &module[id].op {
-                Op::Send(_) | Op::SendDone(_) | Op::Recv(_) | Op::RecvDone(_) => true,
-                Op::Infeed { .. } | Op::Outfeed { .. } => true,
-                Op::Rng { .. } | Op::RngGetAndUpdateState { .. } => true,
-                Op::CustomCall(call) => call.has_side_effect,
-                _ => false,
-            };
-            let effect = own || module[id].op.called_computations().iter().any(|c| of_computation[c.index()]);
-            has_effect[id.index()] = effect;
-            of_computation[computation.index()] |= effect;
-        }
-    }
-    has_effect
 }
 
 /// Parameters cost nothing where they stand: they come first, as a reader expects.

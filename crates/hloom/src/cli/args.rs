@@ -130,6 +130,9 @@ pub(crate) struct MemoryArgs {
     /// The machine: a name (cpu, tpu-v6e, gpu-h200, …) or the path to a description
     #[arg(long, value_name = "T", default_value = "cpu")]
     pub(crate) target: String,
+    /// Schedule the module first: done for little memory where it has no schedule, unless given
+    #[arg(long, value_enum, value_name = "HOW", conflicts_with = "check")]
+    pub(crate) schedule: Option<SchedulerArg>,
     /// The form of the dump; the target's own, unless given
     #[arg(long, value_enum)]
     pub(crate) dialect: Option<DialectArg>,
@@ -148,6 +151,15 @@ pub(crate) struct MemoryArgs {
     /// Write a page to look at here: the memory map over the schedule, in one file for any browser
     #[arg(long, value_name = "OUT", conflicts_with_all = ["dialect", "part", "check", "summary", "json"])]
     pub(crate) html: Option<String>,
+}
+
+/// The schedulers by their names on the command line.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub(crate) enum SchedulerArg {
+    /// Keep as little memory live at once as can be found
+    Memory,
+    /// Keep the order in which the module stands, as far as dependencies allow
+    Topological,
 }
 
 /// The forms of dumps by their names on the command line.

@@ -3,12 +3,13 @@
 mod describe;
 mod page;
 mod report;
+mod schedule;
 
 use super::args::{DialectArg, MemoryArgs, PartArg};
 use super::{Outcome, Result, Stop, input, json, output, progress, usage_error};
 use hloom::Verified;
-use hloom::ir::diagnostic::codes::plan::{NEEDS_COPY, NOT_SCHEDULED, TOO_LARGE};
-use hloom::ir::diagnostic::{Diagnostic, Place};
+use hloom::ir::diagnostic::Diagnostic;
+use hloom::ir::diagnostic::codes::plan::{NEEDS_COPY, TOO_LARGE};
 use hloom::load::read_bytes;
 use hloom::plan::check::{Assignment, check, read_dump};
 use hloom::plan::dump::{Part, dump_a, dump_b};
@@ -22,11 +23,7 @@ pub(crate) fn run(args: &MemoryArgs) -> Result {
     if let Some(dump) = &args.check {
         return judge(args, &verified, &target, dump);
     }
-    if !verified.module.module().is_scheduled {
-        let message = "the module does not say that its order is a schedule; the order in which it stands is taken";
-        let warning = Diagnostic::warning(&NOT_SCHEDULED, message).at_place(Place::Header);
-        output::show(&verified.source, Some(verified.module.module()), &[warning]);
-    }
+    let verified = schedule::scheduled(args, verified, &target)?;
     let planned = {
         let _progress = progress::start(format!("planning {}", verified.source.name));
         plan(&verified.module, &target)

@@ -7,6 +7,7 @@ mod fmt;
 mod memory;
 mod memory_page;
 mod run;
+mod schedule;
 mod stats;
 mod verify;
 

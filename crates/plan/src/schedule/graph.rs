@@ -4,7 +4,7 @@
 //! it: operands, control predecessors, and the order in which what has effects stands. Wishes are weaker: they are edges
 //! that are kept as far as they contradict nothing.
 
-use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
+use hloom_ir::entity::{ComputationId, EntityId, InstructionId, SideTable};
 use hloom_ir::module::Module;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -80,7 +80,12 @@ pub(super) struct Graph {
 
 impl Graph {
     /// The dependencies of `computation`. `local` is a table over the module's instructions to work in.
-    pub(super) fn new(module: &Module, computation: ComputationId, local: &mut [u32], effects: &[bool]) -> Graph {
+    pub(super) fn new(
+        module: &Module,
+        computation: ComputationId,
+        local: &mut [u32],
+        effects: &SideTable<InstructionId, bool>,
+    ) -> Graph {
         let stored = module[computation].instructions();
         for (i, id) in stored.iter().enumerate() {
             local[id.index()] = i as Node;
@@ -90,7 +95,7 @@ impl Graph {
         let mut last_effect: Option<InstructionId> = None;
         for (i, id) in stored.iter().enumerate() {
             let node = i as Node;
-            let previous = last_effect.filter(|_| effects[id.index()]);
+            let previous = last_effect.filter(|_| effects[*id]);
             let instruction = &module[*id];
             let control = instruction.common.control_predecessors();
             for needed in instruction.operands().iter().chain(control).copied().chain(previous) {
@@ -99,7 +104,7 @@ impl Graph {
                     pairs.push((node, needed));
                 }
             }
-            if effects[id.index()] {
+            if effects[*id] {
                 last_effect = Some(*id);
             }
         }

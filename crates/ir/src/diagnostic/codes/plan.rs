@@ -17,7 +17,7 @@ super::codes! {
         "A value, or all of them together, takes more than 2^63 bytes, or an array's dimension has no bound, so no memory can be planned for it.",
         "x = f32[4611686018427387904,4] parameter(0)";
     606 NOT_SCHEDULED "the module has no schedule",
-        "When a value is needed depends on the order of the instructions. The module does not say that its order is a schedule; the order in which its instructions stand is taken.",
+        "When a value is needed depends on the order of the instructions. The module does not say that its order is a schedule, so one is made that keeps little memory live at once. `--schedule` chooses how, and `hloom opt --passes schedule` writes the scheduled module.",
         "HloModule m";
     607 NEEDS_COPY "values that must share memory are needed at the same time",
         "What goes into a loop, what is carried round it and what comes out share one place, and so do the operand and the result of an in-place operation. Here one of them is still needed after another was written there. A copy before the operation solves it; XLA's copy-insertion adds those.",
