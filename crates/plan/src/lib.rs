@@ -7,9 +7,9 @@
 //! 3. [`live_range`]: when each value is needed, by the flattened schedule;
 //! 4. [`assign`]: allocations, and where each value lies in them.
 //!
-//! [`plan`] does all of it; [`mod@schedule`] orders a module that has no schedule yet. [`dump`] writes the result as XLA's compilers do; [`check`] proves an assignment right, ours
-//! or another's, from the module alone, and shares no code with the stages that make one; [`summary`] says what the
-//! numbers mean.
+//! [`plan()`] does all of it; [`schedule()`](schedule::schedule) orders a module that has no schedule yet. [`dump`] writes
+//! the result as XLA's compilers do; [`check`] proves an assignment right, ours or another's, from the module alone, and
+//! shares no code with the stages that make one; [`summary`] says what the numbers mean.
 
 pub mod assign;
 pub mod buffers;
