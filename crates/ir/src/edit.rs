@@ -38,16 +38,6 @@ impl Module {
     /// Makes every user of `old` use `new` instead, and `new` the root if `old` was. If `new` itself uses `old` it goes
     /// on to, so that a value can be replaced by a function of it. Control dependencies stay.
     pub fn replace_all_uses(&mut self, old: InstructionId, new: InstructionId) -> Result<(), EditError> {
-        self.replace_uses_except(old, new, |_| false)
-    }
-
-    /// As [`Module::replace_all_uses`], but users of which `keeps` is true go on to use `old`.
-    pub fn replace_uses_except(
-        &mut self,
-        old: InstructionId,
-        new: InstructionId,
-        keeps: impl Fn(InstructionId) -> bool,
-    ) -> Result<(), EditError> {
         let parent = self[old].parent();
         if parent != self[new].parent() {
             return Err(EditError::OtherComputation);
@@ -57,7 +47,7 @@ impl Module {
         }
         let users = std::mem::take(&mut self.instructions[old].users);
         for user in users {
-            if user == new || keeps(user) {
+            if user == new {
                 self.instructions[old].users.push(user);
                 continue;
             }

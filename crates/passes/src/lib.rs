@@ -14,6 +14,7 @@ pub mod dce;
 pub mod defuse;
 mod facts;
 pub mod flatten_call_graph;
+pub mod fusion;
 pub mod inline;
 pub mod lists;
 pub mod manager;

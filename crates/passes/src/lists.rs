@@ -36,7 +36,13 @@ use Named::{Fixpoint, Once};
 /// The lists, by the names of targets.
 static LISTS: &[(&str, &[Named])] = &[(
     "cpu",
-    &[Once("normalize-layouts"), Once("defuse"), Once("inline-calls"), Fixpoint(4, &["simplify-tuples", "cse", "dce"])],
+    &[
+        Once("normalize-layouts"),
+        Once("defuse"),
+        Once("inline-calls"),
+        Fixpoint(4, &["simplify-tuples", "cse", "dce"]),
+        Once("fusion"),
+    ],
 )];
 
 impl PassList {

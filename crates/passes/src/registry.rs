@@ -11,6 +11,7 @@ pub static ALL: &[&Pass] = &[
     &crate::dce::PASS,
     &crate::defuse::PASS,
     &crate::flatten_call_graph::PASS,
+    &crate::fusion::PASS,
     &crate::inline::PASS,
     &crate::normalize_layouts::PASS,
     &crate::schedule::PASS,

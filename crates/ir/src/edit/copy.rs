@@ -51,8 +51,8 @@ impl Module {
     /// Makes a computation of `members`, which are instructions of one computation, and an instruction that calls it, by
     /// the operation that `call` makes. What the members read from outside becomes its parameters, in the order in which
     /// they read it; `results`, which are members, become its result: as they are if there is one, otherwise a tuple.
-    /// Users of the results that are not members use the call from then on. The members are left for the caller to
-    /// remove, or to keep where others still use them.
+    /// Users of the results use the call from then on. The members are left for the caller to remove, or to keep where
+    /// others still use them.
     pub fn outline(
         &mut self,
         members: &[InstructionId],
@@ -112,8 +112,6 @@ impl Module {
         let common = Common { metadata, ..Common::default() };
         let new = NewInstruction { name: name.into(), op: call(computation), shape, operands: arguments, common };
         let caller = self.add_instruction(home, new);
-        // What the members read from outside is in the map, too, but cannot use a result.
-        let is_member = |i: InstructionId| copies.contains_key(&i);
         for (n, &result) in results.iter().enumerate() {
             let value = match results {
                 [_] => caller,
@@ -128,7 +126,7 @@ impl Module {
                     self.add_instruction(home, element)
                 }
             };
-            self.replace_uses_except(result, value, is_member)?;
+            self.replace_all_uses(result, value)?;
         }
         Ok(caller)
     }

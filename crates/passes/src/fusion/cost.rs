@@ -1,0 +1,153 @@
+//! What may be fused, what it costs to compute a value again, and how often a use does that.
+
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::module::Module;
+use hloom_ir::op::{BinaryOp, ConstantValue, Op, UnaryOp};
+use hloom_ir::shape::ArrayShape;
+
+/// What an instruction can be in a fusion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Role {
+    /// It stays outside.
+    None,
+    /// It costs nothing to make wherever it is needed: a scalar constant, a counting array, a repeated scalar.
+    Free,
+    /// A value made element by element, or elements taken from elsewhere.
+    Value,
+    /// A reduction: it may end a fusion, or be followed by operations on each element of its result.
+    Reduce,
+    /// It may only be the last in a fusion.
+    Last,
+}
+
+/// The array that `i` makes, if kernels can handle it: of static size and of a type that machines compute with.
+pub(super) fn plain_array(module: &Module, i: InstructionId) -> Option<&ArrayShape> {
+    use ElementType::*;
+    let array = module[i].shape.as_array()?;
+    let plain =
+        matches!(array.element_type, Pred | S8 | S16 | S32 | S64 | U8 | U16 | U32 | U64 | F16 | Bf16 | F32 | F64);
+    (plain && !array.is_dynamic()).then_some(array)
+}
+
+/// The number of elements of `i`; 1 for what is no array.
+pub(super) fn elements(module: &Module, i: InstructionId) -> i64 {
+    module[i].shape.as_array().and_then(ArrayShape::element_count).unwrap_or(1)
+}
+
+/// What `i` can be in a fusion.
+pub(super) fn role(module: &Module, i: InstructionId) -> Role {
+    let instruction = &module[i];
+    let all_plain = || instruction.operands().iter().all(|&o| plain_array(module, o).is_some());
+    if matches!(instruction.op, Op::Reduce { .. }) && instruction.shape.is_tuple() {
+        return if all_plain() { Role::Last } else { Role::None };
+    }
+    if plain_array(module, i).is_none() || !all_plain() {
+        return Role::None;
+    }
+    match &instruction.op {
+        Op::Constant(ConstantValue::Literal(_)) if elements(module, i) == 1 => Role::Free,
+        Op::Iota { .. } => Role::Free,
+        Op::Broadcast { .. } if instruction.operands().iter().all(|&o| elements(module, o) == 1) => Role::Free,
+        Op::Unary { .. }
+        | Op::Binary(_)
+        | Op::Compare { .. }
+        | Op::Select
+        | Op::Clamp
+        | Op::Convert
+        | Op::ReducePrecision { .. }
+        | Op::Reshape { .. }
+        | Op::Broadcast { .. }
+        | Op::Transpose { .. }
+        | Op::Reverse { .. }
+        | Op::Slice { .. }
+        | Op::DynamicSlice { .. }
+        | Op::Pad { .. }
+        | Op::Gather(_) => Role::Value,
+        Op::BitcastConvert => {
+            let same_rank = instruction.operands().iter().all(|&o| elements(module, o) == elements(module, i));
+            if same_rank { Role::Value } else { Role::None }
+        }
+        Op::Concatenate { .. } if instruction.operands().len() <= MAX_CONCATENATED => Role::Value,
+        Op::Reduce { .. } => Role::Reduce,
+        Op::DynamicUpdateSlice | Op::ReduceWindow { .. } => Role::Last,
+        _ => Role::None,
+    }
+}
+
+/// A concatenation of more than this asks too many questions for each element.
+const MAX_CONCATENATED: usize = 8;
+
+/// Whether each element of the result is made of the corresponding elements of the operands.
+pub(super) fn is_elementwise(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Unary { .. }
+            | Op::Binary(_)
+            | Op::Compare { .. }
+            | Op::Select
+            | Op::Clamp
+            | Op::Convert
+            | Op::BitcastConvert
+            | Op::ReducePrecision { .. }
+    )
+}
+
+/// What it costs to make one element of `i`, in additions, its operands aside.
+pub(super) fn own_cost(module: &Module, i: InstructionId) -> f32 {
+    let is_integer = module[i].shape.element_type().is_some_and(|t| !t.is_float());
+    match &module[i].op {
+        Op::Unary { op, .. } => match op {
+            UnaryOp::Abs
+            | UnaryOp::Negate
+            | UnaryOp::Not
+            | UnaryOp::Ceil
+            | UnaryOp::Floor
+            | UnaryOp::Sign
+            | UnaryOp::IsFinite
+            | UnaryOp::RoundNearestAfz
+            | UnaryOp::RoundNearestEven => 1.0,
+            UnaryOp::Sqrt | UnaryOp::Rsqrt | UnaryOp::CountLeadingZeros | UnaryOp::PopulationCount => 4.0,
+            UnaryOp::Exponential => 12.0,
+            _ => 20.0,
+        },
+        Op::Binary(op) => match op {
+            BinaryOp::Divide | BinaryOp::Remainder if is_integer => 12.0,
+            BinaryOp::Divide => 4.0,
+            BinaryOp::Remainder | BinaryOp::Power | BinaryOp::Atan2 => 30.0,
+            _ => 1.0,
+        },
+        Op::Compare { .. } | Op::Select | Op::Convert | Op::BitcastConvert => 1.0,
+        Op::Clamp | Op::ReducePrecision { .. } | Op::Pad { .. } => 2.0,
+        Op::Reshape { .. } | Op::Broadcast { .. } | Op::Transpose { .. } | Op::Reverse { .. } | Op::Slice { .. } => 0.5,
+        Op::DynamicSlice { .. } => 1.0,
+        Op::Gather(_) => 4.0,
+        Op::Concatenate { .. } => module[i].operands().len() as f32,
+        // A reduction is never made twice.
+        _ => 1e9,
+    }
+}
+
+/// How often each element of `value` is made if it is made where `user` reads it. What changes with the outer loops only
+/// is made once for all of the inner ones, so that repeating along inner dimensions is free. `None` if `user` must find it
+/// in memory.
+pub(super) fn times_made(module: &Module, value: InstructionId, user: InstructionId) -> Option<f32> {
+    let count = |i: InstructionId| elements(module, i).max(1) as f32;
+    let position = module[user].operands().iter().position(|&o| o == value)?;
+    match &module[user].op {
+        Op::DynamicUpdateSlice if position == 0 => None,
+        // Made once, before the loops.
+        _ if count(value) == 1.0 => Some(1.0),
+        Op::Broadcast { dimensions } => {
+            let from = module[value].shape.as_array()?.dims();
+            let to = module[user].shape.as_array()?.dims();
+            let innermost = dimensions.iter().zip(from).filter(|&(_, &n)| n > 1).map(|(&d, _)| d).max()?;
+            let repeated = to.iter().enumerate().filter(|(d, _)| !dimensions.contains(&(*d as i64)));
+            Some(repeated.filter(|&(d, _)| (d as i64) < innermost).map(|(_, &n)| n as f32).product())
+        }
+        Op::Gather(_) if position == 0 => Some((count(user) / count(value)).max(1.0)),
+        Op::Gather(_) => Some(2.0),
+        Op::ReduceWindow { window, .. } => Some(window.dims.iter().map(|d| d.size.max(1) as f32).product()),
+        _ => Some(1.0),
+    }
+}

@@ -1,0 +1,76 @@
+//! Fusion: instructions that are computed together, so that the values between them need no memory.
+//!
+//! [`groups`] decides what is computed with what, [`multi_output`] puts groups together that run over the same elements
+//! and read the same values, and here the groups become fusions. A fusion that ends in a reduction is `kInput`, any other
+//! `kLoop`, as XLA's are. Only computations of the program's flow are looked at: functions that are applied to elements
+//! have nothing to fuse.
+
+mod cost;
+mod groups;
+mod multi_output;
+
+use crate::dce::remove_dead_code;
+use crate::pass::{Context, Pass};
+use groups::Group;
+use hloom_ir::attributes::FusionKind;
+use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::entity::{ComputationId, SideTable};
+use hloom_ir::module::Module;
+use hloom_ir::op::{Fusion, Op};
+
+/// The pass.
+pub static PASS: Pass = Pass {
+    name: "fusion",
+    statement: "computes together what is made element by element, so that what lies between needs no memory",
+    keeps_schedule: false,
+    run: |module: &mut Module, _: &Context<'_>| Ok(fuse(module)) as Result<usize, Diagnostic>,
+};
+
+fn fuse(module: &mut Module) -> usize {
+    let mut made = 0;
+    for computation in flow_computations(module) {
+        let groups = groups::group(module, computation);
+        for group in multi_output::merge(module, computation, groups) {
+            made += usize::from(outline(module, &group).is_some());
+        }
+    }
+    if made > 0 {
+        remove_dead_code(module);
+    }
+    made
+}
+
+/// The entry, and what is run by loops, branches and calls from there.
+fn flow_computations(module: &Module) -> Vec<ComputationId> {
+    let mut seen: SideTable<ComputationId, bool> = SideTable::default();
+    let mut found: Vec<ComputationId> = module.entry().into_iter().collect();
+    let mut next = 0;
+    while let Some(&c) = found.get(next) {
+        next += 1;
+        if std::mem::replace(seen.get_mut(c), true) {
+            continue;
+        }
+        for &i in module[c].instructions() {
+            if matches!(module[i].op, Op::While { .. } | Op::Conditional { .. } | Op::Call { .. }) {
+                found.extend(module[i].op.called_computations().iter().filter(|&&callee| !seen[callee]));
+            }
+        }
+    }
+    let mut once: SideTable<ComputationId, bool> = SideTable::default();
+    found.retain(|&c| !std::mem::replace(once.get_mut(c), true));
+    found
+}
+
+/// Makes a fusion of `group`, if it is more than one operation.
+fn outline(module: &mut Module, group: &Group) -> Option<()> {
+    let operations = group.members.iter().filter(|&&m| !matches!(module[m].op, Op::Constant(_))).count();
+    if operations < 2 {
+        return None;
+    }
+    let last = *group.results.last()?;
+    let reduces = group.results.iter().any(|&r| matches!(module[r].op, Op::Reduce { .. }));
+    let kind = if reduces { FusionKind::Input } else { FusionKind::Loop };
+    let name = format!("{}_fusion", module[last].opcode().name().replace('-', "_"));
+    let fusion = |calls| Op::Fusion(Box::new(Fusion { kind, calls, output_operand_aliasing: Vec::new() }));
+    module.outline(&group.members, &group.results, &name, fusion).ok().map(|_| ())
+}
