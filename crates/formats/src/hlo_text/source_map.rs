@@ -38,7 +38,8 @@ impl SourceMap {
         self.header = Some(span);
     }
 
-    pub(crate) fn set_instruction(&mut self, id: InstructionId, span: Span) {
+    /// Says where `id` is; for readers of other texts.
+    pub fn set_instruction(&mut self, id: InstructionId, span: Span) {
         set(&mut self.instructions, id.index(), span);
     }
 

@@ -31,6 +31,7 @@ use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::names::UniqueNames;
 use hloom_ir::shape::Shape;
+use hloom_ir::sharding::Sharding;
 use rustc_hash::FxHashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -65,6 +66,17 @@ fn read_nested<'a>(text: &'a [u8], depth: usize, watched: Option<&'a AtomicUsize
     let Reader { module, positions, diagnostics, .. } = reader;
     let is_sound = !diagnostics.iter().any(|d| d.severity == Severity::Error) && module.entry().is_some();
     ReadResult { module: is_sound.then_some(module), positions, diagnostics }
+}
+
+/// Reads a sharding by itself, as `{devices=[2,1]<=[2]}`.
+pub fn read_sharding(text: &[u8]) -> Result<Sharding, Vec<Diagnostic>> {
+    let mut reader = Reader::new(text, 0);
+    let sharding = reader.sharding();
+    reader.skip();
+    match sharding {
+        Ok(sharding) if reader.diagnostics.is_empty() && reader.pos == text.len() => Ok(sharding),
+        _ => Err(reader.diagnostics),
+    }
 }
 
 /// An error was reported; what was being read is given up.

@@ -9,11 +9,13 @@
 //! | 0600–0699 | targets and memory planning ([`plan`]) |
 //! | 0700–0799 | passes ([`passes`]) |
 //! | 0800–0899 | files and the command line ([`io`]) |
+//! | 0900–0999 | StableHLO: reading, translating, checking ([`mlir`]) |
 //! | 1000–1199 | running a program ([`eval`]) |
 
 pub mod eval;
 pub mod infer;
 pub mod io;
+pub mod mlir;
 pub mod passes;
 pub mod plan;
 pub mod proto;
@@ -43,7 +45,7 @@ pub(crate) use codes;
 
 /// Every code, by area and then number.
 pub fn all() -> impl Iterator<Item = &'static Code> {
-    [text::ALL, proto::ALL, infer::ALL, verify::ALL, plan::ALL, passes::ALL, io::ALL, eval::ALL]
+    [text::ALL, proto::ALL, infer::ALL, verify::ALL, plan::ALL, passes::ALL, io::ALL, mlir::ALL, eval::ALL]
         .into_iter()
         .flatten()
         .copied()
@@ -76,6 +78,7 @@ mod tests {
             (plan::ALL, 600..700),
             (passes::ALL, 700..800),
             (io::ALL, 800..900),
+            (mlir::ALL, 900..1000),
             (eval::ALL, 1000..1200),
         ] {
             assert!(codes.iter().all(|c| range.contains(&c.number)), "a code lies outside {range:?}");
