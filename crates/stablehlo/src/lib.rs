@@ -1,9 +1,7 @@
 //! StableHLO: what JAX and other front ends hand to a compiler, read, translated to HLO and back.
 //!
-//! StableHLO comes as text or as bytecode of MLIR. [`read_bytecode`] and [`read_text`] both give a [`mlir::Module`],
-//! plain data that knows operations, regions, attributes and types but not what they mean; [`to_hlo`] translates it to
-//! [`hloom_ir::Module`], [`from_hlo`] writes one as StableHLO text. Programs that check themselves with
-//! `check.expect_*` operations are taken apart by [`check`] into runs and comparisons.
+//! StableHLO comes as text or as bytecode of MLIR. [`read_bytecode`] gives a [`mlir::Module`], plain data that knows operations, regions, attributes and types but not what they mean; [`to_hlo`] translates it to
+//! [`hloom_ir::Module`].
 
 pub mod bytecode;
 pub mod hlo;
@@ -11,4 +9,4 @@ pub mod mlir;
 pub mod text;
 
 pub use bytecode::read_bytecode;
-pub use hlo::{Translation, to_hlo, translate};
+pub use hlo::{Translation, to_hlo, translate, translate_function, translate_part};

@@ -62,20 +62,20 @@ pub fn translate(module: &mlir::Module<'_>) -> Result<Translation, Box<Diagnosti
 
 /// Translates a stretch of operations of one function, which is to take `inputs` and give `outputs`, one value or a
 /// tuple of them.
-pub(crate) fn translate_part(
+pub fn translate_part(
     module: &mlir::Module<'_>,
     name: &str,
     ops: &[OpId],
     inputs: &[ValueId],
     outputs: &[ValueId],
-) -> Translate<Translation> {
+) -> Result<Translation, Box<Diagnostic>> {
     let mut translator = Translator::new(module)?;
     translator.part(name, ops, inputs, outputs)?;
     Ok(translator.finish())
 }
 
 /// Translates a module with `function` as its entry.
-pub(crate) fn translate_function(module: &mlir::Module<'_>, function: OpId) -> Translate<Translation> {
+pub fn translate_function(module: &mlir::Module<'_>, function: OpId) -> Result<Translation, Box<Diagnostic>> {
     let mut translator = Translator::new(module)?;
     translator.program(function)?;
     Ok(translator.finish())

@@ -6,7 +6,6 @@
 use super::{Attr, AttrId, DYNAMIC, Location, Module, Named, Signedness, Type, TypeId};
 use crate::mlir::dense::Elements;
 use hloom_ir::ElementType;
-use hloom_ir::literal::ArrayLiteral;
 use std::fmt::Write;
 
 /// How deep attributes and types are followed.
@@ -379,17 +378,5 @@ pub(crate) fn write_elements(out: &mut String, element: ElementType, dims: &[i64
             index[d] = 0;
             out.push(']');
         }
-    }
-}
-
-/// An array literal of HLO as the inside of `dense<…>`: one element if all are the same.
-pub(crate) fn write_literal(out: &mut String, literal: &ArrayLiteral) {
-    let (element, bytes) = (literal.element_type(), literal.bytes());
-    let size = element.bytes();
-    let first = literal.element(0);
-    if literal.len() > 1 && bytes.chunks_exact(size).all(|c| c == first) {
-        write_element(out, element, first);
-    } else {
-        write_elements(out, element, literal.shape().dims(), bytes);
     }
 }
