@@ -54,7 +54,7 @@ impl Translator<'_, '_> {
             call.called_computations.push(computation);
         }
         let config: Option<Box<[u8]>> = match self.attr("backend_config").map(|id| (id, m.attr(id))) {
-            Some((_, Attr::String(s))) => Some(s.as_ref().into()).filter(|s: &Box<[u8]>| !s.is_empty()),
+            Some((_, Attr::String(s))) if !s.is_empty() => Some(s.as_ref().into()),
             Some((id, Attr::Dict(_))) => Some(m.attr_text(id).into_bytes().into()),
             _ => None,
         };

@@ -289,7 +289,7 @@ impl<'m> Translator<'m, '_> {
     }
 
     fn expect_pairs(&self, operands: usize) -> Translate<()> {
-        if operands == 0 || operands % 2 != 0 {
+        if operands == 0 || !operands.is_multiple_of(2) {
             let message = format!("{} takes as many initial values as inputs", self.op_name());
             return Err(self.error(&codes::BAD_OPERANDS, message));
         }

@@ -364,9 +364,8 @@ impl<'a> Module<'a> {
     }
     /// The functions of the module with their names.
     pub fn functions(&self) -> impl Iterator<Item = (&str, OpId)> {
-        self.body().iter().filter_map(|&op| {
-            (self.kind(op) == OpKind::Func).then(|| (self.string_attr(op, "sym_name").unwrap_or(""), op))
-        })
+        let functions = self.body().iter().filter(|&&op| self.kind(op) == OpKind::Func);
+        functions.map(|&op| (self.string_attr(op, "sym_name").unwrap_or(""), op))
     }
     /// The attribute of that name on `op`.
     pub fn find(&self, op: OpId, name: &str) -> Option<AttrId> {
