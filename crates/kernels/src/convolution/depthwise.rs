@@ -1,0 +1,168 @@
+//! Convolutions of each channel by itself: memory-bound, so each plane is read once into a padded copy that stays in
+//! the cache, and swept tap by tap without a question about borders.
+
+use super::{Convolution, for_each_index};
+use crate::number::Stored;
+use crate::parallel::{Parallel, Shared};
+
+/// A channel of an image, or a block of channels that lie side by side, with its padding.
+struct Plane<'c> {
+    convolution: &'c Convolution,
+    /// The padded sizes.
+    sizes: Vec<usize>,
+    /// Channels that lie side by side, innermost.
+    lanes: usize,
+}
+
+/// Channels of a block: enough for several vectors, few enough for their planes to stay in the cache.
+const LANES: usize = 64;
+
+pub(super) fn run<S: Stored>(
+    convolution: &Convolution,
+    input: &[S],
+    kernel: &[S],
+    output: &Shared<'_, S>,
+    parallel: &dyn Parallel,
+) {
+    let c = convolution;
+    let side_by_side = c.input_feature_stride == 1 && c.output_feature_stride == 1;
+    let lanes = if side_by_side { LANES.min(c.groups) } else { 1 };
+    let blocks = c.groups.div_ceil(lanes);
+    let weights = c.tap_weights();
+    let arch = pulp::Arch::new();
+    parallel.each(c.batch * blocks, 1, &|begin, end| {
+        let mut scratch = Vec::new();
+        for unit in begin..end {
+            let (image, channel) = (unit / blocks, unit % blocks * lanes);
+            let lanes = lanes.min(c.groups - channel);
+            let sizes = c.axes.iter().map(|a| (a.output - 1) * a.stride + (a.kernel - 1) * a.window_dilation + 1);
+            let plane = Plane { convolution: c, sizes: sizes.collect(), lanes };
+            let factors: Vec<S::Compute> = weights
+                .iter()
+                .flat_map(|w| (0..lanes).map(move |l| w + (channel + l) * c.kernel_output_stride))
+                .map(|at| kernel[at].load())
+                .collect();
+            let start = image * c.input_batch_stride + channel * c.input_feature_stride;
+            arch.dispatch(|| plane.fill(&input[start..], &mut scratch));
+            let start = image * c.output_batch_stride + channel * c.output_feature_stride;
+            plane.sweep(&scratch, &factors, output, start, arch);
+        }
+    });
+}
+
+impl Plane<'_> {
+    /// Copies the plane into `padded`.
+    #[inline(always)]
+    fn fill<S: Stored>(&self, input: &[S], padded: &mut Vec<S::Compute>) {
+        padded.clear();
+        padded.resize(self.sizes.iter().product::<usize>() * self.lanes, S::Compute::default());
+        let (Some((last, outer)), Some((&width, heights))) =
+            (self.convolution.axes.split_last(), self.sizes.split_last())
+        else {
+            for (to, from) in padded.iter_mut().zip(input) {
+                *to = from.load();
+            }
+            return;
+        };
+        let mut row = 0;
+        let mut inputs: Vec<Option<usize>> = (0..width).map(|at| within(last, at)).collect();
+        inputs.iter_mut().for_each(|at| *at = at.map(|at| at * last.input_stride));
+        for_each_index(heights, |index| {
+            let places = outer.iter().zip(index).map(|(a, &i)| within(a, i).map(|at| at * a.input_stride));
+            if let Some(start) = places.sum::<Option<usize>>() {
+                let to = &mut padded[row * width * self.lanes..][..width * self.lanes];
+                for (to, at) in to.chunks_exact_mut(self.lanes).zip(&inputs) {
+                    let Some(at) = at else { continue };
+                    for (to, from) in to.iter_mut().zip(&input[start + at..][..self.lanes]) {
+                        *to = from.load();
+                    }
+                }
+            }
+            row += 1;
+        });
+    }
+
+    /// Computes the plane of the result that begins at `start`.
+    fn sweep<S: Stored>(
+        &self,
+        padded: &[S::Compute],
+        factors: &[S::Compute],
+        output: &Shared<'_, S>,
+        start: usize,
+        arch: pulp::Arch,
+    ) {
+        let axes = &self.convolution.axes;
+        // From one position to the next along each padded dimension.
+        let mut steps = vec![self.lanes; axes.len()];
+        for d in (1..axes.len()).rev() {
+            steps[d - 1] = steps[d] * self.sizes[d];
+        }
+        let mut taps = Vec::new();
+        let kernel: Vec<usize> = axes.iter().map(|a| a.kernel).collect();
+        for_each_index(&kernel, |tap| {
+            taps.push(tap.iter().zip(axes).zip(&steps).map(|((t, a), s)| t * a.window_dilation * s).sum::<usize>());
+        });
+        let (width, stride, out_stride) = match axes.last() {
+            Some(a) => (a.output, a.stride * self.lanes, a.output_stride),
+            None => (1, self.lanes, 0),
+        };
+        let outer = axes.len().saturating_sub(1);
+        let rows: Vec<usize> = axes[..outer].iter().map(|a| a.output).collect();
+        let mut sums = vec![S::Compute::default(); width * self.lanes];
+        for_each_index(&rows, |row| {
+            let from = |(i, d): (&usize, usize)| i * axes[d].stride * steps[d];
+            let from = row.iter().zip(0..).map(from).sum::<usize>();
+            let to = start + row.iter().zip(axes).map(|(i, a)| i * a.output_stride).sum::<usize>();
+            arch.dispatch(|| sweep_row(&padded[from..], &taps, factors, self.lanes, stride, &mut sums));
+            for (x, sums) in sums.chunks_exact(self.lanes).enumerate() {
+                for (lane, &sum) in sums.iter().enumerate() {
+                    let at = to + x * out_stride + lane * self.convolution.output_feature_stride;
+                    // SAFETY: elements of the result lie apart, and this channel of this image is this thread's.
+                    unsafe { output.write(at, S::store(sum)) };
+                }
+            }
+        });
+    }
+}
+
+/// The sums of one row: `lanes` channels side by side, `stride` values from one window to the next.
+#[inline(always)]
+fn sweep_row<C: crate::number::Real>(
+    plane: &[C],
+    taps: &[usize],
+    factors: &[C],
+    lanes: usize,
+    stride: usize,
+    sums: &mut [C],
+) {
+    sums.fill(C::default());
+    let width = sums.len() / lanes;
+    for (&tap, factors) in taps.iter().zip(factors.chunks_exact(lanes)) {
+        let plane = &plane[tap..];
+        match factors {
+            [factor] if stride == 1 => {
+                for (sum, &x) in sums.iter_mut().zip(&plane[..width]) {
+                    *sum = *sum + x * *factor;
+                }
+            }
+            [factor] => {
+                for (sum, &x) in sums.iter_mut().zip(plane.iter().step_by(stride)) {
+                    *sum = *sum + x * *factor;
+                }
+            }
+            _ => {
+                for (at, sums) in sums.chunks_exact_mut(lanes).enumerate() {
+                    for ((sum, &x), &factor) in sums.iter_mut().zip(&plane[at * stride..][..lanes]).zip(factors) {
+                        *sum = *sum + x * factor;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The index into the input at place `at` of the padded dimension.
+fn within(axis: &super::Axis, at: usize) -> Option<usize> {
+    let at = usize::try_from(at as isize - axis.padding_low).ok()?;
+    (at.is_multiple_of(axis.base_dilation) && at / axis.base_dilation < axis.input).then(|| at / axis.base_dilation)
+}

@@ -1,0 +1,187 @@
+//! Convolutions of any number of spatial dimensions, in any layout, with strides, padding, dilations and groups.
+//!
+//! Two ways: where each channel is convolved by itself ([`depthwise`]), planes are padded once and swept tap by tap;
+//! otherwise ([`patches`]) the values under the window are laid out as the rows of a matrix, some thousand at a time, and
+//! multiplied by the kernel as another.
+
+mod depthwise;
+mod patches;
+#[cfg(test)]
+mod tests;
+
+use crate::number::Stored;
+use crate::parallel::{Parallel, Shared};
+
+/// A convolution. Strides are in elements; the sizes of features are those of one group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Convolution {
+    /// How many images.
+    pub batch: usize,
+    /// From one image to the next.
+    pub input_batch_stride: usize,
+    /// The same in the result.
+    pub output_batch_stride: usize,
+    /// How many groups of features are convolved apart from each other.
+    pub groups: usize,
+    /// Input features of a group.
+    pub input_features: usize,
+    /// From one feature of the input to the next.
+    pub input_feature_stride: usize,
+    /// Output features of a group.
+    pub output_features: usize,
+    /// From one feature of the result to the next.
+    pub output_feature_stride: usize,
+    /// From one input feature of the kernel to the next.
+    pub kernel_input_stride: usize,
+    /// From one output feature of the kernel to the next, those of all groups being in a row.
+    pub kernel_output_stride: usize,
+    /// The spatial dimensions.
+    pub axes: Vec<Axis>,
+}
+
+/// A spatial dimension.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the field's own names")]
+pub struct Axis {
+    pub input: usize,
+    pub kernel: usize,
+    pub output: usize,
+    pub stride: usize,
+    pub padding_low: isize,
+    pub base_dilation: usize,
+    pub window_dilation: usize,
+    /// The kernel is turned round along this dimension.
+    pub reversed: bool,
+    pub input_stride: usize,
+    pub kernel_stride: usize,
+    pub output_stride: usize,
+}
+
+impl Axis {
+    /// The index into the input under tap `tap` of the window at `output`; `None` in padding and between dilated values.
+    #[inline]
+    fn source(&self, output: usize, tap: usize) -> Option<usize> {
+        let at = (output * self.stride + tap * self.window_dilation) as isize - self.padding_low;
+        let at = usize::try_from(at).ok()?;
+        (at.is_multiple_of(self.base_dilation) && at / self.base_dilation < self.input).then(|| at / self.base_dilation)
+    }
+
+    /// Where the weight of tap `tap` is along this dimension of the kernel.
+    fn weight(&self, tap: usize) -> usize {
+        (if self.reversed { self.kernel - 1 - tap } else { tap }) * self.kernel_stride
+    }
+}
+
+impl Convolution {
+    /// Convolves. `None`, and nothing is done, if a slice is too short for the sizes and strides, or the strides make
+    /// elements of the result lie upon each other.
+    pub fn run<S: Stored>(&self, input: &[S], kernel: &[S], output: &mut [S], parallel: &dyn Parallel) -> Option<()> {
+        self.check(input.len(), kernel.len(), output.len())?;
+        if self.batch * self.groups * self.output_features * self.positions() == 0 {
+            return Some(());
+        }
+        let output = Shared::new(output);
+        if self.input_features == 1 && self.output_features == 1 && self.groups > 1 {
+            depthwise::run(self, input, kernel, &output, parallel);
+        } else {
+            patches::run(self, input, kernel, &output, parallel);
+        }
+        Some(())
+    }
+
+    /// Multiplications and additions.
+    pub fn flops(&self) -> f64 {
+        let per_group = self.input_features as f64 * self.output_features as f64 * self.taps() as f64;
+        2.0 * self.batch as f64 * self.groups as f64 * per_group * self.positions() as f64
+    }
+
+    fn positions(&self) -> usize {
+        self.axes.iter().map(|a| a.output).product()
+    }
+
+    fn taps(&self) -> usize {
+        self.axes.iter().map(|a| a.kernel).product()
+    }
+
+    /// The offset of each tap's weights in the kernel, the last dimension fastest.
+    fn tap_weights(&self) -> Vec<usize> {
+        let mut offsets = vec![0];
+        for axis in &self.axes {
+            let taps = (0..axis.kernel).map(|t| axis.weight(t)).collect::<Vec<_>>();
+            offsets = offsets.iter().flat_map(|o| taps.iter().map(move |t| o + t)).collect();
+        }
+        offsets
+    }
+
+    fn check(&self, input: usize, kernel: usize, output: usize) -> Option<()> {
+        let axes = |of: fn(&Axis) -> (usize, usize)| self.axes.iter().map(of).collect::<Vec<_>>();
+        let mut dims = axes(|a| (a.input, a.input_stride));
+        let features = self.groups.checked_mul(self.input_features)?;
+        dims.extend([(self.batch, self.input_batch_stride), (features, self.input_feature_stride)]);
+        extent(&dims).filter(|&n| n <= input)?;
+        let outputs = self.groups.checked_mul(self.output_features)?;
+        let mut dims = axes(|a| (a.kernel, a.kernel_stride));
+        dims.extend([(self.input_features, self.kernel_input_stride), (outputs, self.kernel_output_stride)]);
+        extent(&dims).filter(|&n| n <= kernel)?;
+        let mut dims = axes(|a| (a.output, a.output_stride));
+        dims.extend([(self.batch, self.output_batch_stride), (outputs, self.output_feature_stride)]);
+        extent(&dims).filter(|&n| n <= output)?;
+        if !apart(dims) {
+            return None;
+        }
+        let reach = |a: &Axis| {
+            let last = a.output.saturating_sub(1).checked_mul(a.stride)?;
+            let window = a.kernel.saturating_sub(1).checked_mul(a.window_dilation)?;
+            let dilated = a.input.checked_mul(a.base_dilation)?;
+            let most = last.checked_add(window)?.checked_add(a.padding_low.unsigned_abs())?.checked_add(dilated)?;
+            (a.base_dilation > 0 && most < isize::MAX as usize / 2).then_some(())
+        };
+        self.axes.iter().try_for_each(reach)
+    }
+}
+
+/// How many elements an array with these sizes and strides reaches over.
+fn extent(dims: &[(usize, usize)]) -> Option<usize> {
+    if dims.iter().any(|d| d.0 == 0) {
+        return Some(0);
+    }
+    dims.iter().try_fold(1usize, |sum, &(size, stride)| sum.checked_add((size - 1).checked_mul(stride)?))
+}
+
+/// Whether no two indices mean the same element.
+fn apart(mut dims: Vec<(usize, usize)>) -> bool {
+    if dims.iter().any(|d| d.0 == 0) {
+        return true;
+    }
+    dims.retain(|d| d.0 > 1);
+    dims.sort_by_key(|d| d.1);
+    let mut reached = 0usize;
+    dims.iter().all(|&(size, stride)| {
+        let is_apart = stride > reached;
+        reached = reached.saturating_add((size - 1).saturating_mul(stride));
+        is_apart
+    })
+}
+
+/// Counts through a multi-dimensional index, the last dimension fastest; calls `visit` with each.
+fn for_each_index(sizes: &[usize], mut visit: impl FnMut(&[usize])) {
+    if sizes.contains(&0) {
+        return;
+    }
+    let mut index = vec![0; sizes.len()];
+    loop {
+        visit(&index);
+        let mut d = sizes.len();
+        loop {
+            if d == 0 {
+                return;
+            }
+            d -= 1;
+            index[d] += 1;
+            if index[d] < sizes[d] {
+                break;
+            }
+            index[d] = 0;
+        }
+    }
+}

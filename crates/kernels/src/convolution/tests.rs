@@ -1,0 +1,207 @@
+//! Convolutions against the definition: a sum over taps and features for each element.
+
+use super::{Axis, Convolution, for_each_index};
+use crate::Serial;
+use crate::number::Stored;
+use half::bf16;
+use proptest::prelude::*;
+
+/// Which dimension is outermost … innermost: batch, features and space of the input, and the same of the others.
+#[derive(Clone, Copy, Debug)]
+enum Layout {
+    FeaturesLast,
+    FeaturesFirst,
+}
+
+fn axis() -> impl Strategy<Value = Axis> {
+    (1..9usize, 1..4usize, 1..3usize, -2..3isize, 1..3usize, 1..3usize, any::<bool>(), 0..3usize).prop_map(
+        |(input, kernel, stride, padding_low, base_dilation, window_dilation, reversed, padding_high)| {
+            let dilated = (input - 1) * base_dilation + 1;
+            let window = (kernel - 1) * window_dilation + 1;
+            let padded = dilated as isize + padding_low + padding_high as isize;
+            let output = if padded < window as isize { 0 } else { (padded as usize - window) / stride + 1 };
+            Axis {
+                input,
+                kernel,
+                output,
+                stride,
+                padding_low,
+                base_dilation,
+                window_dilation,
+                reversed,
+                input_stride: 0,
+                kernel_stride: 0,
+                output_stride: 0,
+            }
+        },
+    )
+}
+
+type Size = fn(&Axis) -> usize;
+type SetStride = fn(&mut Axis, usize);
+
+/// Fills in the strides of dense arrays.
+fn laid_out(mut c: Convolution, input: Layout, kernel: Layout, output: Layout) -> Convolution {
+    let (features, outputs) = (c.groups * c.input_features, c.groups * c.output_features);
+    let space = |axes: &mut Vec<Axis>, of: Size, set: SetStride, mut stride: usize| {
+        for axis in axes.iter_mut().rev() {
+            set(axis, stride);
+            stride *= of(axis);
+        }
+        stride
+    };
+    let (of, set): (Size, SetStride) = (|a| a.input, |a, s| a.input_stride = s);
+    match input {
+        Layout::FeaturesLast => {
+            c.input_feature_stride = 1;
+            c.input_batch_stride = space(&mut c.axes, of, set, features);
+        }
+        Layout::FeaturesFirst => {
+            c.input_feature_stride = space(&mut c.axes, of, set, 1);
+            c.input_batch_stride = c.input_feature_stride * features;
+        }
+    }
+    let (of, set): (Size, SetStride) = (|a| a.kernel, |a, s| a.kernel_stride = s);
+    match kernel {
+        Layout::FeaturesLast => {
+            c.kernel_output_stride = 1;
+            c.kernel_input_stride = outputs;
+            space(&mut c.axes, of, set, outputs * c.input_features);
+        }
+        Layout::FeaturesFirst => {
+            c.kernel_input_stride = space(&mut c.axes, of, set, 1);
+            c.kernel_output_stride = c.kernel_input_stride * c.input_features;
+        }
+    }
+    let (of, set): (Size, SetStride) = (|a| a.output, |a, s| a.output_stride = s);
+    match output {
+        Layout::FeaturesLast => {
+            c.output_feature_stride = 1;
+            c.output_batch_stride = space(&mut c.axes, of, set, outputs);
+        }
+        Layout::FeaturesFirst => {
+            c.output_feature_stride = space(&mut c.axes, of, set, 1);
+            c.output_batch_stride = c.output_feature_stride * outputs;
+        }
+    }
+    c
+}
+
+fn layout() -> impl Strategy<Value = Layout> {
+    prop_oneof![Just(Layout::FeaturesLast), Just(Layout::FeaturesFirst)]
+}
+
+fn convolution() -> impl Strategy<Value = Convolution> {
+    let features = prop_oneof![(1..4usize, 1..4usize, 1..5usize), (1..150usize, Just(1), Just(1))];
+    (1..3usize, features, prop::collection::vec(axis(), 0..3), layout(), layout(), layout()).prop_map(
+        |(batch, (groups, input_features, output_features), axes, input, kernel, output)| {
+            let c = Convolution {
+                batch,
+                input_batch_stride: 0,
+                output_batch_stride: 0,
+                groups,
+                input_features,
+                input_feature_stride: 0,
+                output_features,
+                output_feature_stride: 0,
+                kernel_input_stride: 0,
+                kernel_output_stride: 0,
+                axes,
+            };
+            laid_out(c, input, kernel, output)
+        },
+    )
+}
+
+/// By the definition.
+fn expected(c: &Convolution, input: &[f64], kernel: &[f64], len: usize) -> Vec<f64> {
+    let mut output = vec![f64::NAN; len];
+    let outputs: Vec<usize> = c.axes.iter().map(|a| a.output).collect();
+    let taps: Vec<usize> = c.axes.iter().map(|a| a.kernel).collect();
+    for_each_index(&[c.batch, c.groups, c.output_features], |at| {
+        for_each_index(&outputs, |position| {
+            let mut sum = 0.0;
+            for_each_index(&taps, |tap| {
+                let sources = c.axes.iter().zip(position).zip(tap).map(|((a, &o), &t)| a.source(o, t));
+                let Some(source) = sources.collect::<Option<Vec<usize>>>() else { return };
+                let place: usize = c.axes.iter().zip(&source).map(|(a, s)| a.input_stride * s).sum();
+                let weight: usize = c.axes.iter().zip(tap).map(|(a, &t)| a.weight(t)).sum();
+                let feature = at[1] * c.output_features + at[2];
+                for i in 0..c.input_features {
+                    let from = at[0] * c.input_batch_stride + (at[1] * c.input_features + i) * c.input_feature_stride;
+                    let factor = weight + i * c.kernel_input_stride + feature * c.kernel_output_stride;
+                    sum += input[from + place] * kernel[factor];
+                }
+            });
+            let place: usize = c.axes.iter().zip(position).map(|(a, o)| a.output_stride * o).sum();
+            let feature = at[1] * c.output_features + at[2];
+            output[at[0] * c.output_batch_stride + feature * c.output_feature_stride + place] = sum;
+        });
+    });
+    output
+}
+
+fn agrees<S: Stored>(c: &Convolution, read: fn(f64) -> S, value: fn(S) -> f64, tolerance: f64) {
+    let space = |of: fn(&Axis) -> usize| c.axes.iter().map(of).product::<usize>();
+    let numbers = |n: usize, seed: u32| -> Vec<S> {
+        (0..n as u32).map(|i| read(f64::from((i.wrapping_mul(2654435761) ^ seed) >> 24) / 64.0 - 2.0)).collect()
+    };
+    let input = numbers(c.batch * c.groups * c.input_features * space(|a| a.input), 1);
+    let kernel = numbers(c.groups * c.output_features * c.input_features * space(|a| a.kernel), 0x5555_5555);
+    let len = c.batch * c.groups * c.output_features * space(|a| a.output);
+    let mut output = vec![read(f64::NAN); len];
+    c.run(&input, &kernel, &mut output, &Serial).expect("dense arrays are long enough");
+    let exact = |v: &[S]| v.iter().map(|&x| value(x)).collect::<Vec<_>>();
+    let expected = expected(c, &exact(&input), &exact(&kernel), len);
+    for (i, (&found, &expected)) in output.iter().zip(&expected).enumerate() {
+        let found = value(found);
+        let scale = expected.abs().max(1.0);
+        assert!((found - expected).abs() <= tolerance * scale, "{i}: {found} instead of {expected} in {c:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn by_the_definition(c in convolution()) {
+        agrees::<f64>(&c, |x| x, |x| x, 1e-12);
+        agrees::<f32>(&c, |x| x as f32, f64::from, 1e-4);
+        agrees::<bf16>(&c, bf16::from_f64, |x| f64::from(x.to_f32()), 1e-2);
+    }
+}
+
+#[test]
+fn short_slices_are_refused() {
+    let axis = Axis {
+        input: 4,
+        kernel: 2,
+        output: 3,
+        stride: 1,
+        padding_low: 0,
+        base_dilation: 1,
+        window_dilation: 1,
+        reversed: false,
+        input_stride: 1,
+        kernel_stride: 1,
+        output_stride: 1,
+    };
+    let c = Convolution {
+        batch: 1,
+        input_batch_stride: 4,
+        output_batch_stride: 3,
+        groups: 1,
+        input_features: 1,
+        input_feature_stride: 4,
+        output_features: 1,
+        output_feature_stride: 3,
+        kernel_input_stride: 2,
+        kernel_output_stride: 2,
+        axes: vec![axis],
+    };
+    let mut output = [0f32; 3];
+    assert!(c.run(&[1.0; 4], &[1.0, -1.0], &mut output, &Serial).is_some());
+    assert!(c.run(&[1.0; 3], &[1.0, -1.0], &mut output, &Serial).is_none());
+    assert!(c.run(&[1.0; 4], &[1.0], &mut output, &Serial).is_none());
+    assert!(c.run(&[1.0; 4], &[1.0, -1.0], &mut output[..2], &Serial).is_none());
+    let stacked = Convolution { batch: 2, input_batch_stride: 0, output_batch_stride: 0, ..c };
+    assert!(stacked.run(&[1.0; 4], &[1.0, -1.0], &mut output, &Serial).is_none());
+}
