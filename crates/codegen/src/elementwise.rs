@@ -53,9 +53,9 @@ fn fits_unary(op: UnaryOp, from: ElementType, to: ElementType) -> bool {
         Not => (from.is_integer() || from == ElementType::Pred) && from == to,
         PopulationCount | CountLeadingZeros => from.is_integer() && from == to,
         Real | Imag => from.component() == to && from.component().is_float(),
+        Abs if from.is_complex() => to == from.component(),
         Abs | Negate | Sign => from == to && from != ElementType::Pred && (!from.is_complex() || op == Negate),
-        Floor | Ceil | RoundNearestAfz | RoundNearestEven | Sqrt | Rsqrt => from.is_float() && from == to,
-        _ => false,
+        _ => from.is_float() && from == to,
     }
 }
 
@@ -69,9 +69,8 @@ fn fits_binary(op: BinaryOp, from: ElementType, to: ElementType) -> bool {
         _ if from == ElementType::Pred => false,
         ShiftLeft | ShiftRightArithmetic | ShiftRightLogical | Mulhi => from.is_integer(),
         Add | Subtract | Multiply => true,
-        Power => from.is_integer(),
-        Divide | Maximum | Minimum | Remainder => !from.is_complex(),
-        Atan2 => false,
+        Atan2 => from.is_float(),
+        Power | Divide | Maximum | Minimum | Remainder => !from.is_complex(),
     }
 }
 
@@ -141,6 +140,7 @@ impl<'c> Ir<'c> {
             UnaryOp::Real => return x.into(),
             UnaryOp::Imag => return a.im.unwrap_or_else(|| self.fsub(x, x)).into(),
             UnaryOp::Negate if from.is_complex() => return a.map(|p| self.fneg(p)),
+            UnaryOp::Abs if from.is_complex() => return self.hypot(x, a.im.unwrap_or(x)).into(),
             _ => {}
         }
         if from.is_integer() || from == ElementType::Pred {
@@ -164,7 +164,7 @@ impl<'c> Ir<'c> {
             UnaryOp::IsFinite => {
                 return self.fcmp(OLT, self.call1("llvm.fabs", x), self.float(repr, f64::INFINITY)).into();
             }
-            _ => x,
+            _ => self.function(op, x),
         };
         self.round_to(result, to).into()
     }
@@ -214,7 +214,8 @@ impl<'c> Ir<'c> {
             BinaryOp::Divide => self.fdiv(x, y),
             BinaryOp::Maximum => self.call2("llvm.maximum", x, y),
             BinaryOp::Minimum => self.call2("llvm.minimum", x, y),
-            _ => self.frem(x, y),
+            BinaryOp::Remainder => self.frem(x, y),
+            _ => self.function2(op, x, y),
         };
         // The greater of two exact values is exact.
         match op {

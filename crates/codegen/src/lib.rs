@@ -34,6 +34,7 @@ mod lower;
 mod lower_moving;
 mod lowering;
 mod machine;
+mod math;
 mod program;
 mod unsupported;
 

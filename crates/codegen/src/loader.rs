@@ -51,7 +51,7 @@ fn external(name: &str) -> Option<usize> {
         "memcpy" => memcpy as *const () as usize,
         "memmove" => memmove as *const () as usize,
         "memset" => memset as *const () as usize,
-        _ => return None,
+        _ => return crate::math::external(name),
     })
 }
 

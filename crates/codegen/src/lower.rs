@@ -243,10 +243,10 @@ impl Lowerer<'_> {
     /// Whether `low <= index < high`: `Ok` where that is known, else the item that says so.
     pub(crate) fn in_range(&mut self, index: &Affine, low: i64, high: i64) -> Result<bool, ItemId> {
         let range = index.range(|t| self.bounds_of(t));
-        if range.0 >= i128::from(low) && range.1 < i128::from(high) {
+        if low < high && range.0 >= i128::from(low) && range.1 < i128::from(high) {
             return Ok(true);
         }
-        if range.1 < i128::from(low) || range.0 >= i128::from(high) {
+        if high <= low || range.1 < i128::from(low) || range.0 >= i128::from(high) {
             return Ok(false);
         }
         Err(self.add(Item::InRange { index: index.clone(), low, high }, ElementType::Pred))
@@ -256,7 +256,9 @@ impl Lowerer<'_> {
     pub(crate) fn delinearize(&mut self, position: Affine, dims: &[i64]) -> Index {
         let mut index: Index = smallvec![Affine::default(); dims.len()];
         let mut rest = position;
-        let Some(first) = dims.iter().position(|&d| d != 1) else { return index };
+        // Of an empty array nothing is ever read.
+        let first = dims.iter().position(|&d| d != 1).filter(|_| !dims.contains(&0));
+        let Some(first) = first else { return index };
         for d in (first..dims.len()).rev() {
             if d == first {
                 index[d] = rest;

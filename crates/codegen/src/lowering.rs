@@ -16,6 +16,9 @@ pub(crate) fn programs(graph: &Graph, in_place: bool) -> Result<Vec<Program>, Un
     for (n, &output) in graph.outputs.iter().enumerate() {
         let buffer = graph.inputs + n as u32;
         let node = graph.node(output);
+        if node.dims.contains(&0) {
+            continue;
+        }
         let is_parameter = |v: Option<&ValueRef>| v.is_some_and(|&v| matches!(graph.node(v).op, NodeOp::Parameter(_)));
         match &node.op {
             NodeOp::DynamicUpdateSlice if in_place && is_parameter(node.operands.first()) => {

@@ -1,8 +1,7 @@
 //! Folds: accumulators carried through loops.
 //!
-//! Where the innermost loop has lanes, each lane folds its share and the lanes are folded into one at the end. What the
-//! lanes start from is the operation's identity; for a function that is not known to have one, the initial value, which
-//! HLO lets a fold use any number of times.
+//! Where the innermost loop has lanes, each lane folds its share and the lanes are folded into one at the end. The lanes
+//! start from the operation's identity; the initial value is folded in once, at the end.
 
 use super::ir::{Repr, Val};
 use super::kernel::Emitter;
@@ -30,11 +29,8 @@ impl<'c> Emitter<'_, 'c> {
             return self.fold_loops(fold, 0, &start);
         }
         let outer_mask = self.mask.take();
-        let start: Vec<V<'c>> = match identity {
-            Some(identity) => vec![identity],
-            None => inits.clone(),
-        };
-        let start: Vec<V<'c>> = start.iter().map(|v| v.map(|p| self.ir.splat(p, lanes))).collect();
+        let start = identity.map(|v| v.map(|p| self.ir.splat(p, lanes)));
+        let start = [start.expect("only folds with an identity are given lanes")];
         let mut state = self.fold_loops(fold, 0, &start);
         if let Some(&v) = fold.vars.last() {
             self.lanes_now[v as usize] = 1;
@@ -48,10 +44,7 @@ impl<'c> Emitter<'_, 'c> {
             state = self.ir.apply(&fold.function, &[low, high].concat());
         }
         self.mask = outer_mask;
-        match identity {
-            Some(_) => self.ir.apply(&fold.function, &[inits, state].concat()),
-            None => state,
-        }
+        self.ir.apply(&fold.function, &[inits, state].concat())
     }
 
     fn fold_loops(&mut self, fold: &Fold, level: usize, state: &[V<'c>]) -> Vec<V<'c>> {
@@ -74,12 +67,12 @@ impl<'c> Emitter<'_, 'c> {
 
     /// The value that changes nothing.
     fn identity(&self, op: BinaryOp, t: ElementType) -> Option<V<'c>> {
-        if t.is_complex() {
+        if !has_identity(op, t) {
             return None;
         }
         let repr = Repr::of(t);
         let bits = repr.bits();
-        let float = t.is_float();
+        let float = t.is_float() || t.is_complex();
         let (least, greatest) = match (t.is_signed_integer(), t) {
             (true, _) => (i64::MIN >> (64 - bits), i64::MAX >> (64 - bits)),
             _ => (0, -1),
@@ -98,6 +91,15 @@ impl<'c> Emitter<'_, 'c> {
             BinaryOp::Minimum => self.ir.int(repr, greatest),
             _ => return None,
         };
-        Some(value.into())
+        Some(V { re: value, im: t.is_complex().then_some(value) })
+    }
+}
+
+/// Whether a fold by `op` may start anywhere, since some value changes nothing.
+pub(crate) fn has_identity(op: BinaryOp, t: ElementType) -> bool {
+    match op {
+        BinaryOp::Add | BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => true,
+        BinaryOp::Multiply | BinaryOp::Maximum | BinaryOp::Minimum => !t.is_complex(),
+        _ => false,
     }
 }

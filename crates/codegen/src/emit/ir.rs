@@ -256,6 +256,14 @@ impl<'c> Ir<'c> {
         let (a, b) = self.same_lanes(a, b);
         self.intrinsic(name, &[a.get_type()], &[a, b]).expect("the intrinsic has a result")
     }
+    /// `a·b + c`, rounded once.
+    pub(crate) fn fma(&self, a: Val<'c>, b: Val<'c>, c: Val<'c>) -> Val<'c> {
+        let (a, b) = self.same_lanes(a, b);
+        let (a, c) = self.same_lanes(a, c);
+        let (a, b) = self.same_lanes(a, b);
+        self.intrinsic("llvm.fma", &[a.get_type()], &[a, b, c]).expect("the intrinsic has a result")
+    }
+
     pub(crate) fn shuffle(&self, a: Val<'c>, b: Val<'c>, mask: &[u32]) -> Val<'c> {
         let (a, b) = (a.into_vector_value(), b.into_vector_value());
         let i32 = self.context.i32_type();

@@ -231,7 +231,8 @@ fn choose_lanes(program: &Program, machine: &Machine) -> Vec<u32> {
         }
         // Lanes change the order of the fold: only for what is known to be the same in any order. (Functions that look
         // for the place of the greatest take the first NaN.)
-        if fold.function.single_operation().is_none() {
+        let has_identity = |op| super::fold::has_identity(op, fold.function.parameters[0]);
+        if !fold.function.single_operation().is_some_and(has_identity) {
             continue;
         }
         let extent = program.extents[v as usize];

