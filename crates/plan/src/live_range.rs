@@ -169,6 +169,14 @@ fn range(
         let done = dones[around.index()].and_then(|d| schedule.time(d));
         end = end.max(done.unwrap_or(span.1));
     }
+    Some(LiveRange { start, end: end.max(last_need(dataflow, schedule, id)) })
+}
+
+/// The last time at which a value is read or passed on; 0 if that never happens.
+pub(crate) fn last_need(dataflow: &Dataflow<'_>, schedule: &Schedule, id: ValueId) -> Time {
+    let module = dataflow.module();
+    let is_root = |i: InstructionId| module.root(module[i].parent()) == Some(i);
+    let mut end = 0;
     for &position in dataflow.positions_of(id).iter().skip(1) {
         let at = dataflow.positions.instruction(position);
         let time = if is_root(at) { schedule.span(module[at].parent()).map(|s| s.1) } else { schedule.time(at) };
@@ -183,7 +191,7 @@ fn range(
         };
         end = end.max(time.unwrap_or(0));
     }
-    Some(LiveRange { start, end })
+    end
 }
 
 /// Values of one buffer take turns: each ends where the next begins, and the last lasts as long as any.

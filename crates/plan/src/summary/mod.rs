@@ -2,11 +2,18 @@
 //!
 //! Bytes here are those that values really take, padding included; where values share a place it counts once.
 
+mod advice;
+mod level;
+mod moves;
+
+pub use advice::{Advice, Change, advise};
+
 use crate::Plan;
 use crate::assign::Allocation;
 use crate::dataflow::ValueId;
 use crate::live_range::{LiveRange, Time, plain_bytes};
 use hloom_target::Target;
+use level::{Stay, stays};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -31,9 +38,18 @@ pub struct SpaceSummary {
     pub thread_local: i128,
     /// Bytes needed during the run only.
     pub temporaries: i128,
+    /// Bytes that temporaries were packed into; tables of tuples are not among them.
+    pub heap: i64,
+    /// The least that [`SpaceSummary::heap`] could be by this schedule, however it is packed.
+    pub heap_lower_bound: i64,
+    /// The values that layouts and tables fill up most, as far as there are any, the most first.
+    pub padded: Vec<InUse>,
     /// The moment at which most is in use, if values with times are here.
     pub peak: Option<SpacePeak>,
 }
+
+/// So many of the values with padding are told.
+const MOST_PADDED: usize = 10;
 
 /// The moment at which most of a memory space is in use.
 #[derive(Clone, Debug, Default)]
@@ -59,13 +75,42 @@ pub struct InUse {
     pub data: i64,
 }
 
-/// A place, and from when to when it is in use without a break.
-struct Stay {
-    colour: i64,
-    start: Time,
-    end: Time,
-    bytes: i64,
-    place: (usize, i64),
+impl InUse {
+    /// Bytes that hold no data.
+    pub fn padding(&self) -> i64 {
+        self.bytes - self.data.min(self.bytes)
+    }
+}
+
+/// An allocation that several values use in turn or side by side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sharing {
+    /// Its number.
+    pub allocation: usize,
+    /// How many values lie in it.
+    pub values: usize,
+    /// What they would take if none shared a place with another.
+    pub apart: i128,
+}
+
+/// The allocations that save most by sharing, the most first; those that save nothing are left out.
+pub fn sharings(plan: &Plan<'_>) -> Vec<Sharing> {
+    let saved = |s: &Sharing| s.apart - i128::from(plan.allocations[s.allocation].size);
+    let mut sharings: Vec<Sharing> = plan
+        .allocations
+        .iter()
+        .enumerate()
+        .map(|(allocation, a)| {
+            // Values of one buffer are versions of the same thing: each buffer would have its place once.
+            let mut buffers: Vec<(u32, i64)> = a.places.iter().map(|p| (plan.buffers.of(p.value), p.size)).collect();
+            buffers.sort_unstable();
+            buffers.dedup_by_key(|b| b.0);
+            Sharing { allocation, values: a.places.len(), apart: buffers.iter().map(|b| i128::from(b.1)).sum() }
+        })
+        .filter(|s| saved(s) > 0)
+        .collect();
+    sharings.sort_by_key(|s| (std::cmp::Reverse(saved(s)), s.allocation));
+    sharings
 }
 
 /// Sums an assignment up, by memory space.
@@ -83,6 +128,9 @@ pub fn summarise(plan: &Plan<'_>, target: &Target) -> Vec<SpaceSummary> {
         space.colour = colour;
         space.name = known.map_or(String::new(), |s| s.name.clone());
         space.capacity = known.and_then(|s| s.bytes);
+        space.heap = plan.heap_bytes(colour);
+        space.heap_lower_bound = plan.lower_bound(colour);
+        space.padded = padded(plan, colour);
         space.peak = peak(plan, stays.iter().filter(|s| s.colour == colour));
     }
     spaces.into_values().collect()
@@ -102,31 +150,18 @@ fn kind<'a>(space: &'a mut SpaceSummary, allocation: &Allocation) -> &'a mut i12
     }
 }
 
-/// The places in use, each stretch of time once however many values take turns in it.
-fn stays(plan: &Plan<'_>) -> Vec<Stay> {
-    let mut stays: Vec<Stay> = Vec::new();
-    for (number, allocation) in plan.allocations.iter().enumerate() {
-        let with_range = |p: &crate::assign::Place| Some((p.offset, plan.live.of(p.value)?, p.size));
-        let mut places: Vec<_> = allocation.places.iter().filter_map(with_range).collect();
-        places.sort_unstable();
-        let first_here = stays.len();
-        for (offset, range, bytes) in places {
-            match stays[first_here..].last_mut() {
-                Some(last) if last.place.1 == offset && range.start <= last.end => {
-                    last.end = last.end.max(range.end);
-                    last.bytes = last.bytes.max(bytes);
-                }
-                _ => stays.push(Stay {
-                    colour: allocation.colour,
-                    start: range.start,
-                    end: range.end,
-                    bytes,
-                    place: (number, offset),
-                }),
-            }
-        }
-    }
-    stays
+fn in_use(plan: &Plan<'_>, value: ValueId, bytes: i64) -> Option<InUse> {
+    let position = plan.dataflow.value(value)?.position;
+    Some(InUse { value, bytes, data: plain_bytes(plan.dataflow.positions.shape(position)) })
+}
+
+fn padded(plan: &Plan<'_>, colour: i64) -> Vec<InUse> {
+    let places = plan.allocations.iter().filter(|a| a.colour == colour).flat_map(|a| &a.places);
+    let mut padded: Vec<InUse> = places.filter_map(|p| in_use(plan, p.value, p.size)).collect();
+    padded.retain(|v| v.padding() > 0);
+    padded.sort_by_key(|v| (std::cmp::Reverse(v.padding()), v.value));
+    padded.truncate(MOST_PADDED);
+    padded
 }
 
 fn peak<'a>(plan: &Plan<'_>, stays: impl Iterator<Item = &'a Stay> + Clone) -> Option<SpacePeak> {
@@ -148,12 +183,11 @@ fn peak<'a>(plan: &Plan<'_>, stays: impl Iterator<Item = &'a Stay> + Clone) -> O
         .into_iter()
         .filter_map(|stay| {
             let &(_, value) = at_place.get(&stay.place)?;
-            let position = plan.dataflow.value(value)?.position;
-            Some(InUse { value, bytes: stay.bytes, data: plain_bytes(plan.dataflow.positions.shape(position)) })
+            in_use(plan, value, stay.bytes)
         })
         .collect();
     values.sort_by_key(|v| (std::cmp::Reverse(v.bytes), v.value));
-    peak.padding = values.iter().map(|v| i128::from(v.bytes - v.data.min(v.bytes))).sum();
+    peak.padding = values.iter().map(|v| i128::from(v.padding())).sum();
     peak.values = values;
     Some(peak)
 }
