@@ -5,7 +5,7 @@ use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_plan::check::{Assignment, check};
 use hloom_plan::dump::{Part, dump_b};
 use hloom_plan::plan;
-use hloom_plan::summary::summarise;
+use hloom_plan::summary::{advise, sharings, summarise};
 use hloom_target::Target;
 use std::fmt::Write;
 
@@ -22,7 +22,10 @@ fn temporaries(text: &str) -> i128 {
     let plan = plan(&module, &target).unwrap();
     assert_eq!(check(&module, &target, &Assignment::from(&plan)), []);
     assert!(dump_b(&plan, &target, Part::Allocations).len() > 100);
-    summarise(&plan, &target).iter().map(|s| s.temporaries).sum()
+    let spaces = summarise(&plan, &target);
+    assert!(advise(&plan, &target, &spaces, 10).len() <= 10);
+    assert!(sharings(&plan).iter().all(|s| s.apart > i128::from(plan.allocations[s.allocation].size)));
+    spaces.iter().map(|s| s.temporaries).sum()
 }
 
 #[test]
@@ -74,4 +77,26 @@ fn a_loop_that_carries_thousands_of_values() {
     // One place for each value carried, but for the one that is the result, and the table of pointers.
     let carried = 64 * (n as i128 - 1);
     assert_eq!(temporaries(&text), carried + 8 * n as i128);
+}
+
+#[test]
+fn an_update_of_thousands_of_parameters_at_once() {
+    // One fusion reads and makes all of them: each is asked which of the others could have its place.
+    let n = 5_000;
+    let tuple = format!("({})", vec!["f32[16]{0}"; n].join(", "));
+    let mut text = String::from("HloModule update, is_scheduled=true\n\nfused {\n");
+    for i in 0..n {
+        let _ = writeln!(text, "  p{i} = f32[16]{{0}} parameter({i})\n  n{i} = f32[16]{{0}} negate(p{i})");
+    }
+    let list = |name: &str| (0..n).map(|i| format!("{name}{i}")).collect::<Vec<_>>().join(", ");
+    let _ = writeln!(text, "  ROOT t = {tuple} tuple({})\n}}\n\nENTRY e {{", list("n"));
+    (0..n).for_each(|i| text.push_str(&format!("  x{i} = f32[16]{{0}} parameter({i})\n")));
+    let _ = writeln!(text, "  early = f32[16]{{0}} reverse(x0), dimensions={{0}}");
+    let _ = writeln!(text, "  late = f32[16]{{0}} reverse(early), dimensions={{0}}");
+    let _ = writeln!(
+        text,
+        "  ROOT f = {tuple} fusion({}), kind=kLoop, calls=fused\n}}",
+        list("x").replacen("x0", "late", 1)
+    );
+    assert_eq!(temporaries(&text), 0);
 }

@@ -1,21 +1,23 @@
 //! `hloom memory`: the buffer assignment of a module, a summary of it, or a judgement of another's.
 
 mod describe;
+mod json;
 mod page;
 mod report;
 mod schedule;
 
 use super::args::{DialectArg, MemoryArgs, PartArg};
-use super::{Outcome, Result, Stop, input, json, output, progress, usage_error};
+use super::json::report as json_report;
+use super::{Outcome, Result, Stop, input, output, progress, usage_error};
 use hloom::Verified;
 use hloom::ir::diagnostic::Diagnostic;
 use hloom::ir::diagnostic::codes::plan::{NEEDS_COPY, TOO_LARGE};
 use hloom::load::read_bytes;
 use hloom::plan::check::{Assignment, check, read_dump};
 use hloom::plan::dump::{Part, dump_a, dump_b};
-use hloom::plan::summary::summarise;
 use hloom::plan::{Plan, plan};
 use hloom::target::{DumpDialect, Target};
+use report::Report;
 
 pub(crate) fn run(args: &MemoryArgs) -> Result {
     let target = input::target(&args.target)?;
@@ -30,25 +32,25 @@ pub(crate) fn run(args: &MemoryArgs) -> Result {
     };
     let planned = planned.map_err(|faults| show(&verified, &faults))?;
     prove(&verified, &target, &planned)?;
-    let dialect = match args.dialect {
-        Some(DialectArg::A) => DumpDialect::A,
-        Some(DialectArg::B) => DumpDialect::B,
-        None => target.dialect,
-    };
-    if let Some(path) = &args.html {
-        let page = {
-            let _progress = progress::start(format!("drawing {}", verified.source.name));
-            page::to_html(&planned, &target, &summarise(&planned, &target))
+    if args.html.is_none() && !args.json && !args.summary {
+        let dialect = match args.dialect {
+            Some(DialectArg::A) => DumpDialect::A,
+            Some(DialectArg::B) => DumpDialect::B,
+            None => target.dialect,
         };
-        output::to_path(path, page.as_bytes())?;
+        output::to_stdout(dump(&planned, &target, dialect, args.part)?.as_bytes())?;
         return Ok(Outcome::Well);
     }
-    let text = match (args.json, args.summary) {
-        (true, _) => report::to_json(&planned, &target, &summarise(&planned, &target)),
-        (_, true) => report::to_text(&planned, &target, &summarise(&planned, &target)),
-        _ => dump(&planned, &target, dialect, args.part)?,
+    let (path, text) = {
+        let _progress = progress::start(format!("summing up {}", verified.source.name));
+        let report = Report::new(&verified, &planned, &target);
+        match &args.html {
+            Some(path) => (path.as_str(), page::to_html(&report)),
+            None if args.json => ("-", json::to_json(&report)),
+            None => ("-", report::to_text(&report)),
+        }
     };
-    output::to_stdout(text.as_bytes())?;
+    output::to_path(path, text.as_bytes())?;
     Ok(Outcome::Well)
 }
 
@@ -96,7 +98,7 @@ fn judge(args: &MemoryArgs, verified: &Verified, target: &Target, dump: &str) ->
         Err(diagnostic) => vec![diagnostic],
     };
     if args.json {
-        output::to_stdout(json::report(&verified.source, Some(module), &faults).as_bytes())?;
+        output::to_stdout(json_report(&verified.source, Some(module), &faults).as_bytes())?;
     } else {
         output::show(&verified.source, Some(module), &faults);
     }

@@ -185,7 +185,7 @@ fn tables(module: &Module, summary: &Summary) -> String {
 }
 
 /// `12`, `3.4 k`, `5.67 G`.
-fn count(n: u64) -> String {
+pub(crate) fn count(n: u64) -> String {
     scaled(n, 1000, &["", " k", " M", " G", " T", " P", " E"])
 }
 

@@ -55,15 +55,106 @@ fn the_summary_says_what_is_in_use_and_where_it_comes_from() {
         memory       total  of  parameters  results  constants  temporaries  in use at most  padding then
         0 memory  16.8 KiB        16.2 KiB    256 B        0 B        256 B        16.8 KiB           0 B
 
+        what temporaries are packed into, and the bytes of them that are live at once:
+
+        memory   heap  at least   above that
+        memory  256 B     256 B  0 B (0.0 %)
+
         most of memory is in use at b, step 3 of 5:
 
-           bytes  padding  value  shape            from
-        16.0 KiB      0 B  w      f32[64,64]{1,0}
-           256 B      0 B  x      f32[64]{0}
-           256 B      0 B  a      f32[64]{0}       net.py:7
-           256 B      0 B  b      f32[64]{0}
+           bytes  padding  value  shape            steps   from
+        16.0 KiB      0 B  w      f32[64,64]{1,0}  0 to 5
+           256 B      0 B  x      f32[64]{0}       0 to 5
+           256 B      0 B  a      f32[64]{0}       2 to 3  net.py:7
+           256 B      0 B  b      f32[64]{0}       3 to 4
+
+        allocations that values share, and what those would take apart:
+
+        allocation  for     bytes  values  apart  saved
+                 1  result  256 B       2  512 B  256 B
+
+        what would lower a peak; each alone, with the peak computed anew, and they do not add up:
+
+        bytes less  memory  change
+             256 B  memory  donate parameter 0 `x`: the result `c` can have its place, nothing reads it any more then
     "#]]
     .assert_eq(&ran.stdout);
+}
+
+/// A module with something of everything that a summary tells.
+const WASTEFUL: &str = r#"HloModule wasteful, is_scheduled=true
+
+ENTRY e {
+  x = f32[256,256]{1,0:T(8,128)} parameter(0), metadata={op_name="x"}
+  early = f32[256,256]{1,0:T(8,128)} transpose(x), dimensions={1,0}, metadata={op_name="net/early" source_file="net.py" source_line=3}
+  mean = f32[256,1]{1,0:T(8,128)} slice(early), slice={[0:256], [0:1]}, metadata={op_name="net/mean" source_file="net.py" source_line=4}
+  wide = f32[256,1024]{1,0:T(8,128)} concatenate(x, x, x, x), dimensions={1}, metadata={op_name="net/wide" source_file="net.py" source_line=5}
+  fast = f32[256,256]{1,0:T(8,128)S(1)} slice(wide), slice={[0:256], [256:512]}, metadata={op_name="net/fast" source_file="net.py" source_line=6}
+  late = f32[256,256]{1,0:T(8,128)} transpose(fast), dimensions={1,0}
+  ROOT out = f32[256,513]{1,0:T(8,128)} concatenate(early, late, mean), dimensions={1}
+}
+"#;
+
+#[test]
+fn the_summary_says_what_is_lost_and_what_would_lower_the_peak() {
+    let folder = Folder::new("memory-advice").with("m.hlo", WASTEFUL);
+    let ran = folder.hloom(&["memory", "m.hlo", "--target", "tpu-v6e", "--summary"]).exits(0);
+    expect![[r#"
+        wasteful on tpu-v6e: 2.50 MiB in 4 allocations
+
+        memory              total        of  parameters  results  constants  temporaries  in use at most  padding then
+        0 main memory    2.25 MiB  29.8 GiB     256 KiB  640 KiB        0 B     1.38 MiB        1.62 MiB       127 KiB
+        1 vector memory   256 KiB   128 MiB         0 B      0 B        0 B      256 KiB         256 KiB           0 B
+
+        what temporaries are packed into, and the bytes of them that are live at once:
+
+        memory             heap  at least   above that
+        main memory    1.38 MiB  1.38 MiB  0 B (0.0 %)
+        vector memory   256 KiB   256 KiB  0 B (0.0 %)
+
+        most of main memory is in use at wide, step 3 of 7:
+
+           bytes  padding  value  shape                        steps   from
+        1.00 MiB      0 B  wide   f32[256,1024]{1,0:T(8,128)}  3 to 4  net.py:5
+         256 KiB      0 B  x      f32[256,256]{1,0:T(8,128)}   0 to 7  x
+         256 KiB      0 B  early  f32[256,256]{1,0:T(8,128)}   1 to 6  net.py:3
+         128 KiB  127 KiB  mean   f32[256,1]{1,0:T(8,128)}     2 to 6  net.py:4
+
+        most of vector memory is in use at fast, step 4 of 7:
+
+          bytes  padding  value  shape                           steps   from
+        256 KiB      0 B  fast   f32[256,256]{1,0:T(8,128)S(1)}  4 to 5  net.py:6
+
+        where tiles and tables pad most:
+
+          bytes  padding  value  shape                       steps   from
+        128 KiB  127 KiB  mean   f32[256,1]{1,0:T(8,128)}    2 to 6  net.py:4
+        640 KiB  127 KiB  out    f32[256,513]{1,0:T(8,128)}  6 to 7
+
+        allocations that values share, and what those would take apart:
+
+        allocation  for             bytes  values     apart    saved
+                 3  temporaries  1.38 MiB       4  1.62 MiB  256 KiB
+
+        what would lower a peak; each alone, with the peak computed anew, and they do not add up:
+
+        bytes less  memory       change
+           128 KiB  main memory  compute `mean` later, right before `out` (step 6), the first to read it
+           128 KiB  main memory  compute `early` again right before `out` (step 6) instead of keeping it
+    "#]]
+    .assert_eq(&ran.stdout);
+    // Two runs say the same.
+    assert_eq!(folder.hloom(&["memory", "m.hlo", "--target", "tpu-v6e", "--summary"]).stdout, ran.stdout);
+    let memory =
+        json_lines(&folder.hloom(&["memory", "m.hlo", "--target", "tpu-v6e", "--json"]).exits(0).stdout).remove(0);
+    let advice: Vec<_> = memory["advice"].as_array().into_iter().flatten().collect();
+    let said: Vec<String> = advice.iter().map(|a| format!("{} {} {}", a["bytes"], a["kind"], a["value"])).collect();
+    expect![[r#"
+        131072 "later" "mean"
+        131072 "rematerialise" "early""#]]
+    .assert_eq(&said.join("\n"));
+    assert_eq!(memory["memories"][0]["most_padded"][0]["value"], "mean");
+    assert_eq!(memory["sharing"][0]["values"], 4);
 }
 
 #[test]

@@ -101,6 +101,10 @@ pub fn advise(plan: &Plan<'_>, target: &Target, spaces: &[SpaceSummary], most: u
     advice
 }
 
+/// For instructions with more operands, or more results, it is not asked whether a result may be written over an operand:
+/// asking goes through all of them.
+const WIDE: usize = 256;
+
 /// Where a value lies, and when.
 #[derive(Clone, Copy)]
 struct Home {
@@ -219,10 +223,13 @@ impl<'p, 'm> Adviser<'p, 'm> {
                 // One that is made by the last to read the parameter fits too, if it may be written over it.
                 let takes_over = |result: ValueId| {
                     let made = dataflow.value(result).map(|v| v.position);
-                    let reads = |m| module[dataflow.positions.instruction(m)].operands().contains(&parameter);
+                    let reads = |m| {
+                        let operands = module[dataflow.positions.instruction(m)].operands();
+                        operands.len() <= WIDE && operands.contains(&parameter)
+                    };
                     made.is_some_and(|m| reads(m) && overwrite.may(position, m))
                 };
-                let now = fitting[first..].iter().take_while(|r| r.0 == last).find(|r| takes_over(r.1));
+                let now = fitting[first..].iter().take_while(|r| r.0 == last).take(WIDE).find(|r| takes_over(r.1));
                 let later = &fitting[fitting.partition_point(|r| r.0 <= last)..];
                 let Some((&(_, result), from)) = now.map(|r| (r, last)).or(later.first().map(|r| (r, last + 1))) else {
                     continue;

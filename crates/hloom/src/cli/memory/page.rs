@@ -5,12 +5,11 @@
 //! megabytes. Nothing from the module can end the script or become markup: `<` never appears in the data.
 
 use super::describe;
+use super::report::Report;
 use hloom::ir::entity::InstructionId;
 use hloom::plan::Plan;
 use hloom::plan::assign::{Allocation, Place};
 use hloom::plan::live_range::plain_bytes;
-use hloom::plan::summary::SpaceSummary;
-use hloom::target::Target;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -37,7 +36,7 @@ struct Data<'a> {
     operands: Lists,
     values: Values,
     users: Lists,
-    advice: Vec<Advice>,
+    advice: Vec<Advice<'a>>,
 }
 
 #[derive(Serialize)]
@@ -49,11 +48,11 @@ struct Space<'a> {
 }
 
 #[derive(Serialize)]
-struct Advice {
+struct Advice<'a> {
     colour: i64,
     bytes: i128,
     value: u32,
-    text: String,
+    text: &'a str,
 }
 
 #[derive(Serialize, Default)]
@@ -151,9 +150,9 @@ impl Numbers<'_, '_> {
 }
 
 /// The whole page.
-pub(super) fn to_html(plan: &Plan<'_>, target: &Target, spaces: &[SpaceSummary]) -> String {
-    let data = serde_json::to_string(&data(plan, target, spaces)).unwrap_or_default();
-    let title = format!("{} · memory", plan.dataflow.module().name);
+pub(super) fn to_html(report: &Report<'_, '_>) -> String {
+    let data = serde_json::to_string(&data(report)).unwrap_or_default();
+    let title = format!("{} · memory", report.plan.dataflow.module().name);
     let parts = [("title", escape(&title)), ("style", STYLE.into()), ("data", embed(&data)), ("script", SCRIPT.into())];
     let mut page = String::with_capacity(data.len() + HTML.len() + STYLE.len() + SCRIPT.len());
     let mut rest = HTML;
@@ -198,7 +197,8 @@ fn kind(allocation: &Allocation) -> u8 {
     }
 }
 
-fn data<'a>(plan: &'a Plan<'_>, target: &'a Target, spaces: &'a [SpaceSummary]) -> Data<'a> {
+fn data<'a>(report: &'a Report<'_, '_>) -> Data<'a> {
+    let Report { plan, target, spaces, .. } = report;
     let module = plan.dataflow.module();
     let mut strings = Strings::new();
     let mut numbers = Numbers { plan, beyond: FxHashMap::default(), all: plan.schedule.sequence.clone() };
@@ -265,6 +265,10 @@ fn data<'a>(plan: &'a Plan<'_>, target: &'a Target, spaces: &'a [SpaceSummary]) 
         operands,
         values,
         users,
-        advice: Vec::new(),
+        advice: report
+            .advice
+            .iter()
+            .map(|(a, text)| Advice { colour: a.colour, bytes: a.bytes, value: a.change.value(), text })
+            .collect(),
     }
 }

@@ -1,34 +1,136 @@
-//! An assignment for people, as tables, and for programs, as JSON.
+//! What there is to say of an assignment, for people as tables; programs and the page take it from here too.
 
-use super::describe::{label, shape, source};
+use super::describe::{index, instruction, label, shape, source};
 use crate::cli::lines::clip;
-use crate::cli::stats::size;
+use crate::cli::stats::{count, size};
 use crate::cli::table::{Align, Table};
-use crate::cli::{json, words};
+use crate::cli::words::plural;
+use hloom::Verified;
+use hloom::analysis::cost::cost;
+use hloom::ir::entity::InstructionId;
+use hloom::ir::op::Op;
 use hloom::plan::Plan;
-use hloom::plan::summary::SpaceSummary;
+use hloom::plan::assign::Allocation;
+use hloom::plan::summary::{Advice, Change, InUse, Sharing, SpaceSummary, advise, sharings, summarise};
 use hloom::target::Target;
-use serde::Serialize;
 use std::fmt::Write;
 
 /// At the peak so many values are shown to people.
 const SHOWN: usize = 20;
+/// Of the other lists so many lines.
+const LINES: usize = 10;
+/// So much advice is given.
+const MOST_ADVICE: usize = 100;
+/// Of a shape so many characters.
+const SHAPE: usize = 48;
+
+/// An assignment and what follows from it.
+pub(super) struct Report<'p, 'm> {
+    pub(super) plan: &'p Plan<'m>,
+    pub(super) target: &'p Target,
+    pub(super) spaces: Vec<SpaceSummary>,
+    pub(super) sharings: Vec<Sharing>,
+    /// What would lower a peak, and the words for it.
+    pub(super) advice: Vec<(Advice, String)>,
+}
+
+impl<'p, 'm> Report<'p, 'm> {
+    pub(super) fn new(verified: &Verified, plan: &'p Plan<'m>, target: &'p Target) -> Report<'p, 'm> {
+        let spaces = summarise(plan, target);
+        let advice = advise(plan, target, &spaces, MOST_ADVICE);
+        let again = advice.iter().any(|a| matches!(a.change, Change::Rematerialise { .. }));
+        let costs = again.then(|| cost(&verified.module));
+        let flops = |id: InstructionId| costs.as_ref().map_or(0, |c| c.all_runs(plan.dataflow.module(), id).flops);
+        let advice = advice.into_iter().map(|a| (a, sentence(plan, &a, flops))).collect();
+        Report { plan, target, spaces, sharings: sharings(plan), advice }
+    }
+}
 
 fn bytes(n: i128) -> String {
     size(u64::try_from(n).unwrap_or(u64::MAX))
 }
 
-/// Tables of what each memory takes, and of what is in use at its peak.
-pub(super) fn to_text(plan: &Plan<'_>, target: &Target, spaces: &[SpaceSummary]) -> String {
-    use Align::{Left, Right};
+/// Says what to do, and why it can be done.
+fn sentence(plan: &Plan<'_>, advice: &Advice, flops: impl Fn(InstructionId) -> u64) -> String {
     let module = plan.dataflow.module();
+    let step = |id: InstructionId| match plan.schedule.time(id) {
+        Some(time) => format!("`{}` (step {time})", module[id].name()),
+        None => format!("`{}`", module[id].name()),
+    };
+    let name = |value| format!("`{}`", label(plan, value));
+    match advice.change {
+        Change::Donate { parameter, result } => {
+            let number = match instruction(plan, parameter).map(|id| &module[id].op) {
+                Some(Op::Parameter { number, .. }) => number.to_string(),
+                _ => String::new(),
+            };
+            let part = index(plan, parameter);
+            format!(
+                "donate parameter {number}{part} {}: the result {} can have its place, nothing reads it any more then",
+                name(parameter),
+                name(result)
+            )
+        }
+        Change::Later { value, before } => {
+            format!("compute {} later, right before {}, the first to read it", name(value), step(before))
+        }
+        Change::Earlier { value, after, frees } => {
+            format!(
+                "compute {} earlier, right after {}: {} waits for nothing else",
+                name(value),
+                step(after),
+                name(frees)
+            )
+        }
+        Change::Rematerialise { value, before } => {
+            let flops = instruction(plan, value).map_or(0, flops);
+            let cost = if flops > 0 { format!(", for {} flops more", count(flops)) } else { String::new() };
+            format!("compute {} again right before {} instead of keeping it{cost}", name(value), step(before))
+        }
+    }
+}
+
+/// What an allocation is for.
+pub(super) fn kind(allocation: &Allocation) -> &'static str {
+    if allocation.parameter.is_some() {
+        "parameter"
+    } else if allocation.is_constant {
+        "constant"
+    } else if allocation.is_thread_local {
+        "thread-local"
+    } else if allocation.is_live_out {
+        "result"
+    } else {
+        "temporaries"
+    }
+}
+
+/// What a memory space is called.
+fn memory(space: &SpaceSummary) -> String {
+    if space.name.is_empty() { format!("memory {}", space.colour) } else { space.name.clone() }
+}
+
+/// Tables of what each memory takes, of what is in use at its peak, and of what could be better.
+pub(super) fn to_text(report: &Report<'_, '_>) -> String {
+    let Report { plan, target, .. } = report;
     let mut out = format!(
         "{} on {}: {} in {}\n\n",
-        module.name,
+        plan.dataflow.module().name,
         target.name,
         bytes(plan.total_bytes()),
-        words::plural(plan.allocations.len(), "allocation")
+        plural(plan.allocations.len(), "allocation")
     );
+    out.push_str(&totals(report));
+    out.push_str(&packing(report));
+    report.spaces.iter().for_each(|space| out.push_str(&peak(plan, space)));
+    out.push_str(&padding(report));
+    out.push_str(&sharing(report));
+    out.push_str(&advice(report));
+    out
+}
+
+fn totals(report: &Report<'_, '_>) -> String {
+    use Align::{Left, Right};
     let columns = [
         ("memory", Left),
         ("total", Right),
@@ -41,7 +143,7 @@ pub(super) fn to_text(plan: &Plan<'_>, target: &Target, spaces: &[SpaceSummary])
         ("padding then", Right),
     ];
     let mut table = Table::new(&columns);
-    for space in spaces {
+    for space in &report.spaces {
         let peak = space.peak.as_ref();
         table.row([
             format!("{} {}", space.colour, space.name),
@@ -55,154 +157,107 @@ pub(super) fn to_text(plan: &Plan<'_>, target: &Target, spaces: &[SpaceSummary])
             peak.map_or(String::new(), |p| bytes(p.padding)),
         ]);
     }
-    out.push_str(&table.render());
-    for space in spaces {
-        let Some(peak) = &space.peak else { continue };
-        let at = plan.schedule.sequence.get(peak.time as usize).map_or("the end", |&i| module[i].name());
-        let what = if space.name.is_empty() { "memory" } else { &space.name };
-        let _ = write!(out, "\nmost of {what} is in use at {at}, step {} of {}:\n\n", peak.time, plan.schedule.end());
-        let mut table =
-            Table::new(&[("bytes", Right), ("padding", Right), ("value", Left), ("shape", Left), ("from", Left)]);
-        for value in peak.values.iter().take(SHOWN) {
-            table.row([
-                bytes(i128::from(value.bytes)),
-                bytes(i128::from(value.bytes - value.data.min(value.bytes))),
-                label(plan, value.value),
-                clip(&shape(plan, value.value), 48),
-                source(plan, value.value),
-            ]);
-        }
-        out.push_str(&table.render());
-        if let Some(more) = peak.values.get(SHOWN..).filter(|m| !m.is_empty()) {
-            let rest: i128 = more.iter().map(|v| i128::from(v.bytes)).sum();
-            let _ = writeln!(out, "… and {} of {} together", words::plural(more.len(), "more value"), bytes(rest));
-        }
+    table.render()
+}
+
+/// How near each heap is to the least that it could take.
+fn packing(report: &Report<'_, '_>) -> String {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[("memory", Left), ("heap", Right), ("at least", Right), ("above that", Right)]);
+    let heaps: Vec<&SpaceSummary> = report.spaces.iter().filter(|s| s.heap > 0).collect();
+    for space in &heaps {
+        let above = space.heap - space.heap_lower_bound;
+        let share = 100.0 * above as f64 / space.heap_lower_bound.max(1) as f64;
+        table.row([
+            memory(space),
+            bytes(i128::from(space.heap)),
+            bytes(i128::from(space.heap_lower_bound)),
+            format!("{} ({share:.1} %)", bytes(i128::from(above))),
+        ]);
+    }
+    section("what temporaries are packed into, and the bytes of them that are live at once", &heaps, &table)
+}
+
+fn peak(plan: &Plan<'_>, space: &SpaceSummary) -> String {
+    let Some(peak) = &space.peak else { return String::new() };
+    let module = plan.dataflow.module();
+    let at = plan.schedule.sequence.get(peak.time as usize).map_or("the end", |&i| module[i].name());
+    let mut out =
+        format!("\nmost of {} is in use at {at}, step {} of {}:\n\n", memory(space), peak.time, plan.schedule.end());
+    out.push_str(&values(plan, peak.values.iter().take(SHOWN)));
+    if let Some(more) = peak.values.get(SHOWN..).filter(|m| !m.is_empty()) {
+        let rest: i128 = more.iter().map(|v| i128::from(v.bytes)).sum();
+        let _ = writeln!(out, "… and {} of {} together", plural(more.len(), "more value"), bytes(rest));
     }
     out
 }
 
-/// What `--json` prints. All sizes are in bytes.
-#[derive(Serialize)]
-struct Memory<'a> {
-    module: &'a str,
-    target: &'a str,
-    total_bytes: i128,
-    schedule_length: u32,
-    memories: Vec<JsonSpace<'a>>,
-    allocations: Vec<JsonAllocation>,
+fn values<'a>(plan: &Plan<'_>, values: impl Iterator<Item = &'a InUse> + Clone) -> String {
+    use Align::{Left, Right};
+    let mut columns = vec![("bytes", Right), ("padding", Right), ("value", Left), ("shape", Left), ("steps", Left)];
+    let known = values.clone().any(|v| !source(plan, v.value).is_empty());
+    columns.extend(known.then_some(("from", Left)));
+    let mut table = Table::new(&columns);
+    for value in values {
+        let steps = plan.live.of(value.value).map_or(String::new(), |r| format!("{} to {}", r.start, r.end));
+        let mut row = vec![
+            bytes(i128::from(value.bytes)),
+            bytes(i128::from(value.padding())),
+            label(plan, value.value),
+            clip(&shape(plan, value.value), SHAPE),
+            steps,
+        ];
+        row.extend(known.then(|| source(plan, value.value)));
+        table.row(row);
+    }
+    table.render()
 }
 
-#[derive(Serialize)]
-struct JsonSpace<'a> {
-    color: i64,
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    capacity_bytes: Option<i64>,
-    total_bytes: i128,
-    parameter_bytes: i128,
-    result_bytes: i128,
-    constant_bytes: i128,
-    thread_local_bytes: i128,
-    temporary_bytes: i128,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    peak: Option<JsonPeak>,
+fn padding(report: &Report<'_, '_>) -> String {
+    let mut padded: Vec<&InUse> = report.spaces.iter().flat_map(|s| &s.padded).collect();
+    if padded.is_empty() {
+        return String::new();
+    }
+    padded.sort_by_key(|v| (std::cmp::Reverse(v.padding()), v.value));
+    let table = values(report.plan, padded.into_iter().take(LINES));
+    format!("\nwhere tiles and tables pad most:\n\n{table}")
 }
 
-#[derive(Serialize)]
-struct JsonPeak {
-    time: u32,
-    bytes: i128,
-    padding_bytes: i128,
-    values: Vec<JsonInUse>,
+fn sharing(report: &Report<'_, '_>) -> String {
+    use Align::{Left, Right};
+    let columns =
+        [("allocation", Right), ("for", Left), ("bytes", Right), ("values", Right), ("apart", Right), ("saved", Right)];
+    let mut table = Table::new(&columns);
+    for sharing in report.sharings.iter().take(LINES) {
+        let allocation = &report.plan.allocations[sharing.allocation];
+        table.row([
+            sharing.allocation.to_string(),
+            kind(allocation).to_owned(),
+            bytes(i128::from(allocation.size)),
+            sharing.values.to_string(),
+            bytes(sharing.apart),
+            bytes(sharing.apart - i128::from(allocation.size)),
+        ]);
+    }
+    section("allocations that values share, and what those would take apart", &report.sharings, &table)
 }
 
-#[derive(Serialize)]
-struct JsonInUse {
-    id: u32,
-    value: String,
-    bytes: i64,
-    data_bytes: i64,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    source: String,
+fn advice(report: &Report<'_, '_>) -> String {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[("bytes less", Right), ("memory", Left), ("change", Left)]);
+    for (advice, text) in report.advice.iter().take(LINES) {
+        let space = report.spaces.iter().find(|s| s.colour == advice.colour);
+        table.row([bytes(advice.bytes), space.map_or(String::new(), memory), text.clone()]);
+    }
+    let title = "what would lower a peak; each alone, with the peak computed anew, and they do not add up";
+    let mut out = section(title, &report.advice, &table);
+    if let Some(more) = report.advice.len().checked_sub(LINES).filter(|&m| m > 0) {
+        let _ = writeln!(out, "… and {} (--json has them)", plural(more, "more change"));
+    }
+    out
 }
 
-#[derive(Serialize)]
-struct JsonAllocation {
-    size: i64,
-    color: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    parameter: Option<String>,
-    constant: bool,
-    thread_local: bool,
-    maybe_live_out: bool,
-    values: Vec<JsonValue>,
-}
-
-#[derive(Serialize)]
-struct JsonValue {
-    id: u32,
-    value: String,
-    phi: bool,
-    offset: i64,
-    size: i64,
-    shape: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    live: Option<(u32, u32)>,
-}
-
-/// One JSON object with everything.
-pub(super) fn to_json(plan: &Plan<'_>, target: &Target, spaces: &[SpaceSummary]) -> String {
-    let in_use = |v: &hloom::plan::summary::InUse| JsonInUse {
-        id: v.value,
-        value: label(plan, v.value),
-        bytes: v.bytes,
-        data_bytes: v.data,
-        source: source(plan, v.value),
-    };
-    let memories = spaces.iter().map(|space| JsonSpace {
-        color: space.colour,
-        name: &space.name,
-        capacity_bytes: space.capacity,
-        total_bytes: space.total,
-        parameter_bytes: space.parameters,
-        result_bytes: space.results,
-        constant_bytes: space.constants,
-        thread_local_bytes: space.thread_local,
-        temporary_bytes: space.temporaries,
-        peak: space.peak.as_ref().map(|p| JsonPeak {
-            time: p.time,
-            bytes: p.bytes,
-            padding_bytes: p.padding,
-            values: p.values.iter().map(in_use).collect(),
-        }),
-    });
-    let allocations = plan.allocations.iter().map(|allocation| JsonAllocation {
-        size: allocation.size,
-        color: allocation.colour,
-        parameter: allocation.parameter.and_then(|p| plan.dataflow.at(p)).map(|v| label(plan, v)),
-        constant: allocation.is_constant,
-        thread_local: allocation.is_thread_local,
-        maybe_live_out: allocation.is_live_out,
-        values: allocation
-            .places
-            .iter()
-            .map(|place| JsonValue {
-                id: place.value,
-                value: label(plan, place.value),
-                phi: plan.dataflow.value(place.value).is_some_and(|v| v.is_phi),
-                offset: place.offset,
-                size: place.size,
-                shape: shape(plan, place.value),
-                live: plan.live.of(place.value).map(|r| (r.start, r.end)),
-            })
-            .collect(),
-    });
-    json::to_line(&Memory {
-        module: &plan.dataflow.module().name,
-        target: &target.name,
-        total_bytes: plan.total_bytes(),
-        schedule_length: plan.schedule.end(),
-        memories: memories.collect(),
-        allocations: allocations.collect(),
-    })
+/// A table below its title, if there is something in it.
+fn section<T>(title: &str, content: &[T], table: &Table) -> String {
+    if content.is_empty() { String::new() } else { format!("\n{title}:\n\n{}", table.render()) }
 }

@@ -230,7 +230,7 @@ function drawGrid(c, s) {
       c.strokeStyle = theme.line;
       line(c, area.left, y, area.left + area.width, y);
       c.fillStyle = theme.quiet;
-      c.fillText(a === 0 ? "0" : bytes(a), area.left - BAND, Math.min(bottom - 5, Math.max(area.top + 6, y)));
+      c.fillText(tickBytes(a, tick), area.left - BAND, Math.min(bottom - 5, Math.max(area.top + 6, y)), area.left - BAND - 2);
     }
   }
   drawAllocations(c, s, byBytes);
@@ -250,6 +250,15 @@ function drawGrid(c, s) {
   c.textAlign = "right";
   c.fillText("step", area.left - BAND, bottom + 12);
   c.textAlign = "left";
+}
+
+/* A place on the scale of bytes, in the largest unit in which the distance of its marks can be told. */
+function tickBytes(n, tick) {
+  if (n === 0) return "0";
+  let unit = Math.min(UNITS.length - 1, Math.floor(Math.log2(n) / 10));
+  while (unit > 0 && tick < 1024 ** unit / 4) unit -= 1;
+  const digits = Math.max(0, Math.round(10 * unit - Math.log2(tick)));
+  return `${(n / 1024 ** unit).toLocaleString("en", { minimumFractionDigits: digits })} ${UNITS[unit]}`;
 }
 
 /* A bar for each allocation, and the name of its kind along those that have it. */

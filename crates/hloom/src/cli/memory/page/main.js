@@ -43,7 +43,9 @@ function start() {
     readTheme();
     recolour();
   });
-  new ResizeObserver(ask).observe(byId("stage"));
+  // Drawn at once: a picture of another size would be stretched until the next frame.
+  const resized = new ResizeObserver(draw);
+  [mapCanvas, curveCanvas].forEach((canvas) => resized.observe(canvas));
   readTheme();
   // The memory that takes most is what one comes for.
   const largest = plan.spaces.reduce((best, s, i) => (s.total > plan.spaces[best].total ? i : best), 0);

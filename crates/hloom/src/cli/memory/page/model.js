@@ -16,15 +16,16 @@ const PALETTE = 12;
 
 const text = (number) => plan.strings[number];
 
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
 function bytes(n) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
   let unit = 0;
-  while (n >= 1023.5 && unit + 1 < units.length) {
+  while (n >= 1023.5 && unit + 1 < UNITS.length) {
     n /= 1024;
     unit += 1;
   }
   const digits = unit === 0 ? 0 : n < 9.995 ? 2 : n < 99.95 ? 1 : 0;
-  return `${n.toFixed(digits)} ${units[unit]}`;
+  return `${n.toFixed(digits)} ${UNITS[unit]}`;
 }
 
 /* With the exact number where it says more. */

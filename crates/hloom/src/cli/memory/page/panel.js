@@ -3,6 +3,8 @@
  * Everything from the module goes in as text, never as markup.
  */
 const LISTED = 100;
+/* Advice that is seen at once. */
+const FIRST = 4;
 
 function element(tag, properties, ...children) {
   const made = Object.assign(document.createElement(tag), properties);
@@ -54,7 +56,8 @@ function showDetails(v) {
   row("offset", values.offset[v].toLocaleString("en"));
   if (hasTime(v)) {
     const [start, end] = [values.start[v], values.end[v]];
-    row("in use", `steps ${start} to ${end}, `, link(`from ${stepName(start)}`, "go there", () => goToStep(start)),
+    const first = opcodeOf(v) === "parameter" ? "the start" : stepName(start);
+    row("in use", `steps ${start} to ${end}, `, link(`from ${first}`, "go there", () => goToStep(start)),
       " ", link(`to ${stepName(end)}`, "go there", () => goToStep(Math.min(end, plan.steps))));
   } else {
     row("in use", "for each element anew: it has no step of its own");
@@ -91,12 +94,19 @@ function showAdvice() {
   if (advice.length === 0) return;
   const items = advice.map((a) => {
     const value = values.id.indexOf(a.value);
-    const words = value < 0 ? a.text : link(a.text, "show it", () => select(value, true));
-    if (value >= 0) words.classList.remove("mono");
-    return element("li", {}, element("b", {}, `−${bytes(a.bytes)}`), element("span", {}, words));
+    // Names stand between backticks.
+    const words = a.text.split("`").map((part, i) => (i % 2 ? element("code", {}, part) : part));
+    const button = element("button", { className: "link plain", type: "button", title: "show it" }, ...words);
+    button.addEventListener("click", () => select(value, true));
+    return element("li", {}, element("b", {}, `−${bytes(a.bytes)}`), button);
   });
   const note = "Each alone, with the peak computed anew; they do not add up.";
-  panel.append(element("h2", {}, "What would lower the peak"), element("ol", {}, ...items), element("p", { className: "quiet" }, note));
+  panel.append(element("h2", {}, "What would lower the peak"), element("ol", {}, ...items.slice(0, FIRST)));
+  const rest = items.slice(FIRST);
+  if (rest.length) {
+    panel.append(element("details", {}, element("summary", {}, `${rest.length} more`), element("ol", {}, ...rest)));
+  }
+  panel.append(element("p", { className: "quiet" }, note));
 }
 
 function showMoment() {
