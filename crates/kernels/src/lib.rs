@@ -1,12 +1,22 @@
-//! Kernels that are written by hand because a generic loop would lose: sorting and convolutions.
+//! Kernels that are written by hand because a generic loop would lose: sorting, convolutions
+//! and matrix products.
 //!
 //! Nothing here knows HLO. A kernel is told sizes and strides, in elements, and gets slices; it checks that the slices
 //! are long enough for what it was told, so its interface is safe. Work is shared through [`Parallel`], which the caller
 //! brings; how it is cut depends on the sizes alone, so that results do not depend on the number of threads.
 
 pub mod convolution;
+pub mod matmul;
 pub mod number;
 pub mod parallel;
 pub mod sort;
 
 pub use parallel::{Parallel, Serial};
+
+/// How many elements an array with these sizes and strides reaches over.
+fn extent(dims: &[(usize, usize)]) -> Option<usize> {
+    if dims.iter().any(|d| d.0 == 0) {
+        return Some(0);
+    }
+    dims.iter().try_fold(1usize, |sum, &(size, stride)| sum.checked_add((size - 1).checked_mul(stride)?))
+}

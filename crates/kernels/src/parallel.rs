@@ -46,6 +46,13 @@ impl<'a, T: Copy> Shared<'a, T> {
         unsafe { self.start.add(at).write(value) }
     }
 
+    /// The address of the element at `at`, for `extent` elements from there on.
+    pub(crate) fn address(&self, at: usize, extent: usize) -> *mut T {
+        assert!(at.checked_add(extent).is_some_and(|end| end <= self.len), "elements outside the slice");
+        // SAFETY: it is inside the slice, or at its end.
+        unsafe { self.start.add(at) }
+    }
+
     /// The elements `from..to`.
     ///
     /// # Safety

@@ -9,6 +9,7 @@ mod patches;
 #[cfg(test)]
 mod tests;
 
+use crate::extent;
 use crate::number::Stored;
 use crate::parallel::{Parallel, Shared};
 
@@ -138,14 +139,6 @@ impl Convolution {
         };
         self.axes.iter().try_for_each(reach)
     }
-}
-
-/// How many elements an array with these sizes and strides reaches over.
-fn extent(dims: &[(usize, usize)]) -> Option<usize> {
-    if dims.iter().any(|d| d.0 == 0) {
-        return Some(0);
-    }
-    dims.iter().try_fold(1usize, |sum, &(size, stride)| sum.checked_add((size - 1).checked_mul(stride)?))
 }
 
 /// Whether no two indices mean the same element.

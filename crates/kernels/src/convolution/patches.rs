@@ -2,6 +2,7 @@
 //! kernel is the other matrix.
 
 use super::{Convolution, for_each_index};
+use crate::matmul::{product as product_of, same};
 use crate::number::{Real, Stored};
 use crate::parallel::{Parallel, Shared};
 
@@ -78,29 +79,10 @@ fn multiply<C: Real>(
     assert!(reach(m, row_stride, k, column_stride) <= patches.len(), "patches of another size");
     assert!(reach(k, weights.row_stride, n, weights.column_stride) <= matrix.len(), "weights of another size");
     assert!(m * n <= product.len(), "a product of another size");
+    let strides = [row_stride, column_stride, weights.row_stride, weights.column_stride];
     // SAFETY: the three matrices lie inside their slices, as was just made sure of.
     unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            product.as_mut_ptr(),
-            1,
-            n as isize,
-            false,
-            patches.as_ptr(),
-            column_stride,
-            row_stride,
-            matrix.as_ptr(),
-            weights.column_stride,
-            weights.row_stride,
-            C::default(),
-            C::ONE,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
+        product_of([m, n, k], patches.as_ptr(), matrix.as_ptr(), strides, product.as_mut_ptr(), n as isize, false);
     }
 }
 
@@ -133,12 +115,6 @@ fn weights<'k, S: Stored>(c: &Convolution, kernel: &'k [S]) -> Weights<'k, S::Co
     }
     let (row_stride, group_stride) = (c.output_features as isize, taps.len() * features * c.output_features);
     Weights { data: data.into(), row_stride, column_stride: 1, group_stride, features_first: false }
-}
-
-/// The slice as one of the type to compute in, if it is of that type.
-fn same<S: Stored>(slice: &[S]) -> Option<&[S::Compute]> {
-    // SAFETY: the types are the same.
-    S::IS_COMPUTE.then(|| unsafe { std::slice::from_raw_parts(slice.as_ptr().cast(), slice.len()) })
 }
 
 /// Lays out the values under the windows `first..first + rows`; gives the strides from row to row and from column to
