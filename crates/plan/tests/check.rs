@@ -6,7 +6,7 @@ use hloom_fuzz::generate::{Options, generate};
 use hloom_ir::diagnostic::Code;
 use hloom_ir::diagnostic::codes::plan as codes;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
-use hloom_plan::check::{Assignment, Piece, check, read_dump};
+use hloom_plan::check::{Assignment, Piece, check};
 use hloom_plan::dump::{Part, dump_a, dump_b};
 use hloom_plan::plan;
 use hloom_target::Target;
@@ -248,41 +248,6 @@ ENTRY e {
     );
     let assignment = Assignment::from(&plan(&module, &cpu()).unwrap());
     finds(&module, &assignment, &codes::OVERLAP, "`r` reads `c`, but `u` was written over it");
-}
-
-#[test]
-fn our_own_dumps_can_be_read_and_are_right() {
-    for text in [CHAIN, LOOP, &BRANCHES.replace("dot-free", "add")] {
-        let module = parse(text);
-        for target in ["cpu", "tpu-v6e", "tpu-v4", "gpu-h100"] {
-            let target = Target::named(target).unwrap();
-            let plan = plan(&module, &target).unwrap();
-            for dump in [dump_a(&plan, &target), dump_b(&plan, &target, Part::Allocations)] {
-                let assignment = read_dump(module.module(), &dump, "dump").unwrap();
-                assert_eq!(check(&module, &target, &assignment), [], "{dump}");
-            }
-        }
-    }
-}
-
-#[test]
-fn what_is_no_dump_is_refused_with_its_line() {
-    let module = parse(CHAIN);
-    let cases = [
-        ("", "d:1: expected `BufferAssignment:`"),
-        ("BufferAssignment:\nallocation x", "d:2: this is not an allocation"),
-        ("BufferAssignment:\n value: <1 a @0> (size=4,offset=0): f32[]", "d:2: a value outside"),
-        (
-            "BufferAssignment:\nallocation 0: size 4:\n value: <1 zz @0> (size=4,offset=0): f32[]",
-            "d:3: the module has no instruction `zz`",
-        ),
-        ("BufferAssignment:\nallocation 0: size 4, purple:", "d:2: this is not an allocation"),
-        ("BufferAssignment:\nTotal bytes used: many", "d:2: this is not a number"),
-    ];
-    for (text, message) in cases {
-        let error = read_dump(module.module(), text, "d").unwrap_err();
-        assert!(error.message.contains(message), "{error}");
-    }
 }
 
 /// Programs made up at random: whatever they are, planning ends with an answer, and where nothing has to share memory the

@@ -186,23 +186,31 @@ fn a_dump_is_judged() {
     let ran = folder.hloom(&["memory", "m.hlo", "--check", "wrong.txt"]).exits(1);
     expect![[r#"
         error[H0612]: `b` is written over `a`, which it reads
-         --> m.hlo:7:3
+         --> wrong.txt:6:9
           |
-        7 |   b = f32[64]{0} dot(a, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}
-          |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        6 |  value: <3 b @0> (size=256,offset=0): f32[64]{0}
+          |         ^^^^^^^^
 
         error[H0612]: `c` is written over `b`, which it reads
-         --> m.hlo:8:3
+         --> wrong.txt:7:9
           |
-        8 |   ROOT c = f32[64]{0} dot(b, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}
-          |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        7 |  value: <4 c @0> (size=256,offset=0): f32[64]{0}
+          |         ^^^^^^^^
 
-        2 errors in m.hlo
+        2 errors in wrong.txt
     "#]]
     .assert_eq(&ran.stderr);
     folder = folder.with("none.txt", "not a dump");
     let ran = folder.hloom(&["memory", "m.hlo", "--check", "none.txt"]).exits(1);
-    assert!(ran.stderr.contains("error[H0610]: none.txt:1: expected `BufferAssignment:`"), "{}", ran.stderr);
+    expect![[r#"
+        error[H0610]: this is not a dump of a buffer assignment
+         --> none.txt:1:1
+          |
+        1 | not a dump
+          | ^ expected `BufferAssignment:`, `Total bytes used:` or `HloLiveRange`
+
+    "#]]
+    .assert_eq(&ran.stderr);
 }
 
 #[test]
@@ -221,18 +229,34 @@ fn targets_are_named_or_described() {
 }
 
 #[test]
-fn what_cannot_be_planned_is_refused_with_a_reason() {
-    let mut folder = Folder::new("memory-refused");
+fn what_a_module_lacks_is_added_and_said() {
+    let mut folder = Folder::new("memory-prepared");
     let text = "HloModule m\n\nENTRY e {\n  x = f32[8]{0} parameter(0)\n  y = f32[2]{0} parameter(1)\n  i = s32[] parameter(2)\n  \
                 c = f32[8]{0} negate(x)\n  u = f32[8]{0} dynamic-update-slice(c, y, i)\n  ROOT r = f32[8]{0} add(u, c)\n}\n";
     folder = folder.with("copy.hlo", text);
-    let ran = folder.hloom(&["memory", "copy.hlo"]).exits(1);
+    folder = folder.with("scheduled.hlo", text.replace("HloModule m", "HloModule m, is_scheduled=true"));
+    let ran = folder.hloom(&["memory", "copy.hlo"]).exits(0);
     assert!(ran.stderr.contains("warning[H0606]"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("error[H0607]"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("`r` reads `c`, but `u` was written over it"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("warning[H0607]: to plan the memory of this module, it was given 1 copy"),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stdout.contains(" copy @0> (size=32,offset="), "{}", ran.stdout);
+    let ran = folder.hloom(&["memory", "scheduled.hlo"]).exits(0);
+    assert!(ran.stderr.contains("warning[H0607]") && !ran.stderr.contains("H0606"), "{}", ran.stderr);
     let shared = "HloModule m\n\nf {\n  p = f32[8]{0} parameter(0)\n  ROOT n = f32[8]{0} negate(p)\n}\n\nENTRY e {\n  x = f32[8]{0} parameter(0)\n  \
                   a = f32[8]{0} call(x), to_apply=f\n  ROOT b = f32[8]{0} call(a), to_apply=f\n}\n";
     folder = folder.with("shared.hlo", shared);
-    let ran = folder.hloom(&["memory", "shared.hlo"]).exits(1);
-    assert!(ran.stderr.contains("error[H0603]: `f` is called from several places"), "{}", ran.stderr);
+    let ran = folder.hloom(&["memory", "shared.hlo"]).exits(0);
+    assert!(ran.stderr.contains("it was given 1 computation for further callers"), "{}", ran.stderr);
+    assert!(ran.stdout.contains(" n.clone @0> (size=32,offset="), "{}", ran.stdout);
+}
+
+#[test]
+fn what_cannot_be_planned_is_refused_with_a_reason() {
+    let text = "HloModule m\n\nENTRY e {\n  x = f32[?]{0} parameter(0)\n  ROOT r = f32[?]{0} negate(x)\n}\n";
+    let folder = Folder::new("memory-refused").with("large.hlo", text);
+    let ran = folder.hloom(&["memory", "large.hlo"]).exits(1);
+    assert!(ran.stderr.contains("error[H0605]"), "{}", ran.stderr);
 }

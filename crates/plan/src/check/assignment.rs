@@ -12,6 +12,18 @@ pub struct Assignment {
     pub allocations: Vec<Assigned>,
     /// The sum of their sizes, where the dump states it.
     pub stated_total: Option<i64>,
+    /// When values are needed, where that is said: a value is not given to another in between.
+    pub ranges: Vec<Ranged>,
+}
+
+/// When a value is needed: times count instructions, and both ends are included.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each field is what its name says")]
+pub struct Ranged {
+    pub instruction: InstructionId,
+    pub index: ShapeIndex,
+    pub start: u32,
+    pub end: u32,
 }
 
 /// An allocation.
@@ -69,6 +81,11 @@ impl From<&Plan<'_>> for Assignment {
                 })
                 .collect(),
         });
-        Assignment { allocations: allocations.collect(), stated_total: None }
+        let ranges = plan.dataflow.values().filter_map(|(id, value)| {
+            let range = plan.live.of(id)?;
+            let (instruction, index) = (positions.instruction(value.position), positions.index(value.position));
+            Some(Ranged { instruction, index, start: range.start, end: range.end })
+        });
+        Assignment { allocations: allocations.collect(), stated_total: None, ranges: ranges.collect() }
     }
 }

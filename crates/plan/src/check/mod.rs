@@ -4,16 +4,16 @@
 //! results where the assignment puts them. Whenever something is read, what is there must be what its maker wrote. Loops
 //! are run twice round, since what is read in one round may have been overwritten in the round before; a conditional's
 //! branches are run each from the same memory. So nothing is taken from the planner: no live range, no set of aliases, no
-//! order but that of the schedule. Besides, sizes, alignments, memory spaces and kinds of allocations are checked.
+//! order but that of the schedule. Live ranges, where the assignment states them, must cover what was read. Besides, sizes, alignments, memory spaces and kinds of allocations are checked.
 
 mod assignment;
+mod local;
 mod memory;
-mod read;
+mod needs;
 mod run;
 mod statics;
 
-pub use assignment::{Assigned, Assignment, Piece};
-pub use read::read_dump;
+pub use assignment::{Assigned, Assignment, Piece, Ranged};
 
 use crate::positions::Positions;
 use hloom_ir::diagnostic::Diagnostic;
@@ -32,6 +32,7 @@ pub fn check(module: &VerifiedModule, target: &Target, assignment: &Assignment) 
     };
     let mut faults = Vec::new();
     statics::check(&positions, target, assignment, &mut faults);
+    local::check(&positions, assignment, &mut faults);
     if faults.is_empty() {
         run::run(&positions, assignment, &mut faults);
     }

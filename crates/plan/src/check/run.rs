@@ -5,6 +5,7 @@
 
 use super::assignment::Assignment;
 use super::memory::{Memory, Spot, Tag, UNKNOWN};
+use super::needs::Needs;
 use crate::calls::AsyncChains;
 use crate::positions::{Position, Positions};
 use hloom_ir::attributes::OutputOperandAlias;
@@ -44,6 +45,7 @@ struct Runner<'a, 'm> {
     blamed: FxHashSet<InstructionId>,
     chains: AsyncChains,
     depth: usize,
+    needs: Needs,
 }
 
 /// Runs the module; adds what is wrong to `faults`.
@@ -70,6 +72,7 @@ pub(super) fn run(positions: &Positions<'_>, assignment: &Assignment, faults: &m
         blamed: FxHashSet::default(),
         chains: AsyncChains::new(module),
         depth: 0,
+        needs: Needs::new(positions),
     };
     let Some(entry) = module.entry() else { return };
     for &parameter in &module.parameters(entry) {
@@ -79,6 +82,8 @@ pub(super) fn run(positions: &Positions<'_>, assignment: &Assignment, faults: &m
     }
     runner.computation(entry, true);
     runner.results(entry, &live_out);
+    let Runner { needs, faults, .. } = runner;
+    needs.check(positions, &assignment.ranges, faults);
 }
 
 impl Runner<'_, '_> {
@@ -104,12 +109,14 @@ impl Runner<'_, '_> {
         self.writers.push(position);
         self.memory.write(spot, tag);
         self.held[position as usize] = Some(Held { tag, spot });
+        self.needs.begin(position, self.needs.now);
         true
     }
 
     /// Checks that `reader` finds what was written for it.
     fn read(&mut self, position: Position, reader: InstructionId) {
         let Some(Held { tag, spot }) = self.held[position as usize] else { return };
+        self.needs.read(position);
         let Err(by) = self.memory.holds(spot, tag) else { return };
         let lost = self.label(self.writers[tag as usize]);
         let reader_name = self.module[reader].name();
@@ -154,6 +161,7 @@ impl Runner<'_, '_> {
     fn instruction(&mut self, id: InstructionId, twice: bool) {
         let module = self.module;
         let instruction = &module[id];
+        self.needs.now = self.needs.times.of(id);
         match &instruction.op {
             Op::Parameter { .. } => {}
             Op::While { condition, body } => self.while_loop(id, *condition, *body, twice),
@@ -161,6 +169,7 @@ impl Runner<'_, '_> {
             Op::Call { to_apply, .. } => {
                 self.hand_over(id, *to_apply);
                 self.computation(*to_apply, twice);
+                self.needs.now = self.needs.times.of(id);
                 if let Some(root) = module.root(*to_apply) {
                     self.forward(self.positions.of(root), self.positions.of(id));
                 }
@@ -182,6 +191,7 @@ impl Runner<'_, '_> {
             let held = self.held[from as usize];
             if let Some(slot) = self.held.get_mut(to as usize) {
                 *slot = held;
+                self.needs.forward(from, to);
             }
         }
     }
@@ -193,6 +203,7 @@ impl Runner<'_, '_> {
         if let Op::AsyncStart(start) = &module[id].op {
             self.hand_over(id, start.calls);
             self.computation(start.calls, twice);
+            self.needs.now = self.needs.times.of(id);
         }
         self.forwarded(id);
         let operands: Vec<Held> = self.operands_held(id);
@@ -411,19 +422,25 @@ impl Runner<'_, '_> {
                 self.label(to)
             );
             self.fault(id, Diagnostic::error(&SPLIT_ALIAS, message));
+        } else {
+            self.needs.join(from, to);
         }
     }
 
     /// Where the assignment gives a position a place as one of several values, what arrives must lie there.
-    fn arrive(&mut self, caller: InstructionId, from: Range<Position>, to: Range<Position>) {
+    fn arrive(&mut self, caller: InstructionId, from: Range<Position>, to: Range<Position>, at: u32) {
         for (from, to) in from.zip(to) {
             let held = self.held[from as usize];
-            if let (Some(held), Some(&(spot, true))) = (held, self.spots.get(&to))
-                && held.spot != spot
-            {
-                let (a, b) = (self.label(from), self.label(to));
-                let message = format!("`{a}` arrives at `{b}`, but lies in another place");
-                self.fault(caller, Diagnostic::error(&SPLIT_ALIAS, message));
+            if let Some(&(spot, true)) = self.spots.get(&to) {
+                if held.is_some_and(|h| h.spot != spot) {
+                    let (a, b) = (self.label(from), self.label(to));
+                    let message = format!("`{a}` arrives at `{b}`, but lies in another place");
+                    self.fault(caller, Diagnostic::error(&SPLIT_ALIAS, message));
+                }
+                self.needs.begin(to, at);
+                self.needs.join(from, to);
+            } else {
+                self.needs.forward(from, to);
             }
             self.held[to as usize] = held;
         }
@@ -435,23 +452,29 @@ impl Runner<'_, '_> {
         let (Some(root), Some(result)) = (module.root(body), module.root(condition)) else { return };
         let parameter = |c: ComputationId| module.parameters(c).first().map(|&p| self.positions.of(p));
         let (Some(in_condition), Some(in_body)) = (parameter(condition), parameter(body)) else { return };
+        let (begin, body_begin) = (self.needs.times.begin(condition), self.needs.times.begin(body));
+        let end = self.needs.times.of(id);
         let mut carried = self.positions.of(init);
         for round in 0..=usize::from(twice) {
             // Loops inside go round twice in the first round only: in the second, what they read and write is the same.
             let inner = twice && round == 0;
+            self.needs.now = if round == 0 { begin } else { end };
             self.read_all(carried.clone(), id);
-            self.arrive(id, carried.clone(), in_condition.clone());
+            self.arrive(id, carried.clone(), in_condition.clone(), begin);
             self.computation(condition, inner);
+            self.needs.now = self.needs.times.end_of(condition);
             self.read_all(self.positions.of(result), id);
-            self.arrive(id, carried, in_body.clone());
+            self.arrive(id, carried, in_body.clone(), body_begin);
             self.computation(body, inner);
             carried = self.positions.of(root);
         }
         // The condition is asked once more before the loop ends.
+        self.needs.now = end;
         self.read_all(carried.clone(), id);
-        self.arrive(id, carried.clone(), in_condition);
+        self.arrive(id, carried.clone(), in_condition, begin);
         self.computation(condition, false);
-        self.arrive(id, carried, self.positions.of(id));
+        self.needs.now = end;
+        self.arrive(id, carried, self.positions.of(id), end);
     }
 
     fn conditional(&mut self, id: InstructionId, branches: &[ComputationId], twice: bool) {
@@ -471,8 +494,9 @@ impl Runner<'_, '_> {
             }
             self.computation(branch, twice);
             if let Some(root) = module.root(branch) {
+                self.needs.now = self.needs.times.end_of(branch);
                 self.read_all(self.positions.of(root), root);
-                self.arrive(id, self.positions.of(root), here.clone());
+                self.arrive(id, self.positions.of(root), here.clone(), self.needs.times.of(id));
                 results.push(here.clone().map(|p| self.held[p as usize]).collect());
             }
             written.extend(self.memory.take_back(mark));
@@ -503,6 +527,7 @@ impl Runner<'_, '_> {
         let module = self.module;
         let Some(root) = module.root(entry) else { return };
         let parameters = module.parameters(entry);
+        self.needs.now = self.needs.times.end;
         for position in self.positions.of(root) {
             self.read(position, root);
             if let Some(held) = self.held[position as usize]

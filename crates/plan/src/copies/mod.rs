@@ -12,13 +12,14 @@
 //! schedule, or, where there is none, one that lets readers come before whoever writes over what they read
 //! ([`arrange`]). Copies that are left and belong to the same place happen at once in thought; [`place`] puts them in a
 //! sequence. In a module without a schedule control dependencies then say which readers must come before which writers
-//! ([`keep_order`]), so that any schedule will do.
+//! ([`keep_order`]), so that any schedule will do, and the instructions go back to where they stood ([`restore`]).
 
 mod arrange;
 mod classes;
 mod keep_order;
 mod moments;
 mod place;
+mod restore;
 mod sites;
 
 use crate::calls::Calls;
@@ -52,8 +53,8 @@ impl Inserted {
 }
 
 /// Adds the copies that `module` needs before its memory can be planned for `target`. Computations of the flow must have
-/// one caller each ([`crate::flatten`]). A schedule stays one; a module without one is put into an order for which the
-/// copies are right, and has control dependencies that keep them right in every other.
+/// one caller each ([`crate::flatten`]). A schedule stays one; a module without one gets control dependencies that keep
+/// the copies right in every order, and stays in the order in which it stands as far as those allow.
 pub fn insert_copies(module: &mut Module, target: &Target) -> Result<Inserted, Vec<Diagnostic>> {
     let (order, cuts) = {
         let module = &*module;
@@ -71,9 +72,11 @@ pub fn insert_copies(module: &mut Module, target: &Target) -> Result<Inserted, V
         let cuts = classes::cuts(&dataflow, &moments, &overwrite, edges);
         (order, cuts)
     };
+    let before = if module.is_scheduled { Order::new() } else { as_it_stands(module) };
     let mut inserted = place::place(module, order, &cuts);
     if !module.is_scheduled {
         inserted.dependencies = keep_order::keep_order(module, target)?;
+        restore::restore(module, &before);
     }
     Ok(inserted)
 }

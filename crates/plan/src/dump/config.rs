@@ -10,7 +10,7 @@ const ADDED: [&str; 4] =
 const FILLED: &str = "used_scoped_memory_configs";
 
 /// The configuration without what came later; empty where nothing is left. Text that is not a JSON object stays.
-pub(super) fn before_code_generation(config: &[u8]) -> Vec<u8> {
+pub(crate) fn before_code_generation(config: &[u8]) -> Vec<u8> {
     let Some(members) = std::str::from_utf8(config).ok().and_then(members) else { return config.to_vec() };
     let mut kept: Vec<(&str, &str)> = Vec::new();
     let mut was_added = false;

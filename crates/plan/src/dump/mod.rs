@@ -10,7 +10,7 @@ mod tree;
 use crate::Plan;
 use crate::assign::Allocation;
 use crate::dataflow::ValueId;
-use config::before_code_generation;
+pub(crate) use config::before_code_generation;
 use hloom_formats::hlo_text::{InstructionStyle, PrintOptions, print_styled};
 use hloom_ir::display::ShapeStyle;
 use hloom_ir::op::Op;

@@ -8,7 +8,7 @@ super::codes! {
         "A description holds `key = value` lines and `[[memory]]` headings. The message names the line and what was expected there.",
         "alignment = 0";
     603 SHARED_COMPUTATION "a computation is called from several places",
-        "Each parameter and result of a called computation has one place in memory, so a computation that runs as part of the program's flow may be called from one place only. Give each caller its own copy, as XLA's flatten-call-graph does.",
+        "Each parameter and result of a called computation has one place in memory, so a computation that runs as part of the program's flow may be called from one place only. The pass flatten-call-graph gives each caller its own copy; `hloom memory` does so by itself.",
         "a = f32[] call(x), to_apply=f\nb = f32[] call(y), to_apply=f";
     604 MIXED_CALLS "a computation is both called and applied",
         "A computation that is part of the program's flow (call, while, conditional) has its own memory; one that is applied to elements (reduce, map, sort) has none. The same computation cannot be both.",
@@ -20,7 +20,7 @@ super::codes! {
         "When a value is needed depends on the order of the instructions. The module does not say that its order is a schedule, so one is made that keeps little memory live at once. `--schedule` chooses how, and `hloom opt --passes schedule` writes the scheduled module.",
         "HloModule m";
     607 NEEDS_COPY "values that must share memory are needed at the same time",
-        "What goes into a loop, what is carried round it and what comes out share one place, and so do the operand and the result of an in-place operation. Here one of them is still needed after another was written there. A copy before the operation solves it; XLA's copy-insertion adds those.",
+        "What goes into a loop, what is carried round it and what comes out share one place, and so do the operand and the result of an in-place operation. Here one of them is still needed after another was written there. A copy before the operation solves it. The pass copy-insertion adds those; `hloom memory` does so by itself, and says how many.",
         "u = f32[8] dynamic-update-slice(x, y, i)\nr = f32[8] add(u, x)";
     610 BAD_DUMP "a buffer assignment cannot be read",
         "The text is not a dump of a buffer assignment in a form that hloom knows. The message names the line.",
@@ -45,5 +45,8 @@ super::codes! {
         "";
     617 WRONG_KIND "an allocation is not of the kind that its values need",
         "Parameters and constants may not be written, so nothing else may lie there unless the parameter is donated; a result's memory must outlive the run; memory spaces must agree.",
+        "";
+    618 SHORT_RANGE "a live range does not cover the time in which a value is needed",
+        "A value's memory may be given to another outside of its live range. The assignment states one that begins after the value is made or ends before it is read for the last time.",
         "";
 }
