@@ -10,6 +10,8 @@
 //! cargo run --release -p hloom-fuzz -- text --seconds 600
 //! cargo run --release -p hloom-fuzz -- proto --seconds 600
 //! cargo run --release -p hloom-fuzz -- run --seconds 600
+//! cargo run --release -p hloom-fuzz -- memory --seconds 600
+//! cargo run --release -p hloom-fuzz -- dump --seconds 600
 //! cargo run --release -p hloom-fuzz -- generate --seconds 600
 //! cargo run --release -p hloom-fuzz -- text --file fuzz-failures/text-0123456789abcdef
 //! ```
@@ -18,5 +20,6 @@ pub mod bodies;
 pub mod choices;
 pub mod differential;
 pub mod generate;
+pub mod memory;
 pub mod mutate;
 pub mod seeds;

@@ -7,7 +7,7 @@
 use hloom_fuzz::bodies::{self, Verdict};
 use hloom_fuzz::choices::Choices;
 use hloom_fuzz::generate::{Options, generate};
-use hloom_fuzz::{mutate, seeds};
+use hloom_fuzz::{memory, mutate, seeds};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -15,13 +15,15 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const USAGE: &str = "\
-usage: hloom-fuzz text|proto|run|generate [--seconds N] [--seed N] [--failures DIR]
-       hloom-fuzz text|proto|run --file FILE
+usage: hloom-fuzz text|proto|run|memory|dump|generate [--seconds N] [--seed N] [--failures DIR]
+       hloom-fuzz text|proto|run|memory|dump --file FILE
        hloom-fuzz generate --seed N --print
 
 text      mutated HLO texts: reading, printing, verifying
 proto     mutated protos: the same, and agreement with text
 run       mutated HLO texts that are valid: the evaluator runs them or says why not
+memory    mutated HLO texts that are valid: their memory is planned and proved right, or it is said why not
+dump      mutated modules with dumps of their memory: these are judged
 generate  generated modules: valid, and the same through text and protos";
 
 /// No file larger than this is a seed.
@@ -45,7 +47,7 @@ struct Arguments {
 fn arguments() -> Option<Arguments> {
     let mut words = std::env::args().skip(1);
     let mut arguments = Arguments {
-        body: words.next().filter(|b| ["text", "proto", "run", "generate"].contains(&&**b))?,
+        body: words.next().filter(|b| ["text", "proto", "run", "memory", "dump", "generate"].contains(&&**b))?,
         seconds: 60,
         seed: 0,
         failures: "fuzz-failures".into(),
@@ -110,6 +112,8 @@ fn run_body(body: &str, data: &[u8]) -> Result<Verdict, String> {
     match body {
         "proto" => bodies::proto_reader(data),
         "run" => bodies::evaluator(data),
+        "memory" => memory::planner(data),
+        "dump" => memory::judge(data),
         _ => bodies::text_reader(data),
     }
 }
@@ -117,7 +121,8 @@ fn run_body(body: &str, data: &[u8]) -> Result<Verdict, String> {
 /// Runs cases until time is up; returns how many kinds of failures there were.
 fn run(arguments: &Arguments) -> usize {
     let corpus = match &*arguments.body {
-        "text" | "run" => seeds::texts(200, MAX_SEED_BYTES),
+        "text" | "run" | "memory" => seeds::texts(200, MAX_SEED_BYTES),
+        "dump" => memory::dumps(&seeds::texts(200, MAX_SEED_BYTES), MAX_SEED_BYTES as usize),
         "proto" => seeds::protos(200, MAX_SEED_BYTES),
         _ => Vec::new(),
     };

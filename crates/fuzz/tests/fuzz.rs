@@ -1,7 +1,7 @@
 //! A bounded number of cases of every fuzz body; the command of this crate runs as many as one likes.
 
 use hloom_fuzz::choices::Choices;
-use hloom_fuzz::{bodies, mutate, seeds};
+use hloom_fuzz::{bodies, memory, mutate, seeds};
 
 const CASES: u64 = 2000;
 
@@ -36,6 +36,18 @@ fn any_valid_text_is_run_or_refused() {
 #[test]
 fn any_proto_is_read_or_refused() {
     fuzz(&seeds::protos(100, MAX_SEED_BYTES), bodies::proto_reader);
+}
+
+#[test]
+fn any_valid_text_has_its_memory_planned_or_is_refused() {
+    fuzz(&seeds::texts(100, MAX_SEED_BYTES), memory::planner);
+}
+
+#[test]
+fn any_dump_is_judged() {
+    let dumps = memory::dumps(&seeds::texts(100, MAX_SEED_BYTES), 16 << 10);
+    assert!(dumps.len() > 100, "{} are too few", dumps.len());
+    fuzz(&dumps, memory::judge);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::json::report as json_report;
 use super::{Outcome, Result, Stop, input, output, progress, usage_error};
 use hloom::Verified;
 use hloom::ir::diagnostic::Diagnostic;
-use hloom::ir::diagnostic::codes::plan::{MIXED_CALLS, NEEDS_COPY, SHARED_COMPUTATION, TOO_LARGE};
+use hloom::ir::diagnostic::codes::plan::{MIXED_CALLS, NEEDS_COPY, OVERLAP, SHARED_COMPUTATION, TOO_LARGE};
 use hloom::load::{Format, Source, display_name, read_bytes};
 use hloom::plan::check::{Assignment, check};
 use hloom::plan::dump::{Part, dump_a, dump_b};
@@ -123,7 +123,8 @@ fn prove(verified: &Verified, target: &Target, planned: &Plan<'_>) -> std::resul
     if first.code == &TOO_LARGE {
         return Err(show(verified, &faults).into());
     }
-    let message = "the memory of this module cannot be planned as it stands: it lacks a copy".to_owned();
+    let lack = if first.code == &OVERLAP { ": it lacks a copy" } else { "" };
+    let message = format!("the memory of this module cannot be planned as it stands{lack}");
     let mut diagnostic =
         Diagnostic::error(&NEEDS_COPY, message).at_place(first.place.clone()).note(first.message.clone());
     diagnostic.notes.extend(first.notes.iter().cloned());

@@ -255,6 +255,7 @@ impl Runner<'_, '_> {
         let stated = match &instruction.op {
             Op::Fusion(f) => f.output_operand_aliasing.as_slice(),
             Op::CustomCall(c) => c.output_operand_aliasing.as_slice(),
+            Op::AsyncStart(a) => a.output_operand_aliasing.as_slice(),
             _ => &[],
         };
         let pair = |alias: &OutputOperandAlias| {

@@ -97,7 +97,8 @@ fn kind_fault(
     if !read_only {
         return None;
     }
-    let intruder = allocation.pieces.iter().find(|p| !is_source(p) && !p.is_phi)?;
+    // What takes no bytes, as tokens do, writes nothing.
+    let intruder = allocation.pieces.iter().find(|p| !is_source(p) && !p.is_phi && p.size > 0)?;
     let what = if allocation.is_constant { "a constant" } else { "a parameter that is not donated" };
     let name = module[intruder.instruction].name();
     let message = format!("allocation {number} holds {what}, and `{name}` is written there");
