@@ -56,6 +56,11 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// Nothing is prepared: enough for single instructions that call no computations.
+    pub fn nothing() -> Prepared {
+        Prepared { plan: Plan::default(), constants: FxHashMap::default(), builtin_calls: CustomCalls::default() }
+    }
+
     /// Prepares `module`; `fill_constants` as in [`Options`].
     pub fn new(module: &VerifiedModule, fill_constants: bool) -> Result<Prepared, Fault> {
         let module = module.module();
@@ -97,6 +102,13 @@ impl<'r> Shared<'r> {
             world: World::new(grid.devices(), time_limit),
             cancel: AtomicBool::new(false),
         }
+    }
+
+    /// What one device has that evaluates single instructions of `module`.
+    pub fn alone(module: &'r Module, prepared: &'r Prepared, options: &'r Options<'r>) -> Shared<'r> {
+        let grid = DeviceGrid { replicas: 1, partitions: 1 };
+        let world = World::new(1, Duration::ZERO);
+        Shared { module, prepared, grid, options, world, cancel: AtomicBool::new(false) }
     }
 
     /// Fails if the run is to end.

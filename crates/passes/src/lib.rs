@@ -8,15 +8,18 @@
 //! products that are made in another order. It never panics on a verified module and takes time in proportion to the
 //! module's size. Most passes are lists of rules, each a small function with its guard ([`rewrite`]).
 
+pub mod conditional;
 pub mod copy_insertion;
 pub mod cse;
 pub mod dce;
 pub mod defuse;
 mod facts;
 pub mod flatten_call_graph;
+pub mod fold;
 pub mod fusion;
 pub mod inline;
 pub mod lists;
+pub mod loops;
 pub mod manager;
 pub mod normalize_layouts;
 pub mod pass;

@@ -6,16 +6,25 @@ use hloom_ir::diagnostic::{Blame, Diagnostic, did_you_mean};
 
 /// Every pass, in alphabetical order.
 pub static ALL: &[&Pass] = &[
+    &crate::rules::dot::PASS,
     &crate::copy_insertion::PASS,
     &crate::cse::PASS,
     &crate::dce::PASS,
     &crate::defuse::PASS,
+    &crate::rules::expand::PASS,
     &crate::flatten_call_graph::PASS,
+    &crate::fold::PASS,
     &crate::fusion::PASS,
+    &crate::loops::hoist::PASS,
     &crate::inline::PASS,
     &crate::normalize_layouts::PASS,
     &crate::schedule::PASS,
+    &crate::conditional::PASS,
+    &crate::rules::convert::PASS,
+    &crate::loops::PASS,
+    &crate::rules::shape::PASS,
     &crate::rules::tuple::PASS,
+    &crate::rules::motion::PASS,
 ];
 
 /// The pass of that name.

@@ -41,6 +41,12 @@ pub fn rewrite(module: &mut Module, rules: &[Rule]) -> usize {
         let opcodes = if rule.opcodes.is_empty() { Opcode::ALL } else { rule.opcodes };
         opcodes.iter().for_each(|&o| by_opcode[o as usize].push(rule));
     }
+    // What rules add comes last in its computation, and must not become the root by that.
+    for c in module.computations().to_vec() {
+        if let Some(root) = module.root(c) {
+            module.set_root(root);
+        }
+    }
     let mut work = Worklist::new(module);
     // Each rewrite is meant to lead nearer to an end; where two undo each other, this ends it.
     let mut left = 1000 + 16 * work.queue.len();

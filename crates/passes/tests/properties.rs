@@ -5,6 +5,7 @@ use hloom_fuzz::choices::Choices;
 use hloom_fuzz::differential::{Agreement, compare, evaluate, inputs};
 use hloom_fuzz::generate::{Options, generate};
 use hloom_ir::module::Module;
+use hloom_ir::op::Op;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_passes::{Context, PassList, optimize, registry};
 use hloom_target::Target;
@@ -21,6 +22,15 @@ fn print(module: &Module) -> String {
 /// Floats of eight bits and less have steps of this size; sums in another order may land on the next one.
 const TOLERANCE: f64 = 0.02;
 
+/// Whether there is a batch normalisation: of generated numbers its squares do not fit into f32, and the evaluator's
+/// f64 gives something else. Files test these with numbers that do.
+fn has_batch_norm(module: &Module) -> bool {
+    let mut all = module.computations().iter().flat_map(|&c| module[c].instructions());
+    all.any(|&i| {
+        matches!(module[i].op, Op::BatchNormTraining { .. } | Op::BatchNormInference { .. } | Op::BatchNormGrad { .. })
+    })
+}
+
 /// Runs `list` over generated programs and compares what they compute before and after.
 fn keeps_meaning(name: &str, list: &PassList, options: &Options) -> usize {
     let target = Target::named("cpu").expect("the CPU is described");
@@ -29,6 +39,9 @@ fn keeps_meaning(name: &str, list: &PassList, options: &Options) -> usize {
     for seed in 0..cases() {
         let mut choices = Choices::from_seed(seed);
         let module = generate(&mut choices, options);
+        if has_batch_norm(&module) {
+            continue;
+        }
         let verified = |m: Module| -> VerifiedModule {
             verify(m, &VerifyOptions::default()).unwrap_or_else(|e| panic!("{:?}", e.diagnostics))
         };

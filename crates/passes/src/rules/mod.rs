@@ -1,3 +1,49 @@
 //! Rules for single instructions, one file per family; the passes that are lists of them.
 
+pub mod convert;
+pub mod dot;
+pub mod expand;
+pub mod motion;
+pub mod shape;
 pub mod tuple;
+
+use hloom_ir::builder::Builder;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::layout::DimVec;
+use hloom_ir::module::Module;
+use hloom_ir::shape::ArrayShape;
+
+/// The array that `i` makes.
+pub(crate) fn array(module: &Module, i: InstructionId) -> Option<&ArrayShape> {
+    module[i].shape.as_array()
+}
+
+/// The sizes of the array that `i` makes.
+pub(crate) fn dims(module: &Module, i: InstructionId) -> Option<&[i64]> {
+    array(module, i).map(ArrayShape::dims)
+}
+
+/// Operand `n` of `i`.
+pub(crate) fn operand(module: &Module, i: InstructionId, n: usize) -> Option<InstructionId> {
+    module[i].operands().get(n).copied()
+}
+
+/// A builder of instructions beside `i`.
+pub(crate) fn beside(module: &mut Module, i: InstructionId) -> Builder<'_> {
+    let parent = module[i].parent();
+    Builder::resume(module, parent)
+}
+
+/// Whether `order` is 0, 1, 2, …
+pub(crate) fn is_identity(order: &[i64]) -> bool {
+    order.iter().enumerate().all(|(k, &d)| d == k as i64)
+}
+
+/// The order that undoes `order`.
+pub(crate) fn inverse(order: &[i64]) -> Option<DimVec> {
+    let mut inverse = DimVec::from_elem(0, order.len());
+    for (k, &d) in order.iter().enumerate() {
+        *inverse.get_mut(usize::try_from(d).ok()?)? = k as i64;
+    }
+    Some(inverse)
+}

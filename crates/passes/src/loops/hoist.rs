@@ -1,0 +1,186 @@
+//! Invariant code motion: what a loop would compute anew each round, but from values that never change, is computed before
+//! the loop and carried.
+//!
+//! Only what is worth it: something expensive, or something that would be written to memory each round. What is cheap
+//! and made element by element is better made again where it is needed than read from memory.
+
+use super::{Loop, element_of, loops};
+use crate::dce::remove_dead_code;
+use crate::pass::{Context, Pass};
+use hloom_analysis::effects::reaches_outside;
+use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::instruction::{Common, Operands};
+use hloom_ir::module::{Module, NewInstruction};
+use hloom_ir::op::{BinaryOp, ConstantValue, Op, UnaryOp};
+use hloom_ir::order::PostOrder;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// The pass.
+pub static PASS: Pass = Pass {
+    name: "hoist-invariants",
+    statement: "computes before a loop what it would compute the same in every round",
+    keeps_schedule: false,
+    run: |module: &mut Module, _: &Context<'_>| Ok(hoist_all(module)) as Result<usize, Diagnostic>,
+};
+
+fn hoist_all(module: &mut Module) -> usize {
+    let mut changes = 0;
+    // Inner loops first: what leaves them may leave the outer ones as well.
+    for w in loops(module) {
+        if let Some(mut plain) = Loop::of(module, w) {
+            changes += hoist(module, &mut plain);
+        }
+    }
+    if changes > 0 {
+        remove_dead_code(module);
+    }
+    changes
+}
+
+fn hoist(module: &mut Module, plain: &mut Loop) -> usize {
+    let order = PostOrder::new(module).instructions(plain.body);
+    let mut invariant: FxHashSet<InstructionId> = FxHashSet::default();
+    // How much is computed for each, operands and all: 1 is an addition per element.
+    let mut cost: FxHashMap<InstructionId, f64> = FxHashMap::default();
+    for &i in &order {
+        let carried = element_of(module, i, plain.body_parameter).is_some_and(|n| plain.is_invariant(module, n));
+        if carried || is_movable(module, i) && module[i].operands().iter().all(|o| invariant.contains(o)) {
+            invariant.insert(i);
+            let operands: f64 = module[i].operands().iter().filter_map(|o| cost.get(o)).sum();
+            cost.insert(i, if carried { 0.0 } else { own_cost(module, i) + operands });
+        }
+    }
+    let worth = |&i: &InstructionId| {
+        if !invariant.contains(&i) || matches!(module[i].op, Op::GetTupleElement { .. }) || is_trivial(module, i) {
+            return false;
+        }
+        let varying = |&u: &InstructionId| !invariant.contains(&u);
+        let to_memory = |&u: &InstructionId| varying(&u) && reads_memory(&module[u].op);
+        let users = module[i].users();
+        users.iter().any(varying) && (cost.get(&i).is_some_and(|&c| c > 6.0) || users.iter().any(to_memory))
+    };
+    let hoisted: Vec<InstructionId> = order.iter().copied().filter(worth).collect();
+    if hoisted.is_empty() {
+        return 0;
+    }
+    let home = module[plain.id].parent();
+    if let Some(root) = module.root(home) {
+        module.set_root(root);
+    }
+    let mut outside: FxHashMap<InstructionId, InstructionId> = FxHashMap::default();
+    let mut wanted: FxHashSet<InstructionId> = hoisted.iter().copied().collect();
+    for &i in order.iter().rev() {
+        if wanted.contains(&i) && element_of(module, i, plain.body_parameter).is_none() {
+            wanted.extend(module[i].operands().iter().copied());
+        }
+    }
+    for &i in order.iter().filter(|i| wanted.contains(i)) {
+        let copy = match element_of(module, i, plain.body_parameter) {
+            Some(n) => module[plain.init].operands().get(n).copied(),
+            None => copy_outside(module, i, home, &outside),
+        };
+        if let Some(copy) = copy {
+            outside.insert(i, copy);
+        }
+    }
+    let values: Option<Vec<InstructionId>> = hoisted.iter().map(|i| outside.get(i).copied()).collect();
+    let all: Vec<usize> = (0..plain.width(module)).collect();
+    let Some(stands) = values.and_then(|values| plain.carry(module, &all, &values)) else { return 0 };
+    for (&i, &element) in hoisted.iter().zip(&stands) {
+        let _same_computation = module.replace_all_uses(i, element);
+    }
+    hoisted.len()
+}
+
+fn copy_outside(
+    module: &mut Module,
+    i: InstructionId,
+    home: ComputationId,
+    outside: &FxHashMap<InstructionId, InstructionId>,
+) -> Option<InstructionId> {
+    let original = &module[i];
+    let operands = original.operands().iter().map(|o| outside.get(o).copied()).collect::<Option<Operands>>()?;
+    let new = NewInstruction {
+        name: original.name().into(),
+        op: original.op.clone(),
+        shape: original.shape.clone(),
+        operands,
+        common: Common { metadata: original.common.metadata.clone(), ..Common::default() },
+    };
+    Some(module.add_instruction(home, new))
+}
+
+/// Whether `i` gives the same whenever it is computed, and may be computed although the loop never runs.
+fn is_movable(module: &Module, i: InstructionId) -> bool {
+    let op = &module[i].op;
+    let pure = matches!(
+        op,
+        Op::Constant(ConstantValue::Literal(_))
+            | Op::Iota { .. }
+            | Op::Unary { .. }
+            | Op::Binary(_)
+            | Op::Compare { .. }
+            | Op::Select
+            | Op::Clamp
+            | Op::Convert
+            | Op::BitcastConvert
+            | Op::ReducePrecision { .. }
+            | Op::Reshape { .. }
+            | Op::Broadcast { .. }
+            | Op::Transpose { .. }
+            | Op::Reverse { .. }
+            | Op::Concatenate { .. }
+            | Op::Slice { .. }
+            | Op::DynamicSlice { .. }
+            | Op::Pad { .. }
+            | Op::Gather(_)
+            | Op::Dot(_)
+            | Op::Convolution(_)
+            | Op::Reduce { .. }
+            | Op::ReduceWindow { .. }
+            | Op::Sort { .. }
+            | Op::Fft { .. }
+            | Op::Cholesky { .. }
+            | Op::TriangularSolve { .. }
+    );
+    let plain = module[i].shape.as_array().is_some_and(|a| !a.is_dynamic());
+    pure && plain && !reaches_outside(op) && module[i].common.control_predecessors().is_empty()
+}
+
+/// What need not be carried, whoever reads it: it is made in no time.
+fn is_trivial(module: &Module, i: InstructionId) -> bool {
+    matches!(module[i].op, Op::Constant(_) | Op::Iota { .. } | Op::Reshape { .. } | Op::Broadcast { .. })
+}
+
+/// Whether an operation finds its operands in memory, so that each must be written there.
+fn reads_memory(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Dot(_)
+            | Op::Convolution(_)
+            | Op::Sort { .. }
+            | Op::Fft { .. }
+            | Op::Scatter(_)
+            | Op::TriangularSolve { .. }
+    )
+}
+
+fn own_cost(module: &Module, i: InstructionId) -> f64 {
+    match module[i].op {
+        Op::Unary { op: UnaryOp::Abs | UnaryOp::Negate | UnaryOp::Not, .. } => 1.0,
+        Op::Unary { .. } => 10.0,
+        Op::Binary(BinaryOp::Divide | BinaryOp::Remainder | BinaryOp::Power | BinaryOp::Atan2) => 8.0,
+        Op::Dot(_)
+        | Op::Convolution(_)
+        | Op::Reduce { .. }
+        | Op::ReduceWindow { .. }
+        | Op::Sort { .. }
+        | Op::Fft { .. }
+        | Op::Cholesky { .. }
+        | Op::TriangularSolve { .. } => 100.0,
+        Op::Gather(_) => 4.0,
+        Op::Constant(_) | Op::Iota { .. } | Op::Broadcast { .. } | Op::Reshape { .. } => 0.0,
+        _ => 1.0,
+    }
+}

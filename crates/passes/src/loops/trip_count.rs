@@ -1,0 +1,193 @@
+//! How often a loop runs, where it counts from one constant to another; and loops that run so rarely that they are no
+//! loops.
+
+use super::{Loop, element_of};
+use hloom_analysis::cost::known_trip_count;
+use hloom_ir::attributes::ComparisonDirection;
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::module::Module;
+use hloom_ir::op::{BinaryOp, ConstantValue, Op};
+
+/// What came of looking at a loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Noted {
+    /// Nothing new.
+    Nothing,
+    /// How often it runs is now in its `backend_config`.
+    New,
+    /// Its body stands in its place.
+    Unrolled,
+}
+
+/// Loops whose bodies, all rounds together, have at most so many instructions are unrolled.
+const MAX_UNROLLED: usize = 48;
+
+/// Works out how often the loop runs, and notes it or unrolls it.
+pub(super) fn note(module: &mut Module, plain: &Loop) -> Noted {
+    let Some(count) = trip_count(module, plain) else { return Noted::Nothing };
+    if unroll(module, plain, count) {
+        return Noted::Unrolled;
+    }
+    let common = &mut module.instruction_mut(plain.id).common;
+    if common.backend_config.is_some() || known_trip_count(&module[plain.id]) == Some(count) {
+        return Noted::Nothing;
+    }
+    let config = format!("{{\"known_trip_count\":{{\"n\":\"{count}\"}}}}");
+    module.instruction_mut(plain.id).common.backend_config = Some(config.into_bytes().into());
+    Noted::New
+}
+
+/// How often the body runs, if that can be seen.
+fn trip_count(module: &Module, plain: &Loop) -> Option<u64> {
+    let root = module.root(plain.condition)?;
+    if is_false(module, root) {
+        return Some(0);
+    }
+    let Op::Compare { direction, .. } = module[root].op else { return None };
+    let &[a, b] = module[root].operands() else { return None };
+    let counter = |i: InstructionId| element_of(module, i, plain.condition_parameter);
+    let (n, limit, direction) = match (counter(a), counter(b)) {
+        (Some(n), None) => (n, b, direction),
+        (None, Some(n)) => (n, a, mirrored(direction)),
+        _ => return None,
+    };
+    let limit = integer(module, limit)?;
+    let &initial = module[plain.init].operands().get(n)?;
+    let start = integer(module, initial)?;
+    let step = step(module, plain, n)?;
+    let (least, most) = range(module[initial].shape.element_type()?)?;
+    count(direction, start, limit, step, least, most)
+}
+
+/// Whether `i` is the constant false.
+fn is_false(module: &Module, i: InstructionId) -> bool {
+    let Op::Constant(ConstantValue::Literal(literal)) = &module[i].op else { return false };
+    literal.as_array().is_some_and(|a| a.element_type() == ElementType::Pred && a.bytes() == [0])
+}
+
+fn mirrored(direction: ComparisonDirection) -> ComparisonDirection {
+    use ComparisonDirection::{Eq, Ge, Gt, Le, Lt, Ne};
+    match direction {
+        Lt => Gt,
+        Le => Ge,
+        Gt => Lt,
+        Ge => Le,
+        Eq => Eq,
+        Ne => Ne,
+    }
+}
+
+/// How often a counter that starts at `start` and moves by `step` passes the comparison with `limit`.
+fn count(direction: ComparisonDirection, start: i128, limit: i128, step: i128, least: i128, most: i128) -> Option<u64> {
+    use ComparisonDirection::{Eq, Ge, Gt, Le, Lt, Ne};
+    let rounds = |distance: i128, step: i128| if distance <= 0 { 0 } else { (distance + step - 1) / step };
+    let count = match direction {
+        Lt if step > 0 => rounds(limit - start, step),
+        Le if step > 0 => rounds(limit + 1 - start, step),
+        Gt if step < 0 => rounds(start - limit, -step),
+        Ge if step < 0 => rounds(start - limit + 1, -step),
+        Ne if step != 0 && (limit - start) % step == 0 && (limit - start) / step >= 0 => (limit - start) / step,
+        Lt if start >= limit => 0,
+        Le if start > limit => 0,
+        Gt if start <= limit => 0,
+        Ge if start < limit => 0,
+        Eq if start != limit => 0,
+        _ => return None,
+    };
+    // A counter that leaves its type on the way comes round again.
+    let last = start.checked_add(step.checked_mul(count)?)?;
+    (least..=most).contains(&last).then_some(())?;
+    u64::try_from(count).ok()
+}
+
+/// By how much value `n` of the loop changes each round.
+fn step(module: &Module, plain: &Loop, n: usize) -> Option<i128> {
+    let &next = module[plain.body_root].operands().get(n)?;
+    let &[a, b] = module[next].operands() else { return None };
+    let is_counter = |i: InstructionId| element_of(module, i, plain.body_parameter) == Some(n);
+    match module[next].op {
+        Op::Binary(BinaryOp::Add) if is_counter(a) => integer(module, b),
+        Op::Binary(BinaryOp::Add) if is_counter(b) => integer(module, a),
+        Op::Binary(BinaryOp::Subtract) if is_counter(a) => integer(module, b).map(|step| -step),
+        _ => None,
+    }
+}
+
+/// The value of an integer constant.
+fn integer(module: &Module, i: InstructionId) -> Option<i128> {
+    let Op::Constant(ConstantValue::Literal(literal)) = &module[i].op else { return None };
+    let array = literal.as_array().filter(|a| a.shape().is_scalar())?;
+    let signed = array.element_type().is_signed_integer();
+    if !signed && !array.element_type().is_unsigned_integer() {
+        return None;
+    }
+    let negative = signed && array.bytes().last().is_some_and(|b| b & 0x80 != 0);
+    let mut wide = [if negative { 0xff } else { 0 }; 16];
+    wide.get_mut(..array.bytes().len())?.copy_from_slice(array.bytes());
+    Some(i128::from_le_bytes(wide))
+}
+
+/// The smallest and the largest number of an integer type.
+fn range(element_type: ElementType) -> Option<(i128, i128)> {
+    let bits = element_type.bits();
+    if element_type.is_signed_integer() {
+        Some((-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1))
+    } else if element_type.is_unsigned_integer() {
+        Some((0, (1i128 << bits) - 1))
+    } else {
+        None
+    }
+}
+
+/// Puts the body in place of the loop, as often as it runs, if that is little.
+fn unroll(module: &mut Module, plain: &Loop, count: u64) -> bool {
+    let length = module[plain.body].instructions().len();
+    let Ok(rounds) = usize::try_from(count) else { return false };
+    let calls = |&i: &InstructionId| {
+        matches!(module[i].op, Op::While { .. } | Op::Conditional { .. } | Op::Call { .. } | Op::AsyncStart(_))
+    };
+    // What has computations of its own would share them with its copies.
+    let copies = rounds > 1 && module[plain.body].instructions().iter().any(calls);
+    if copies || rounds > 1 && rounds.saturating_mul(length) > MAX_UNROLLED {
+        return false;
+    }
+    let parent = module[plain.id].parent();
+    let mut state = plain.init;
+    for _ in 0..rounds {
+        match module.inline_computation(parent, plain.body, &[state]) {
+            Some(next) => state = next,
+            None => return false,
+        }
+    }
+    module.replace_all_uses(plain.id, state).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ComparisonDirection::{Eq, Ge, Gt, Le, Lt, Ne};
+
+    #[test]
+    fn rounds_of_a_counter() {
+        let s8 = |direction, start, limit, step| count(direction, start, limit, step, -128, 127);
+        assert_eq!(s8(Lt, 0, 10, 1), Some(10));
+        assert_eq!(s8(Lt, 0, 10, 3), Some(4));
+        assert_eq!(s8(Le, 0, 9, 3), Some(4));
+        assert_eq!(s8(Gt, 5, 0, -1), Some(5));
+        assert_eq!(s8(Ge, 5, 0, -2), Some(3));
+        assert_eq!(s8(Ne, 0, 6, 2), Some(3));
+        assert_eq!(s8(Lt, 3, 3, 1), Some(0));
+        assert_eq!(s8(Eq, 3, 4, 1), Some(0));
+    }
+
+    #[test]
+    fn a_counter_that_comes_round_again_is_not_counted() {
+        let s8 = |direction, start, limit, step| count(direction, start, limit, step, -128, 127);
+        assert_eq!(s8(Lt, 0, 127, 2), None, "after 126 comes -128, which is below 127");
+        assert_eq!(s8(Le, 0, 127, 1), None);
+        assert_eq!(s8(Ne, 0, 5, 2), None);
+        assert_eq!(s8(Lt, 0, 10, -1), None);
+        assert_eq!(s8(Eq, 3, 3, 1), None);
+    }
+}

@@ -1,0 +1,95 @@
+//! Conversions that do nothing, or that are one.
+
+use super::{array, beside, operand};
+use crate::pass::{Context, Pass};
+use crate::rewrite::{Rule, rewrite};
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::module::Module;
+use hloom_ir::op::Op;
+use hloom_ir::opcode::Opcode;
+
+/// The pass.
+pub static PASS: Pass = Pass {
+    name: "simplify-converts",
+    statement: "drops conversions to the same type and joins those that lose nothing with the next",
+    keeps_schedule: false,
+    run: |module: &mut Module, _: &Context<'_>| Ok(rewrite(module, RULES)),
+};
+
+/// The rules.
+pub static RULES: &[Rule] = &[
+    Rule {
+        name: "same-type",
+        statement: "convert(x) to the type of x → x",
+        opcodes: &[Opcode::Convert],
+        apply: same_type,
+    },
+    Rule {
+        name: "convert-of-exact-convert",
+        statement: "convert(convert(x)), where the inner one loses nothing → convert(x)",
+        opcodes: &[Opcode::Convert],
+        apply: convert_of_exact_convert,
+    },
+];
+
+fn same_type(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let x = operand(module, i, 0)?;
+    (array(module, x)?.element_type == array(module, i)?.element_type).then_some(x)
+}
+
+fn convert_of_exact_convert(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let inner = operand(module, i, 0)?;
+    let Op::Convert = module[inner].op else { return None };
+    let x = operand(module, inner, 0)?;
+    let (from, between) = (array(module, x)?.element_type, array(module, inner)?.element_type);
+    let to = array(module, i)?.element_type;
+    is_exact(from, between).then_some(())?;
+    if from == to { Some(x) } else { beside(module, i).convert(x, to).ok() }
+}
+
+/// Whether every value of `from` is a value of `to`.
+fn is_exact(from: ElementType, to: ElementType) -> bool {
+    use ElementType::{Bf16, F16, F32, F64, Pred};
+    // Bits of a float's significand, with the leading one.
+    let digits = |t: ElementType| match t {
+        F16 => Some(11),
+        Bf16 => Some(8),
+        F32 => Some(24),
+        F64 => Some(53),
+        _ => None,
+    };
+    let is_integer = |t: ElementType| t.is_signed_integer() || t.is_unsigned_integer();
+    match (from, to) {
+        (Pred, _) => is_integer(to) || digits(to).is_some(),
+        (F16, F32 | F64) | (Bf16, F32 | F64) | (F32, F64) => true,
+        _ if is_integer(from) && is_integer(to) => {
+            let (a, b) = (from.bits(), to.bits());
+            match (from.is_signed_integer(), to.is_signed_integer()) {
+                (true, true) | (false, false) => a <= b,
+                (false, true) => a < b,
+                (true, false) => false,
+            }
+        }
+        _ if is_integer(from) => digits(to).is_some_and(|d| from.bits() <= d),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_exact() {
+        use ElementType::*;
+        for (from, to) in [(Pred, F32), (S8, S16), (U8, S16), (S8, F32), (Bf16, F32), (F16, F64), (U16, F32)] {
+            assert!(is_exact(from, to), "{from:?} to {to:?}");
+        }
+        for (from, to) in
+            [(S32, F32), (S8, U8), (U8, S8), (F32, Bf16), (F16, Bf16), (Bf16, F16), (F32, S64), (S32, Pred)]
+        {
+            assert!(!is_exact(from, to), "{from:?} to {to:?}");
+        }
+    }
+}

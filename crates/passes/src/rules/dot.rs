@@ -1,0 +1,238 @@
+//! Products of matrices in one form, and those that are too small to be worth one.
+//!
+//! The form: operands of two dimensions, or of three with one batch dimension first; of the others one is summed over and
+//! one is not, in either order. What can be had by reading an operand in another order is not transposed: a transpose of
+//! an operand goes into the dimension numbers where that leaves the form.
+
+use super::{array, beside, dims, inverse, is_identity, operand};
+use crate::pass::{Context, Pass};
+use crate::rewrite::{Rule, rewrite};
+use hloom_ir::attributes::DotDimensionNumbers;
+use hloom_ir::builder::Builder;
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::layout::DimVec;
+use hloom_ir::module::Module;
+use hloom_ir::op::{Dot, Op};
+use hloom_ir::opcode::Opcode;
+use hloom_ir::shape::ArrayShape;
+use smallvec::smallvec;
+
+/// The pass.
+pub static PASS: Pass = Pass {
+    name: "canonicalize-dots",
+    statement: "brings products into the form batch × M × K · K × N, transposes folded in; tiny ones become sums of products",
+    keeps_schedule: false,
+    run: |module: &mut Module, _: &Context<'_>| Ok(rewrite(module, RULES)),
+};
+
+/// The rules.
+pub static RULES: &[Rule] = &[
+    Rule {
+        name: "tiny-dot",
+        statement: "a dot of a few elements → multiply and reduce; over one element → multiply",
+        opcodes: &[Opcode::Dot],
+        apply: tiny_dot,
+    },
+    Rule {
+        name: "canonical-dot",
+        statement: "dot of any dimensions → reshapes around a dot of batch × M × K and K × N",
+        opcodes: &[Opcode::Dot],
+        apply: canonical_dot,
+    },
+];
+
+/// One operand of a dot: which of its dimensions are what, in the order in which they go together.
+struct Side {
+    value: InstructionId,
+    dims: DimVec,
+    batch: DimVec,
+    free: DimVec,
+    summed: DimVec,
+}
+
+impl Side {
+    fn new(module: &Module, value: InstructionId, batch: &[i64], summed: &[i64]) -> Option<Side> {
+        let dims = DimVec::from(dims(module, value)?);
+        let free = (0..dims.len() as i64).filter(|d| !batch.contains(d) && !summed.contains(d)).collect();
+        let (batch, summed) = (batch.into(), summed.into());
+        Some(Side { value, dims, batch, free, summed })
+    }
+
+    /// The same before the transpose that the operand is; `None` if it is none.
+    fn before_transpose(&self, module: &Module) -> Option<Side> {
+        let Op::Transpose { dimensions } = &module[self.value].op else { return None };
+        let value = operand(module, self.value, 0)?;
+        let map = |list: &DimVec| list.iter().map(|&d| dimensions.get(d as usize).copied()).collect::<Option<DimVec>>();
+        Some(Side {
+            value,
+            dims: dims(module, value)?.into(),
+            batch: map(&self.batch)?,
+            free: map(&self.free)?,
+            summed: map(&self.summed)?,
+        })
+    }
+
+    fn size(&self, list: &[i64]) -> Option<i64> {
+        list.iter().try_fold(1i64, |n, &d| n.checked_mul(*self.dims.get(d as usize)?))
+    }
+
+    /// Whether the dimensions are those of the batch, those not summed over, then those summed over.
+    fn is_free_first(&self) -> bool {
+        is_identity(&[&self.batch[..], &self.free, &self.summed].concat())
+    }
+
+    /// Whether the dimensions are those of the batch, those summed over, then the others.
+    fn is_summed_first(&self) -> bool {
+        is_identity(&[&self.batch[..], &self.summed, &self.free].concat())
+    }
+
+    fn has_form(&self) -> bool {
+        self.is_free_first() || self.is_summed_first()
+    }
+
+    /// Whether it is an operand in the form.
+    fn is_canonical(&self) -> bool {
+        self.batch.len() <= 1 && self.free.len() == 1 && self.summed.len() == 1 && self.has_form()
+    }
+
+    /// The operand in the form: transposed if need be, and with one dimension for each group.
+    fn bring_into_form(mut self, b: &mut Builder<'_>, free_first: bool) -> Option<Side> {
+        if !self.has_form() {
+            let order: DimVec = match free_first {
+                true => [&self.batch[..], &self.free, &self.summed].concat().into(),
+                false => [&self.batch[..], &self.summed, &self.free].concat().into(),
+            };
+            let to = inverse(&order)?;
+            self.dims = order.iter().map(|&d| self.dims[d as usize]).collect();
+            self.value = b.transpose(self.value, order).ok()?;
+            for list in [&mut self.batch, &mut self.free, &mut self.summed] {
+                list.iter_mut().for_each(|d| *d = to[*d as usize]);
+            }
+        }
+        let (batch, free, summed) = (self.size(&self.batch)?, self.size(&self.free)?, self.size(&self.summed)?);
+        let free_first = self.is_free_first();
+        let mut dims: DimVec = if self.batch.is_empty() { smallvec![] } else { smallvec![batch] };
+        dims.extend(if free_first { [free, summed] } else { [summed, free] });
+        if dims != self.dims {
+            self.value = b.reshape(self.value, dims.iter().copied()).ok()?;
+        }
+        let first = dims.len() as i64 - 2;
+        let (at_free, at_summed) = if free_first { (first, first + 1) } else { (first + 1, first) };
+        let batch: DimVec = (0..first).collect();
+        Some(Side { value: self.value, dims, batch, free: smallvec![at_free], summed: smallvec![at_summed] })
+    }
+}
+
+/// The two operands of a dot.
+fn sides(module: &Module, i: InstructionId) -> Option<(Side, Side)> {
+    let Op::Dot(dot) = &module[i].op else { return None };
+    let d = &dot.dims;
+    let &[lhs, rhs] = module[i].operands() else { return None };
+    let sides = (
+        Side::new(module, lhs, &d.lhs_batch, &d.lhs_contracting)?,
+        Side::new(module, rhs, &d.rhs_batch, &d.rhs_contracting)?,
+    );
+    Some(sides)
+}
+
+fn canonical_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let (mut lhs, mut rhs) = sides(module, i)?;
+    let was_canonical = lhs.is_canonical() && rhs.is_canonical();
+    let mut folded = false;
+    for side in [&mut lhs, &mut rhs] {
+        if let Some(before) = side.before_transpose(module)
+            && (before.has_form() || sorted_by_memory(&before).has_form())
+        {
+            *side = before;
+            folded = true;
+        }
+    }
+    if was_canonical && !folded {
+        return None;
+    }
+    // The order of what is summed over is free, as long as it is the same on both sides: that of the first operand.
+    let mut order: Vec<usize> = (0..lhs.summed.len()).collect();
+    order.sort_by_key(|&k| lhs.summed[k]);
+    for side in [&mut lhs, &mut rhs] {
+        side.summed = order.iter().map(|&k| side.summed.get(k).copied()).collect::<Option<DimVec>>()?;
+    }
+    let Op::Dot(dot) = &module[i].op else { return None };
+    let precision = dot.precision.clone();
+    let result = array(module, i)?.clone();
+    let mut b = beside(module, i);
+    let lhs = lhs.bring_into_form(&mut b, true)?;
+    let rhs = rhs.bring_into_form(&mut b, false)?;
+    let mut to: DimVec = lhs.batch.iter().map(|&d| lhs.dims[d as usize]).collect();
+    to.extend([lhs.size(&lhs.free)?, rhs.size(&rhs.free)?]);
+    let dims = DotDimensionNumbers {
+        lhs_contracting: lhs.summed,
+        rhs_contracting: rhs.summed,
+        lhs_batch: lhs.batch,
+        rhs_batch: rhs.batch,
+    };
+    let shape = ArrayShape::new(result.element_type, to.iter().copied()).with_default_layout();
+    let op = Op::Dot(Box::new(Dot { dims, precision }));
+    let value = b.push_shaped(op, &[lhs.value, rhs.value], shape).ok()?;
+    if result.dims() == to.as_slice() { Some(value) } else { b.reshape(value, result.dims().iter().copied()).ok() }
+}
+
+/// The same operand with what is summed over in the order in which it lies in memory.
+fn sorted_by_memory(side: &Side) -> Side {
+    let mut summed = side.summed.clone();
+    summed.sort_unstable();
+    Side { value: side.value, dims: side.dims.clone(), batch: side.batch.clone(), free: side.free.clone(), summed }
+}
+
+/// Products of more elements than this are left to the kernels for matrices.
+const TINY: i64 = 256;
+
+fn tiny_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let (lhs, rhs) = sides(module, i)?;
+    if !lhs.is_canonical() || !rhs.is_canonical() {
+        return None;
+    }
+    let element_type = array(module, i)?.element_type;
+    let same = |s: &Side| array(module, s.value).is_some_and(|a| a.element_type == element_type);
+    let (m, n, k) = (lhs.size(&lhs.free)?, rhs.size(&rhs.free)?, lhs.size(&lhs.summed)?);
+    use ElementType::{Bf16, F16, F32, F64, S32, S64};
+    let tiny = match element_type {
+        F32 | F64 | S32 | S64 => k == 1 || k > 0 && m.saturating_mul(n).saturating_mul(k) <= TINY,
+        // Sums of these are made in a wider type.
+        Bf16 | F16 => k == 1,
+        _ => false,
+    };
+    if !tiny || !same(&lhs) || !same(&rhs) {
+        return None;
+    }
+    let result = DimVec::from(dims(module, i)?);
+    let batch = lhs.batch.len() as i64;
+    let mut all = result.clone();
+    if k > 1 {
+        all.push(k);
+    }
+    let mut b = beside(module, i);
+    let mut repeat = |side: &Side, at: i64| {
+        // The dimension summed over goes last, or away if it has one element.
+        let mut positions = DimVec::from_elem(at, side.dims.len());
+        side.batch.iter().for_each(|&d| positions[d as usize] = d);
+        positions[side.summed[0] as usize] = batch + 2;
+        let mut value = side.value;
+        if k == 1 {
+            positions.remove(side.summed[0] as usize);
+            let mut kept = side.dims.clone();
+            kept.remove(side.summed[0] as usize);
+            value = b.reshape(value, kept).ok()?;
+        } else if !positions.is_sorted() {
+            let last = side.dims.len() as i64 - 1;
+            let order: DimVec = (0..last - 1).chain([last, last - 1]).collect();
+            value = b.transpose(value, order).ok()?;
+            positions.sort_unstable();
+        }
+        b.broadcast(value, all.iter().copied(), positions).ok()
+    };
+    let x = repeat(&lhs, batch)?;
+    let y = repeat(&rhs, batch + 1)?;
+    let product = b.multiply(x, y).ok()?;
+    if k == 1 { Some(product) } else { b.sum(product, [batch + 2]).ok() }
+}
