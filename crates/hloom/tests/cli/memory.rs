@@ -141,6 +141,7 @@ fn the_summary_says_what_is_lost_and_what_would_lower_the_peak() {
         bytes less  memory       change
            128 KiB  main memory  compute `mean` later, right before `out` (step 6), the first to read it
            128 KiB  main memory  compute `early` again right before `out` (step 6) instead of keeping it
+           128 KiB  main memory  order the whole module anew, for little memory, as --schedule memory does
     "#]]
     .assert_eq(&ran.stdout);
     // Two runs say the same.
@@ -151,7 +152,8 @@ fn the_summary_says_what_is_lost_and_what_would_lower_the_peak() {
     let said: Vec<String> = advice.iter().map(|a| format!("{} {} {}", a["bytes"], a["kind"], a["value"])).collect();
     expect![[r#"
         131072 "later" "mean"
-        131072 "rematerialise" "early""#]]
+        131072 "rematerialise" "early"
+        131072 "reschedule" null"#]]
     .assert_eq(&said.join("\n"));
     assert_eq!(memory["memories"][0]["most_padded"][0]["value"], "mean");
     assert_eq!(memory["sharing"][0]["values"], 4);

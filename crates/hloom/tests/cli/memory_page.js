@@ -110,6 +110,22 @@ function checkDetails() {
   expect(shown.selected === -1, "a click beside all boxes clears the selection");
 }
 
+/* Advice is shown for the memory that it is about, and leads to its value. */
+function checkAdvice() {
+  const { color } = expected.memories[shown.space];
+  const own = expected.advice.filter((a) => a.color === color);
+  const shownItems = [...document.querySelectorAll("#advice li")];
+  expect(shownItems.length === own.length, `${shownItems.length} of ${own.length} pieces of advice are shown`);
+  own.slice(0, 10).forEach((advice, i) => {
+    expect(shownItems[i].textContent.includes(advice.text.replaceAll("`", "")), `${advice.text} is not shown`);
+    if (advice.value === undefined) return;
+    shownItems[i].querySelector("button").click();
+    expect(nameOf(shown.selected) === advice.value, `advice on ${advice.value} leads to ${nameOf(shown.selected)}`);
+  });
+  seen.advice = own.length;
+  select(-1);
+}
+
 function checkSearch() {
   choose("search", expected.search_for);
   seen.found = [...shown.boxes.value].filter((v) => shown.matches[v]).map(nameOf);
@@ -201,6 +217,7 @@ try {
   checkMemories();
   checkPlaces();
   checkDetails();
+  checkAdvice();
   checkSearch();
   checkMoving();
   measure();

@@ -122,6 +122,7 @@ fn the_page_shows_what_the_plan_says() {
     // In the memory that is shown nothing matches; `fast` is in the other one, and found when one goes on.
     assert_eq!((&seen["found"], &seen["said"], &seen["nothing"]), (&json!([]), &json!("0 found"), &json!("0 found")));
     assert!(seen["hovered"].as_i64().is_some_and(|n| n > 5), "{seen:#}");
+    assert!(seen["advice"].as_i64().is_some_and(|n| n > 0), "{seen:#}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::describe::{label, shape, source};
 use super::report::Report;
 use crate::cli::json;
-use hloom::plan::summary::{Change, InUse};
+use hloom::plan::summary::InUse;
 use serde::Serialize;
 
 /// What `--json` prints. All sizes are in bytes.
@@ -70,8 +70,10 @@ struct JsonAdvice<'a> {
     kind: &'static str,
     color: i64,
     bytes: i128,
-    id: u32,
-    value: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
     text: &'a str,
 }
 
@@ -156,18 +158,13 @@ pub(super) fn to_json(report: &Report<'_, '_>) -> String {
         size: plan.allocations[s.allocation].size,
         apart_bytes: s.apart,
     });
-    let advice = report.advice.iter().map(|(advice, text)| JsonAdvice {
-        kind: match advice.change {
-            Change::Donate { .. } => "donate",
-            Change::Later { .. } => "later",
-            Change::Earlier { .. } => "earlier",
-            Change::Rematerialise { .. } => "rematerialise",
-        },
-        color: advice.colour,
-        bytes: advice.bytes,
-        id: advice.change.value(),
-        value: label(plan, advice.change.value()),
-        text,
+    let advice = report.advice.iter().map(|a| JsonAdvice {
+        kind: a.kind,
+        color: a.colour,
+        bytes: a.bytes,
+        id: a.value,
+        value: a.value.map(|v| label(plan, v)),
+        text: &a.text,
     });
     json::to_line(&Memory {
         module: &plan.dataflow.module().name,

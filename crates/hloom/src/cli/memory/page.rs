@@ -51,7 +51,7 @@ struct Space<'a> {
 struct Advice<'a> {
     colour: i64,
     bytes: i128,
-    value: u32,
+    value: Option<u32>,
     text: &'a str,
 }
 
@@ -268,7 +268,7 @@ fn data<'a>(report: &'a Report<'_, '_>) -> Data<'a> {
         advice: report
             .advice
             .iter()
-            .map(|(a, text)| Advice { colour: a.colour, bytes: a.bytes, value: a.change.value(), text })
+            .map(|a| Advice { colour: a.colour, bytes: a.bytes, value: a.value, text: &a.text })
             .collect(),
     }
 }

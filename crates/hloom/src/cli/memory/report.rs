@@ -9,8 +9,12 @@ use hloom::Verified;
 use hloom::analysis::cost::cost;
 use hloom::ir::entity::InstructionId;
 use hloom::ir::op::Op;
+use hloom::ir::verify::{VerifyOptions, verify};
 use hloom::plan::Plan;
 use hloom::plan::assign::Allocation;
+use hloom::plan::check::{Assignment, check};
+use hloom::plan::dataflow::ValueId;
+use hloom::plan::schedule::{Scheduler, schedule};
 use hloom::plan::summary::{Advice, Change, InUse, Sharing, SpaceSummary, advise, sharings, summarise};
 use hloom::target::Target;
 use std::fmt::Write;
@@ -21,6 +25,8 @@ const SHOWN: usize = 20;
 const LINES: usize = 10;
 /// So much advice is given.
 const MOST_ADVICE: usize = 100;
+/// Modules of so many instructions are scheduled and planned once more, to see what another order would bring.
+const RESCHEDULED: usize = 10_000;
 /// Of a shape so many characters.
 const SHAPE: usize = 48;
 
@@ -30,8 +36,19 @@ pub(super) struct Report<'p, 'm> {
     pub(super) target: &'p Target,
     pub(super) spaces: Vec<SpaceSummary>,
     pub(super) sharings: Vec<Sharing>,
-    /// What would lower a peak, and the words for it.
-    pub(super) advice: Vec<(Advice, String)>,
+    /// What would lower a peak, the most first.
+    pub(super) advice: Vec<Suggestion>,
+}
+
+/// Something that would lower the peak of a memory space.
+pub(super) struct Suggestion {
+    pub(super) kind: &'static str,
+    pub(super) colour: i64,
+    /// By so much.
+    pub(super) bytes: i128,
+    /// The value that it is about, if it is about one.
+    pub(super) value: Option<ValueId>,
+    pub(super) text: String,
 }
 
 impl<'p, 'm> Report<'p, 'm> {
@@ -41,7 +58,9 @@ impl<'p, 'm> Report<'p, 'm> {
         let again = advice.iter().any(|a| matches!(a.change, Change::Rematerialise { .. }));
         let costs = again.then(|| cost(&verified.module));
         let flops = |id: InstructionId| costs.as_ref().map_or(0, |c| c.all_runs(plan.dataflow.module(), id).flops);
-        let advice = advice.into_iter().map(|a| (a, sentence(plan, &a, flops))).collect();
+        let mut advice: Vec<Suggestion> = advice.iter().map(|a| suggestion(plan, a, flops)).collect();
+        advice.extend(rescheduled(verified, target, &spaces));
+        advice.sort_by_key(|a| std::cmp::Reverse(a.bytes));
         Report { plan, target, spaces, sharings: sharings(plan), advice }
     }
 }
@@ -50,44 +69,70 @@ fn bytes(n: i128) -> String {
     size(u64::try_from(n).unwrap_or(u64::MAX))
 }
 
+/// What another order of the whole module would bring, where it takes little time to find out.
+fn rescheduled(verified: &Verified, target: &Target, spaces: &[SpaceSummary]) -> Vec<Suggestion> {
+    let module = verified.module.module();
+    if module.instruction_count() > RESCHEDULED {
+        return Vec::new();
+    }
+    let peaks = || -> Option<Vec<SpaceSummary>> {
+        let mut module = module.clone();
+        schedule(&mut module, Scheduler::Memory, target).ok()?;
+        let module = verify(module, &VerifyOptions { devices: None }).ok()?;
+        let planned = hloom::plan::plan(&module, target).ok()?;
+        check(&module, target, &Assignment::from(&planned)).is_empty().then(|| summarise(&planned, target))
+    };
+    let bytes = |space: &SpaceSummary| space.peak.as_ref().map_or(0, |p| p.bytes);
+    let after = peaks().unwrap_or_default();
+    let pairs = spaces.iter().filter_map(|s| Some((s, after.iter().find(|a| a.colour == s.colour)?)));
+    if pairs.clone().any(|(before, after)| bytes(after) > bytes(before)) {
+        return Vec::new();
+    }
+    let lower = pairs.filter(|(before, after)| bytes(after) < bytes(before));
+    let suggestion = |(before, after): (&SpaceSummary, &SpaceSummary)| Suggestion {
+        kind: "reschedule",
+        colour: before.colour,
+        bytes: bytes(before) - bytes(after),
+        value: None,
+        text: "order the whole module anew, for little memory, as --schedule memory does".to_owned(),
+    };
+    lower.map(suggestion).collect()
+}
+
 /// Says what to do, and why it can be done.
-fn sentence(plan: &Plan<'_>, advice: &Advice, flops: impl Fn(InstructionId) -> u64) -> String {
+fn suggestion(plan: &Plan<'_>, advice: &Advice, flops: impl Fn(InstructionId) -> u64) -> Suggestion {
     let module = plan.dataflow.module();
     let step = |id: InstructionId| match plan.schedule.time(id) {
         Some(time) => format!("`{}` (step {time})", module[id].name()),
         None => format!("`{}`", module[id].name()),
     };
     let name = |value| format!("`{}`", label(plan, value));
-    match advice.change {
+    let (kind, text) = match advice.change {
         Change::Donate { parameter, result } => {
             let number = match instruction(plan, parameter).map(|id| &module[id].op) {
                 Some(Op::Parameter { number, .. }) => number.to_string(),
                 _ => String::new(),
             };
-            let part = index(plan, parameter);
-            format!(
-                "donate parameter {number}{part} {}: the result {} can have its place, nothing reads it any more then",
-                name(parameter),
-                name(result)
-            )
+            let (part, parameter, result) = (index(plan, parameter), name(parameter), name(result));
+            let why = format!("the result {result} can have its place, nothing reads it any more then");
+            ("donate", format!("donate parameter {number}{part} {parameter}: {why}"))
         }
         Change::Later { value, before } => {
-            format!("compute {} later, right before {}, the first to read it", name(value), step(before))
+            ("later", format!("compute {} later, right before {}, the first to read it", name(value), step(before)))
         }
         Change::Earlier { value, after, frees } => {
-            format!(
-                "compute {} earlier, right after {}: {} waits for nothing else",
-                name(value),
-                step(after),
-                name(frees)
-            )
+            let why = format!("{} waits for nothing else", name(frees));
+            ("earlier", format!("compute {} earlier, right after {}: {why}", name(value), step(after)))
         }
         Change::Rematerialise { value, before } => {
             let flops = instruction(plan, value).map_or(0, flops);
             let cost = if flops > 0 { format!(", for {} flops more", count(flops)) } else { String::new() };
-            format!("compute {} again right before {} instead of keeping it{cost}", name(value), step(before))
+            let text =
+                format!("compute {} again right before {} instead of keeping it{cost}", name(value), step(before));
+            ("rematerialise", text)
         }
-    }
+    };
+    Suggestion { kind, colour: advice.colour, bytes: advice.bytes, value: Some(advice.change.value()), text }
 }
 
 /// What an allocation is for.
@@ -245,9 +290,9 @@ fn sharing(report: &Report<'_, '_>) -> String {
 fn advice(report: &Report<'_, '_>) -> String {
     use Align::{Left, Right};
     let mut table = Table::new(&[("bytes less", Right), ("memory", Left), ("change", Left)]);
-    for (advice, text) in report.advice.iter().take(LINES) {
+    for advice in report.advice.iter().take(LINES) {
         let space = report.spaces.iter().find(|s| s.colour == advice.colour);
-        table.row([bytes(advice.bytes), space.map_or(String::new(), memory), text.clone()]);
+        table.row([bytes(advice.bytes), space.map_or(String::new(), memory), advice.text.clone()]);
     }
     let title = "what would lower a peak; each alone, with the peak computed anew, and they do not add up";
     let mut out = section(title, &report.advice, &table);

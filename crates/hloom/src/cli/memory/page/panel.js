@@ -93,12 +93,14 @@ function showAdvice() {
   const advice = plan.advice.filter((a) => a.colour === colour);
   if (advice.length === 0) return;
   const items = advice.map((a) => {
-    const value = values.id.indexOf(a.value);
+    const value = a.value === null ? -1 : values.id.indexOf(a.value);
     // Names stand between backticks.
     const words = a.text.split("`").map((part, i) => (i % 2 ? element("code", {}, part) : part));
+    const less = element("b", {}, `−${bytes(a.bytes)}`);
+    if (value < 0) return element("li", {}, less, element("span", {}, ...words));
     const button = element("button", { className: "link plain", type: "button", title: "show it" }, ...words);
     button.addEventListener("click", () => select(value, true));
-    return element("li", {}, element("b", {}, `−${bytes(a.bytes)}`), button);
+    return element("li", {}, less, button);
   });
   const note = "Each alone, with the peak computed anew; they do not add up.";
   panel.append(element("h2", {}, "What would lower the peak"), element("ol", {}, ...items.slice(0, FIRST)));
