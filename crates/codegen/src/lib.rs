@@ -27,6 +27,7 @@ mod affine;
 mod conversion;
 mod elementwise;
 mod emit;
+mod generator;
 mod graph;
 mod library;
 mod loader;
@@ -36,8 +37,10 @@ mod lowering;
 mod machine;
 mod math;
 mod program;
+mod tile;
 mod unsupported;
 
+pub use generator::Effort;
 pub use library::{CompileError, Kernel, KernelFn, KernelLibrary, KernelRequest, Options, compile, supports};
 pub use machine::Machine;
 pub use unsupported::Unsupported;

@@ -3,21 +3,18 @@
 use crate::emit::ir::Ir;
 use crate::emit::kernel::{Constants, Emitter, Units};
 use crate::emit::schedule::Schedule;
+use crate::generator::{Effort, Generator};
 use crate::graph::{Data, Graph};
 use crate::loader::{self, Code};
 use crate::lowering::programs;
 use crate::machine::Machine;
-use crate::program::{Item, Program};
+use crate::program::Program;
+use crate::tile::tile;
 use crate::unsupported::Unsupported;
 use hloom_ir::{InstructionId, Module};
-use inkwell::OptimizationLevel;
 use inkwell::context::Context;
-use inkwell::targets::{
-    CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetMachineOptions, TargetTriple,
-};
 use inkwell::values::PointerValue;
 use rustc_hash::FxHashMap;
-use std::sync::Once;
 
 /// The code of a kernel. `buffers` points to the leaf arrays of the operands in order, then to those of the result;
 /// `begin..end` is a share of its work units.
@@ -50,12 +47,14 @@ pub struct Options {
     pub machine: Machine,
     /// The most threads to compile with.
     pub threads: usize,
+    /// How much time the code is worth.
+    pub effort: Effort,
 }
 
 impl Default for Options {
     fn default() -> Options {
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-        Options { machine: Machine::host().clone(), threads }
+        Options { machine: Machine::host().clone(), threads, effort: Effort::Full }
     }
 }
 
@@ -128,6 +127,7 @@ pub fn compile(module: &Module, requests: &[KernelRequest], options: &Options) -
             Some(&number) => number,
             None => {
                 let programs = programs(&key.0, request.in_place).map_err(unsupported)?;
+                let programs = programs.into_iter().flat_map(|p| tile(p, &options.machine)).collect();
                 work.push(Work { graph: key.0.clone(), programs });
                 numbers.insert(key, work.len() - 1);
                 work.len() - 1
@@ -143,12 +143,12 @@ pub fn compile(module: &Module, requests: &[KernelRequest], options: &Options) -
     let threads = options.threads.min(work.len()).min(size / 400 + 1).max(1);
     let share = work.len().div_ceil(threads);
     let made: Vec<Result<Batch, String>> = if threads == 1 {
-        vec![compile_batch(&work, 0, &options.machine)]
+        vec![compile_batch(&work, 0, options)]
     } else {
         std::thread::scope(|scope| {
             let parts = work.chunks(share).enumerate();
             let running: Vec<_> =
-                parts.map(|(n, part)| scope.spawn(move || compile_batch(part, n * share, &options.machine))).collect();
+                parts.map(|(n, part)| scope.spawn(move || compile_batch(part, n * share, options))).collect();
             running.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
         })
     };
@@ -167,12 +167,12 @@ struct Batch {
     constants: Vec<Data>,
 }
 
-fn compile_batch(work: &[Work], first: usize, machine: &Machine) -> Result<Batch, String> {
+fn compile_batch(work: &[Work], first: usize, options: &Options) -> Result<Batch, String> {
+    let machine = &options.machine;
     let context = Context::create();
     let ir = Ir::new(&context, "kernels");
-    let target = target_machine(machine)?;
-    ir.module.set_triple(&target.get_triple());
-    ir.module.set_data_layout(&target.get_target_data().get_data_layout());
+    let generator = Generator::for_machine(machine, options.effort)?;
+    generator.prepare(&ir.module);
     let mut constants = Constants { globals: FxHashMap::default(), kept: Vec::new() };
     let mut facts = Vec::new();
     for (n, w) in work.iter().enumerate() {
@@ -181,7 +181,7 @@ fn compile_batch(work: &[Work], first: usize, machine: &Machine) -> Result<Batch
     if cfg!(debug_assertions) {
         ir.module.verify().map_err(|e| format!("{e}\n{}", ir.module.print_to_string()))?;
     }
-    let object = target.write_to_memory_buffer(&ir.module, FileType::Object).map_err(|e| e.to_string())?;
+    let object = generator.object(&ir.module)?;
     let code = loader::load(object.as_slice(), &machine.architecture)?;
     let mut kernels = Vec::new();
     for (n, (work_units, unit_nanoseconds)) in facts.into_iter().enumerate() {
@@ -192,25 +192,6 @@ fn compile_batch(work: &[Work], first: usize, machine: &Machine) -> Result<Batch
         kernels.push(Kernel { function, work_units, unit_nanoseconds });
     }
     Ok(Batch { kernels, code, constants: constants.kept })
-}
-
-/// LLVM's code generator for a machine.
-pub(crate) fn target_machine(machine: &Machine) -> Result<TargetMachine, String> {
-    static INITIALIZED: Once = Once::new();
-    INITIALIZED.call_once(|| {
-        Target::initialize_x86(&InitializationConfig::default());
-        Target::initialize_aarch64(&InitializationConfig::default());
-    });
-    let triple = TargetTriple::create(&format!("{}-unknown-linux-gnu", machine.architecture));
-    let target = Target::from_triple(&triple).map_err(|e| e.to_string())?;
-    let options = TargetMachineOptions::new()
-        .set_cpu(&machine.cpu)
-        .set_features(&machine.features)
-        .set_level(OptimizationLevel::Default)
-        .set_reloc_mode(RelocMode::PIC)
-        .set_code_model(CodeModel::Small);
-    let made = target.create_target_machine_from_options(&triple, options);
-    made.ok_or_else(|| format!("LLVM cannot make code for {}", machine.architecture))
 }
 
 /// Writes the function of a kernel; its work units and the cost of one.
@@ -241,8 +222,8 @@ fn emit_kernel<'c>(
         .collect();
     let (mut before, mut cost) = (0i64, 0.0);
     for program in programs {
-        let units = Units::of(program);
         let schedule = Schedule::new(program, machine);
+        let units = Units::of(program, &schedule);
         let mut emitter = Emitter {
             ir,
             machine,
@@ -254,6 +235,7 @@ fn emit_kernel<'c>(
             values: vec![None; program.items.len()],
             folds: FxHashMap::default(),
             addresses: vec![None; schedule.addresses.len()],
+            tiles: vec![None; program.tiles.len()],
             vars: vec![None; program.extents.len()],
             lanes_now: vec![1; program.extents.len()],
             mask: None,
@@ -262,26 +244,8 @@ fn emit_kernel<'c>(
         let to = ir.call2("llvm.smin", ir.sub(end, ir.i64(before).into()), ir.i64(units.count).into());
         emitter.nest(units, from.into_int_value(), to.into_int_value());
         before += units.count;
-        cost += program_nanoseconds(program);
+        cost += program.nanoseconds();
     }
     ir.builder.build_return(None).expect("the builder is positioned");
     (before, cost / before.max(1) as f64)
-}
-
-/// About how long all points of a nest take: a guess by the number of items and how often each is computed.
-fn program_nanoseconds(program: &Program) -> f64 {
-    let mut cost = 0.0;
-    for data in &program.items {
-        let points: f64 = data.vars.iter().map(|&v| program.extents[v as usize] as f64).product();
-        let each = match &data.item {
-            Item::Load { .. } => 0.03 * data.element_type.bytes() as f64,
-            Item::Quotient(..) | Item::Remainder(..) => 2.0,
-            Item::Scalar(crate::graph::ScalarOp::Unary(op), _) if op.takes_result_accuracy() => 1.0,
-            Item::Scalar(..) => 0.05,
-            _ => 0.02,
-        };
-        cost += points * each;
-    }
-    let points: f64 = program.nest.iter().map(|&v| program.extents[v as usize] as f64).product();
-    cost + program.stores.iter().map(|s| points * 0.05 * s.element_type.bytes() as f64).sum::<f64>()
 }

@@ -16,6 +16,22 @@ pub(crate) enum Source {
     Buffer(u32),
     /// A constant array that belongs to the kernel.
     Constant(Data),
+    /// A tile of a transpose, on the stack.
+    Tile(u32),
+}
+
+/// A square part of an array that is read the other way round.
+#[derive(Clone, Debug)]
+pub(crate) struct Tile {
+    pub(crate) source: Source,
+    /// Where its first element is.
+    pub(crate) offset: Affine,
+    /// The distance of its lines in memory; within a line elements stand one after another.
+    pub(crate) stride: i64,
+    pub(crate) side: i64,
+    pub(crate) element_type: ElementType,
+    /// The loop in which the tile changes.
+    pub(crate) inside: VarId,
 }
 
 /// A value at one point of the loops.
@@ -94,11 +110,31 @@ pub(crate) struct Program {
     pub(crate) is_sequential: bool,
     /// Buffers (from, to) and bytes to copy first, if they are not the same memory.
     pub(crate) copy_first: Option<(u32, u32, i64)>,
+    pub(crate) tiles: Vec<Tile>,
 }
 
 impl Program {
     pub(crate) fn item(&self, id: ItemId) -> &ItemData {
         &self.items[id as usize]
+    }
+
+    /// About how long all points of the nest take on one core: a guess by the number of items and how often each is
+    /// computed.
+    pub(crate) fn nanoseconds(&self) -> f64 {
+        let mut cost = 0.0;
+        for data in &self.items {
+            let points: f64 = data.vars.iter().map(|&v| self.extents[v as usize] as f64).product();
+            let each = match &data.item {
+                Item::Load { .. } => 0.03 * data.element_type.bytes() as f64,
+                Item::Quotient(..) | Item::Remainder(..) => 2.0,
+                Item::Scalar(ScalarOp::Unary(op), _) if op.takes_result_accuracy() => 1.0,
+                Item::Scalar(..) => 0.05,
+                _ => 0.02,
+            };
+            cost += points * each;
+        }
+        let points: f64 = self.nest.iter().map(|&v| self.extents[v as usize] as f64).product();
+        cost + self.stores.iter().map(|s| points * 0.05 * s.element_type.bytes() as f64).sum::<f64>()
     }
 
     /// The affine expressions of an item.
@@ -155,6 +191,36 @@ impl Program {
         };
         self.stores.iter().all(|s| fits(&s.offset))
             && self.items.iter_mut().all(|i| Self::affine_mut(&mut i.item).is_none_or(|a| fits(a)))
+    }
+
+    /// All affine expressions.
+    fn for_each_affine(&mut self, mut f: impl FnMut(&mut Affine)) {
+        self.stores.iter_mut().for_each(|s| f(&mut s.offset));
+        self.items.iter_mut().filter_map(|i| Self::affine_mut(&mut i.item)).for_each(f);
+    }
+
+    /// The part of the program in which `var` runs over `low..high`.
+    pub(crate) fn restricted(&self, var: VarId, low: i64, high: i64) -> Program {
+        let mut part = self.clone();
+        part.extents[var as usize] = high - low;
+        part.for_each_affine(|a| *a = a.plus_constant(a.factor(Term::Var(var)).wrapping_mul(low)));
+        part
+    }
+
+    /// Cuts the loop of `var` into parts of `size`, which divides it: `var` is then the loop inside of a part, and the
+    /// result the loop over the parts.
+    pub(crate) fn split(&mut self, var: VarId, size: i64) -> VarId {
+        let parts = self.extents.len() as VarId;
+        self.extents.push(self.extents[var as usize] / size);
+        self.extents[var as usize] = size;
+        self.for_each_affine(|a| {
+            let factor = a.factor(Term::Var(var)).wrapping_mul(size);
+            *a = a.plus(&Affine::term(Term::Var(parts)), factor);
+        });
+        for item in self.items.iter_mut().filter(|i| i.vars.contains(&var)) {
+            item.vars.push(parts);
+        }
+        parts
     }
 
     fn drop_var(&mut self, var: VarId) {

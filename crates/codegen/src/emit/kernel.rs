@@ -17,8 +17,8 @@ use rustc_hash::FxHashMap;
 
 /// As many units as a nest should have, so that threads can share them evenly.
 const ENOUGH_UNITS: i64 = 64;
-/// Elements in a chunk of a single loop.
-const CHUNK: i64 = 4096;
+/// How long a chunk of a single loop should take.
+const CHUNK_NANOSECONDS: f64 = 4000.0;
 
 /// Writes the inside of a loop: from the number of the turn and what is carried to what is carried on.
 type LoopBody<'b, E, I, V> = &'b mut dyn FnMut(&mut E, I, &[V]) -> Vec<V>;
@@ -34,7 +34,7 @@ pub(crate) struct Units {
 }
 
 impl Units {
-    pub(crate) fn of(program: &Program) -> Units {
+    pub(crate) fn of(program: &Program, schedule: &Schedule) -> Units {
         let extents: Vec<i64> = program.nest.iter().map(|&v| program.extents[v as usize]).collect();
         if extents.contains(&0) {
             return Units { loops: 0, chunk: None, count: 0 };
@@ -47,9 +47,11 @@ impl Units {
             count = count.saturating_mul(extents[loops]);
             loops += 1;
         }
-        let rest: i64 = extents[loops + 1..].iter().fold(1, |n: i64, &e| n.saturating_mul(e));
-        // Chunks end where vectors do.
-        let chunk = ((CHUNK / rest.max(1)).max(1) as u64).next_multiple_of(64) as i64;
+        // What one turn of the next loop costs says how many make a chunk. Chunks end where vectors do.
+        let turns = count.saturating_mul(extents[loops]);
+        let turn = program.nanoseconds() / turns as f64;
+        let lanes = u64::from(schedule.lanes[program.nest[loops] as usize]);
+        let chunk = ((CHUNK_NANOSECONDS / turn.max(0.01)) as u64 + 1).next_multiple_of(lanes) as i64;
         if count >= ENOUGH_UNITS || chunk >= extents[loops] {
             return Units { loops, chunk: None, count };
         }
@@ -71,6 +73,8 @@ pub(crate) struct Emitter<'e, 'c> {
     pub(crate) values: Vec<Option<V<'c>>>,
     pub(crate) folds: FxHashMap<ItemId, Vec<V<'c>>>,
     pub(crate) addresses: Vec<Option<PointerValue<'c>>>,
+    /// The stack arrays of the tiles.
+    pub(crate) tiles: Vec<Option<PointerValue<'c>>>,
     /// The values of the loop variables; of one with lanes, that of its first lane.
     pub(crate) vars: Vec<Option<IntValue<'c>>>,
     /// The lanes that each loop has now: none in the rest of a vector loop without masks.
@@ -352,6 +356,12 @@ impl<'c> Emitter<'_, 'c> {
                     let part = self.affine(&address.part).into_int_value();
                     self.addresses[id as usize] = Some(self.ir.offset(base, part));
                 }
+                Step::Tile(n) => {
+                    let address = schedule.tiles[n as usize].address;
+                    let from = self.addresses[address as usize].expect("addresses come before tiles");
+                    let program = self.program;
+                    self.fill_tile(n as usize, &program.tiles[n as usize], from);
+                }
                 Step::Item(id) => {
                     let value = self.item(id);
                     self.values[id as usize] = value;
@@ -364,6 +374,10 @@ impl<'c> Emitter<'_, 'c> {
         match source {
             Source::Buffer(n) => self.buffers[*n as usize],
             Source::Constant(data) => self.constants.pointer(self.ir, data),
+            Source::Tile(n) => {
+                let program = self.program;
+                self.tile_slot(*n as usize, &program.tiles[*n as usize])
+            }
         }
     }
 

@@ -8,4 +8,5 @@ pub(crate) mod ir;
 pub(crate) mod kernel;
 pub(crate) mod memory;
 pub(crate) mod schedule;
+pub(crate) mod tile;
 pub(crate) mod value;

@@ -21,6 +21,8 @@ pub(crate) type AddressId = u32;
 pub(crate) enum Step {
     Item(ItemId),
     Address(AddressId),
+    /// A tile is filled.
+    Tile(u32),
 }
 
 /// A part of an address: another address, or the start of an array, plus multiples of terms.
@@ -54,6 +56,7 @@ pub(crate) struct Schedule {
     pub(crate) addresses: Vec<Address>,
     pub(crate) loads: FxHashMap<ItemId, Access>,
     pub(crate) stores: Vec<Access>,
+    pub(crate) tiles: Vec<Access>,
     /// The number of lanes of each loop, by variable; 1 for most.
     pub(crate) lanes: Vec<u32>,
 }
@@ -100,12 +103,22 @@ impl Schedule {
             addresses: Vec::new(),
             loads: FxHashMap::default(),
             stores: Vec::new(),
+            tiles: Vec::new(),
             lanes,
             scope_of_var: scopes.of_var.clone(),
         };
         let mut made: FxHashMap<Address, AddressId> = FxHashMap::default();
         for (id, data) in program.items.iter().enumerate() {
             let id = id as ItemId;
+            // Tiles are filled inside of their loop, which is outside of all loops that read them.
+            if let Item::Load { source: Source::Tile(n), .. } = &data.item {
+                let tile = &program.tiles[*n as usize];
+                let bytes = tile.element_type.bytes() as i64;
+                let source = tile.source.clone();
+                let access = schedule.access(program, &scopes, &vector_vars, &mut made, source, &tile.offset, bytes);
+                schedule.tiles.push(access);
+                schedule.steps[scopes.of_var[tile.inside as usize] as usize].push(Step::Tile(*n));
+            }
             if let Item::Load { source, offset, .. } = &data.item {
                 let bytes = data.element_type.bytes() as i64;
                 let access = schedule.access(program, &scopes, &vector_vars, &mut made, source.clone(), offset, bytes);
@@ -190,17 +203,22 @@ fn power_of_two_below(n: i64) -> u32 {
     if n <= 0 { 1 } else { 1 << (63 - n.min(1 << 20).leading_zeros()) }
 }
 
+/// The number of lanes that fill a vector with the widest of what changes with `var`.
+pub(crate) fn natural_lanes(program: &Program, machine: &Machine, var: VarId) -> u32 {
+    let widest = program
+        .items
+        .iter()
+        .filter(|i| i.vars.contains(&var))
+        .filter(|i| matches!(i.item, Item::Load { .. } | Item::FoldResult(..) | Item::Scalar(..)))
+        .map(|i| computed_bytes(i.element_type))
+        .chain(program.stores.iter().map(|s| computed_bytes(s.element_type)))
+        .max();
+    (machine.vector_bits / 8 / widest.unwrap_or(4).max(1)).min(64)
+}
+
 fn choose_lanes(program: &Program, machine: &Machine) -> Vec<u32> {
     let mut lanes = vec![1; program.extents.len()];
-    let natural = |vars: &dyn Fn(&[VarId]) -> bool| {
-        let loads = program.items.iter().filter(|i| vars(&i.vars) && !matches!(i.item, Item::Index(_)));
-        let widest = loads
-            .filter(|i| matches!(i.item, Item::Load { .. } | Item::FoldResult(..) | Item::Scalar(..)))
-            .map(|i| computed_bytes(i.element_type))
-            .chain(program.stores.iter().map(|s| computed_bytes(s.element_type)))
-            .max();
-        (machine.vector_bits / 8 / widest.unwrap_or(4).max(1)).min(64)
-    };
+    let natural = |var: VarId| natural_lanes(program, machine, var);
     let fit = |natural: u32, extent: i64| -> u32 {
         let below = power_of_two_below(extent);
         match machine.has_masks {
@@ -214,7 +232,7 @@ fn choose_lanes(program: &Program, machine: &Machine) -> Vec<u32> {
         && prefers_lanes(program, v)
     {
         let extent = program.extents[v as usize];
-        let mut n = fit(natural(&|vars| vars.contains(&v)), extent);
+        let mut n = fit(natural(v), extent);
         // A fold down the columns walks far: more columns at once make better use of each row that is touched.
         let folds_down = program.items.iter().any(|i| matches!(i.item, Item::Fold(_)) && i.vars.contains(&v));
         if folds_down && extent >= i64::from(4 * n) {
@@ -236,7 +254,7 @@ fn choose_lanes(program: &Program, machine: &Machine) -> Vec<u32> {
             continue;
         }
         let extent = program.extents[v as usize];
-        let n = fit(natural(&|vars| vars.contains(&v)), extent);
+        let n = fit(natural(v), extent);
         // Several accumulators, since each addition waits for the one before.
         let several = if extent >= i64::from(4 * n) { 4 } else { 1 };
         lanes[v as usize] = n * several;

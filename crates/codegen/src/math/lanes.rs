@@ -1,6 +1,6 @@
 //! Functions of the system's library, for what is too rare for code of its own: all lanes are handed over in memory.
 
-use crate::emit::ir::{Ir, Repr, Val, lanes};
+use crate::emit::ir::{Ir, Val, lanes};
 use inkwell::values::PointerValue;
 
 mod c {
@@ -62,15 +62,24 @@ impl<'c> Ir<'c> {
         self.load(x.get_type(), first, 8)
     }
 
-    /// Room for so many f64 on the stack, made once at the function's start.
+    /// Room for so many f64 on the stack.
     fn stack_slot(&self, count: u32) -> PointerValue<'c> {
+        self.stack_bytes(8 * count)
+    }
+
+    /// Room on the stack, made once at the function's start.
+    pub(crate) fn stack_bytes(&self, bytes: u32) -> PointerValue<'c> {
         let here = self.builder.get_insert_block().expect("the builder is positioned");
         let entry = here.get_parent().and_then(|f| f.get_first_basic_block()).unwrap_or(here);
         match entry.get_first_instruction() {
             Some(first) => self.builder.position_before(&first),
             None => self.builder.position_at_end(entry),
         }
-        let slot = self.builder.build_alloca(self.ty(Repr::F64, count), "").expect("the builder is positioned");
+        let array = self.context.i8_type().array_type(bytes);
+        let slot = self.builder.build_alloca(array, "").expect("the builder is positioned");
+        if let Some(instruction) = slot.as_instruction() {
+            instruction.set_alignment(64).expect("alignments are powers of two");
+        }
         self.builder.position_at_end(here);
         slot
     }

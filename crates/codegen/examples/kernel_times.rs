@@ -1,10 +1,11 @@
-//! How long the kernels of a program take to compile: `compile_time FILE.hlo… [--threads N] [--avx2]`.
+//! How long the kernels of a program take to compile, and to run on one core:
+//! `kernel_times FILE.hlo… [--run] [--threads N] [--repeat N] [--quick] [--avx2]`.
 //!
 //! Every instruction outside of fusions that has a kernel gets one; the first line of a file is with a cold process.
 
 #![allow(clippy::print_stdout, reason = "it is a command")]
 
-use hloom_codegen::{KernelRequest, Machine, Options, compile, supports};
+use hloom_codegen::{Effort, KernelLibrary, KernelRequest, Machine, Options, compile, supports};
 use hloom_ir::{Module, Op};
 use std::time::Instant;
 
@@ -13,7 +14,9 @@ fn requests(module: &Module) -> (Vec<KernelRequest>, usize) {
     for &i in module.computations().iter().flat_map(|&c| module[c].instructions()) {
         let to_apply = match &module[i].op {
             Op::Fusion(f) => Some(f.calls),
-            Op::Reduce { to_apply, .. } | Op::ReduceWindow { to_apply, .. } | Op::Map { to_apply, .. } => Some(*to_apply),
+            Op::Reduce { to_apply, .. } | Op::ReduceWindow { to_apply, .. } | Op::Map { to_apply, .. } => {
+                Some(*to_apply)
+            }
             Op::Sort { to_apply, .. } => Some(*to_apply),
             Op::Scatter(s) => Some(s.to_apply),
             _ => None,
@@ -45,13 +48,50 @@ fn cpu_ms() -> f64 {
     time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
 }
 
+/// Runs each kernel on arrays of zeros and ones and prints the fastest of several runs.
+fn speeds(module: &Module, requests: &[KernelRequest], library: &KernelLibrary) {
+    for (n, request) in requests.iter().enumerate() {
+        let Some(kernel) = library.kernel(n) else { continue };
+        let instruction = &module[request.instruction];
+        let operands = instruction.operands().iter().flat_map(|&o| module[o].shape.leaves());
+        let leaves: Vec<_> = operands.chain(instruction.shape.leaves()).map(|l| l.1.byte_size().unwrap_or(0)).collect();
+        let total: i64 = leaves.iter().sum();
+        if total > 2 << 30 {
+            continue;
+        }
+        let mut arrays: Vec<Vec<u128>> =
+            leaves.iter().map(|&b| vec![0x3f803f803f803f803f803f803f803f80; b as usize / 16 + 5]).collect();
+        let buffers: Vec<*mut u8> =
+            arrays.iter_mut().map(|a| a.as_mut_ptr().cast::<u8>().map_addr(|a| a.next_multiple_of(64))).collect();
+        let mut best = f64::INFINITY;
+        for _ in 0..8 {
+            let start = Instant::now();
+            // SAFETY: the buffers have the sizes of the leaves, and room to be aligned in.
+            unsafe { (kernel.function)(buffers.as_ptr(), 0, kernel.work_units) };
+            best = best.min(start.elapsed().as_secs_f64());
+        }
+        println!(
+            "{:10.2} µs {:7.2} GB/s, guessed {:10.2} µs in {:5} units  {} {}",
+            best * 1e6,
+            total as f64 / best / 1e9,
+            kernel.unit_nanoseconds * kernel.work_units as f64 / 1e3,
+            kernel.work_units,
+            instruction.opcode(),
+            instruction.shape,
+        );
+    }
+}
+
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let mut options = Options::default();
-    let mut files = Vec::new();
+    let (mut files, mut repeat, mut runs) = (Vec::new(), 3, false);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--threads" => options.threads = arguments.next().and_then(|n| n.parse().ok()).unwrap_or(1),
+            "--repeat" => repeat = arguments.next().and_then(|n| n.parse().ok()).unwrap_or(3),
+            "--run" => runs = true,
+            "--quick" => options.effort = Effort::Quick,
             "--avx2" => options.machine = Machine::host().without_avx512(),
             _ => files.push(argument),
         }
@@ -59,12 +99,13 @@ fn main() {
     for file in files {
         let Ok(bytes) = std::fs::read(&file) else { continue };
         let Some(module) = hloom_formats::hlo_text::read(&bytes).module else { continue };
-        for _ in 0..3 {
+        for turn in 0..repeat {
             let start = Instant::now();
             let (requests, without) = requests(&module);
             let looked = start.elapsed();
             let (start, cpu) = (Instant::now(), cpu_ms());
             match compile(&module, &requests, &options) {
+                Ok(library) if runs && turn == 0 => speeds(&module, &requests, &library),
                 Ok(library) => println!(
                     "{:8.2} ms, {:8.2} ms of computing, for {} kernels of {} instructions ({} without), {:.2} ms to look  {file}",
                     start.elapsed().as_secs_f64() * 1e3,

@@ -1,0 +1,125 @@
+//! LLVM's code generator: made once per machine and kept, and told to leave out what explicit vector code does not need.
+
+use crate::machine::Machine;
+use inkwell::OptimizationLevel;
+use inkwell::memory_buffer::MemoryBuffer;
+use inkwell::module::Module;
+use inkwell::targets::{
+    CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetMachineOptions, TargetTriple,
+};
+use std::ffi::{CStr, c_char};
+use std::sync::{Mutex, Once, PoisonError};
+
+/// How much time code is worth.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Effort {
+    /// For code that runs once: it is there in half the time, and slower.
+    Quick,
+    /// For code that runs often.
+    #[default]
+    Full,
+}
+
+/// Passes of LLVM that cost time and find nothing to do in kernels: addresses are summed up outside of loops already,
+/// loops stand in order, blocks are few and large. (Loop strength reduction alone takes a fifth of all time.)
+const LEFT_OUT: [&CStr; 14] = [
+    c"hloom",
+    c"-disable-lsr",
+    c"-disable-cgp",
+    c"-disable-constant-hoisting",
+    c"-disable-partial-libcall-inlining",
+    c"-disable-machine-sink",
+    c"-disable-block-placement",
+    c"-disable-early-taildup",
+    c"-disable-tail-duplicate",
+    c"-disable-branch-fold",
+    c"-disable-ssc",
+    c"-disable-early-ifcvt",
+    c"-disable-postra-machine-licm",
+    c"-enable-misched=false",
+];
+
+/// A code generator, taken from those that are kept, and given back when it is dropped.
+pub(crate) struct Generator {
+    key: (Machine, Effort),
+    target: Option<Shared>,
+}
+
+struct Shared(TargetMachine);
+
+// SAFETY: a target machine may be used by any thread, by one at a time, and `Generator` has it alone.
+unsafe impl Send for Shared {}
+
+type Kept = Vec<((Machine, Effort), Shared)>;
+static KEPT: Mutex<Kept> = Mutex::new(Vec::new());
+/// More are not kept: a process compiles for one machine, with few threads at a time.
+const MOST_KEPT: usize = 16;
+
+impl Generator {
+    pub(crate) fn for_machine(machine: &Machine, effort: Effort) -> Result<Generator, String> {
+        let key = (machine.clone(), effort);
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = kept.iter().position(|(k, _)| *k == key).map(|n| kept.swap_remove(n).1);
+        drop(kept);
+        let target = match found {
+            Some(target) => target,
+            None => Shared(target_machine(machine, effort)?),
+        };
+        Ok(Generator { key, target: Some(target) })
+    }
+
+    fn target(&self) -> &TargetMachine {
+        &self.target.as_ref().expect("it is there until it is dropped").0
+    }
+
+    /// Tells a module what it is made for.
+    pub(crate) fn prepare(&self, module: &Module<'_>) {
+        module.set_triple(&self.target().get_triple());
+        module.set_data_layout(&self.target().get_target_data().get_data_layout());
+    }
+
+    /// The object code of a module.
+    pub(crate) fn object(&self, module: &Module<'_>) -> Result<MemoryBuffer<'static>, String> {
+        self.target().write_to_memory_buffer(module, FileType::Object).map_err(|e| e.to_string())
+    }
+}
+
+impl Drop for Generator {
+    fn drop(&mut self) {
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(target), true) = (self.target.take(), kept.len() < MOST_KEPT) {
+            kept.push((self.key.clone(), target));
+        }
+    }
+}
+
+fn target_machine(machine: &Machine, effort: Effort) -> Result<TargetMachine, String> {
+    static INITIALIZED: Once = Once::new();
+    INITIALIZED.call_once(|| {
+        let arguments: Vec<*const c_char> = LEFT_OUT.iter().map(|a| a.as_ptr()).collect();
+        // SAFETY: the list and its strings live while LLVM reads them, and this is done once, before all else.
+        unsafe {
+            llvm_sys::support::LLVMParseCommandLineOptions(
+                arguments.len() as i32,
+                arguments.as_ptr(),
+                std::ptr::null(),
+            );
+        }
+        Target::initialize_x86(&InitializationConfig::default());
+        Target::initialize_aarch64(&InitializationConfig::default());
+    });
+    let triple = TargetTriple::create(&format!("{}-unknown-linux-gnu", machine.architecture));
+    let target = Target::from_triple(&triple).map_err(|e| e.to_string())?;
+    let level = match effort {
+        Effort::Quick => OptimizationLevel::None,
+        Effort::Full => OptimizationLevel::Default,
+    };
+    let options = TargetMachineOptions::new()
+        .set_cpu(&machine.cpu)
+        .set_features(&machine.features)
+        .set_level(level)
+        .set_reloc_mode(RelocMode::PIC)
+        .set_code_model(CodeModel::Small);
+    let made = target.create_target_machine_from_options(&triple, options);
+    made.ok_or_else(|| format!("LLVM cannot make code for {}", machine.architecture))
+}
