@@ -174,7 +174,7 @@ function paintBoxes(s, width, height, fills, wanted, labelled) {
   const perByte = height / (view.high - view.low);
   const ratio = width / s.area.width;
   const labelWidth = 30 * ratio;
-  const labelHeight = (LABEL + 1) * ratio;
+  const labelHeight = 11 * ratio;
   boxes.within(view.left, view.right, view.low, view.high, (b) => {
     if (wanted && !wanted(b)) return;
     const left = Math.min(width - 1, Math.max(0, Math.round((lefts[b] - view.left) * perStep)));
