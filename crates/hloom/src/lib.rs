@@ -21,6 +21,7 @@
 //! Nothing here prints: what goes wrong comes back as [`ir::diagnostic::Diagnostic`]s with the source they are about.
 
 pub mod arrays;
+pub mod check;
 pub mod execute;
 pub mod load;
 
@@ -32,6 +33,7 @@ pub use hloom_formats as formats;
 pub use hloom_ir as ir;
 pub use hloom_passes as passes;
 pub use hloom_plan as plan;
+pub use hloom_stablehlo as stablehlo;
 #[cfg(feature = "cpu")]
 pub use hloom_runtime as runtime;
 pub use hloom_target as target;

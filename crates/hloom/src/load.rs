@@ -5,7 +5,9 @@
 
 use hloom_formats::hlo_text::{self, SourceMap};
 use hloom_formats::proto;
+use hloom_stablehlo::{Translation, bytecode, read_bytecode, read_text};
 use hloom_ir::diagnostic::codes::io;
+use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::diagnostic::{Blame, Diagnostic, Place, Severity, Span};
 use hloom_ir::module::Module;
 use hloom_ir::verify::{self, VerifiedModule, VerifyOptions};
@@ -24,6 +26,10 @@ pub enum Format {
     HloProto,
     /// A bare `HloModuleProto`.
     HloModuleProto,
+    /// StableHLO as MLIR text.
+    StableHlo,
+    /// StableHLO as MLIR bytecode.
+    StableHloBytecode,
 }
 
 impl Format {
@@ -32,12 +38,20 @@ impl Format {
         match Path::new(path).extension()?.to_str()? {
             "hlo" | "txt" => Some(Format::HloText),
             "pb" => Some(Format::HloProto),
+            "mlir" => Some(Format::StableHlo),
+            "mlirbc" | "bc" => Some(Format::StableHloBytecode),
             _ => None,
         }
     }
 
     /// The format that these bytes are most likely in.
     pub fn of_bytes(bytes: &[u8]) -> Format {
+        if bytes.starts_with(bytecode::MAGIC) {
+            return Format::StableHloBytecode;
+        }
+        if stablehlo_text(bytes) {
+            return Format::StableHlo;
+        }
         // A text with a stray control character in it is still a text: its reader says where that is.
         let start = bytes.trim_ascii_start();
         let is_text = [&b"HloModule"[..], b"ENTRY", b"//", b"/*"].iter().any(|prefix| start.starts_with(prefix));
@@ -63,7 +77,13 @@ impl Source {
     pub fn resolve(&self, place: &Place) -> Option<Span> {
         match self.format {
             Format::HloText => self.positions.resolve(&self.bytes, place),
-            Format::HloProto | Format::HloModuleProto => None,
+            Format::HloProto | Format::HloModuleProto | Format::StableHloBytecode => None,
+            // The table has whole operations; their parts are not looked for.
+            Format::StableHlo => match *place {
+                Place::Span(span) => Some(span),
+                Place::Instruction(id, _) => self.positions.instruction(id),
+                _ => None,
+            },
         }
     }
 }
@@ -145,12 +165,6 @@ pub fn load_watched(
         let diagnostic = Diagnostic::error(&io::EMPTY_FILE, format!("`{name}` is empty: there is no module in it"));
         return Err(reject(name, bytes, format, vec![diagnostic]));
     }
-    if let Some(what) = unsupported(&bytes) {
-        let diagnostic =
-            Diagnostic::error(&io::UNSUPPORTED_FORMAT, format!("`{name}` is {what}, which hloom does not read yet"))
-                .help("hloom reads HLO text, HloProto and HloModuleProto");
-        return Err(reject(name, bytes, format, vec![diagnostic]));
-    }
     let (module, positions, diagnostics) = match format {
         Format::HloText => {
             let result = hlo_text::read_watched(&bytes, position);
@@ -163,11 +177,29 @@ pub fn load_watched(
             };
             (module, SourceMap::default(), diagnostics)
         }
+        Format::StableHlo => translated(read_text(&bytes).and_then(|m| hloom_stablehlo::translate(&m))),
+        Format::StableHloBytecode => translated(read_bytecode(&bytes).and_then(|m| hloom_stablehlo::translate(&m))),
     };
     let source = Source { name: name.to_owned(), bytes, format, positions };
     match module {
         Some(module) if !has_error(&diagnostics) => Ok(Loaded { source, module, diagnostics }),
         module => Err(Box::new(Rejected { source, module: module.map(Box::new), diagnostics })),
+    }
+}
+
+/// What the translation of a program from StableHLO gives: the module and the places of its instructions.
+fn translated(
+    result: Result<Translation, Box<Diagnostic>>,
+) -> (Option<Module>, SourceMap, Vec<Diagnostic>) {
+    match result {
+        Ok(Translation { module, spans }) => {
+            let mut positions = SourceMap::default();
+            for (i, span) in spans.into_iter().enumerate().filter(|(_, s)| *s != Span::default()) {
+                positions.set_instruction(InstructionId::from_index(i), span);
+            }
+            (Some(module), positions, Vec::new())
+        }
+        Err(diagnostic) => (None, SourceMap::default(), vec![*diagnostic]),
     }
 }
 
@@ -214,16 +246,26 @@ fn has_error(diagnostics: &[Diagnostic]) -> bool {
     diagnostics.iter().any(|d| d.severity == Severity::Error)
 }
 
-/// What a program in a known but unsupported format is.
-fn unsupported(bytes: &[u8]) -> Option<&'static str> {
-    if bytes.starts_with(b"ML\xefR") {
-        return Some("MLIR bytecode");
+/// Whether these bytes look like MLIR text: what they begin with after white space and comments.
+fn stablehlo_text(bytes: &[u8]) -> bool {
+    let mut rest = bytes.trim_ascii_start();
+    while rest.starts_with(b"//") {
+        let end = rest.iter().position(|&b| b == b'\n').unwrap_or(rest.len());
+        rest = rest[end..].trim_ascii_start();
     }
-    let start = bytes.trim_ascii_start();
-    [&b"module @"[..], b"module {", b"module attributes", b"func.func", b"\"builtin.module\""]
-        .iter()
-        .any(|prefix| start.starts_with(prefix))
-        .then_some("MLIR text")
+    let starts: [&[u8]; 10] = [
+        b"module @",
+        b"module {",
+        b"module attributes",
+        b"func.func",
+        b"builtin.module",
+        b"\"builtin.module\"",
+        b"\"func.func\"",
+        b"#",
+        b"!",
+        b"{-#",
+    ];
+    starts.iter().any(|start| rest.starts_with(start))
 }
 
 /// The operating system's reason for `error`, without its number.

@@ -1,4 +1,5 @@
 //! Portable artifacts against what XLA itself makes of them: the translation of each is run beside XLA's HLO.
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 use hloom_eval::{DeviceGrid, Options, Value};
 use hloom_ir::verify::{VerifyOptions, verify};

@@ -5,7 +5,7 @@ use clap_complete::Shell;
 
 /// Read, check, print and measure XLA's HLO programs.
 ///
-/// A FILE is HLO text or a proto (HloProto or HloModuleProto), told apart by its content; `-` is standard input. Results
+/// A FILE is HLO text, a proto (HloProto or HloModuleProto) or StableHLO (text or bytecode), told apart by its content; `-` is standard input. Results
 /// go to standard output, everything else to standard error. The exit status is 0 when all is well, 1 when the program or
 /// the data is at fault, 2 when the command line is, and 3 when hloom itself is.
 #[derive(Parser, Debug)]
@@ -23,8 +23,10 @@ pub(crate) enum Command {
     Verify(VerifyArgs),
     /// Run a module on virtual devices
     Run(RunArgs),
-    /// Convert a module between HLO text and protos
+    /// Convert a module between HLO text, protos and StableHLO
     Convert(ConvertArgs),
+    /// Run a StableHLO program that says itself what it should compute
+    Check(CheckArgs),
     /// Count a module's operations, flops, bytes, collectives and parameters
     Stats(StatsArgs),
     /// Plan a module's memory: the buffer assignment, as XLA dumps it
@@ -88,9 +90,19 @@ pub(crate) struct ConvertArgs {
     /// The format of IN, instead of the one its content shows
     #[arg(long, value_name = "FORMAT")]
     pub(crate) from: Option<FormatArg>,
-    /// The format of OUT, instead of the one its ending shows (.hlo and .txt: text; .pb: HloProto)
+    /// The format of OUT, instead of the one its ending shows (.hlo and .txt: HLO text; .pb: HloProto; .mlir:
+    /// StableHLO text)
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<FormatArg>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// The program, in StableHLO: every function without arguments is run, in each part split by `// -----`
+    pub(crate) file: String,
+    /// What runs it
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) engine: Engine,
 }
 
 /// The formats by their names on the command line.
@@ -102,6 +114,10 @@ pub(crate) enum FormatArg {
     Pb,
     /// A bare HloModuleProto
     ModulePb,
+    /// StableHLO text
+    Mlir,
+    /// StableHLO bytecode (read only)
+    Mlirbc,
 }
 
 impl From<FormatArg> for hloom::Format {
@@ -110,6 +126,8 @@ impl From<FormatArg> for hloom::Format {
             FormatArg::Hlo => hloom::Format::HloText,
             FormatArg::Pb => hloom::Format::HloProto,
             FormatArg::ModulePb => hloom::Format::HloModuleProto,
+            FormatArg::Mlir => hloom::Format::StableHlo,
+            FormatArg::Mlirbc => hloom::Format::StableHloBytecode,
         }
     }
 }

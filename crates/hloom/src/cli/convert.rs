@@ -20,10 +20,21 @@ pub(crate) fn run(args: &ConvertArgs) -> Result {
             Format::HloText => hlo_text::print(&loaded.module, &PrintOptions::default()).into_bytes(),
             Format::HloProto => write_proto(&loaded, Container::Proto)?,
             Format::HloModuleProto => write_proto(&loaded, Container::Module)?,
+            Format::StableHlo => write_stablehlo(&loaded)?,
+            Format::StableHloBytecode => {
+                return Err(usage_error("StableHLO is written as text (.mlir) only"));
+            }
         }
     };
     output::to_path(&args.output, &bytes)?;
     Ok(Outcome::Well)
+}
+
+fn write_stablehlo(loaded: &Loaded) -> Result<Vec<u8>> {
+    hloom::stablehlo::from_hlo(&loaded.module).map(String::into_bytes).map_err(|diagnostic| {
+        output::show(&loaded.source, Some(&loaded.module), &[*diagnostic]);
+        Stop(Outcome::InputAtFault)
+    })
 }
 
 fn write_proto(loaded: &Loaded, container: Container) -> Result<Vec<u8>> {

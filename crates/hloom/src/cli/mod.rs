@@ -1,6 +1,7 @@
 //! The commands. Each is a function from its arguments to an [`Outcome`]; nothing else decides the exit status.
 
 pub(crate) mod args;
+mod check;
 mod convert;
 pub(crate) mod crash;
 mod explain;
@@ -61,6 +62,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Verify(args) => verify::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Convert(args) => convert::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Opt(args) => opt::run(&args),

@@ -4,6 +4,9 @@
 mod cpu;
 mod eval;
 
+#[cfg(feature = "cpu")]
+pub(crate) use cpu::compiled;
+
 use super::args::{Engine, RunArgs};
 use super::progress::At;
 use super::watch::Watch;

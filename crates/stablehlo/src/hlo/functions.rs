@@ -83,7 +83,7 @@ impl<'m> Translator<'m, '_> {
     }
 
     /// Translates all functions that are called from `roots` (operations, or functions), callees first.
-    fn callees_of(&mut self, roots: &[OpId]) -> Translate<()> {
+    pub(super) fn callees_of(&mut self, roots: &[OpId]) -> Translate<()> {
         // Whether a function is being looked at (false) or done (true).
         let mut state: FxHashMap<OpId, bool> = FxHashMap::default();
         let mut stack: Vec<(Option<OpId>, Vec<OpId>)> = Vec::new();
@@ -190,7 +190,7 @@ impl<'m> Translator<'m, '_> {
         self.m.op(function).regions.first().is_none_or(|&r| self.m.region(r).blocks.is_empty())
     }
 
-    fn function(&mut self, function: OpId, is_entry: bool) -> Translate<ComputationId> {
+    pub(super) fn function(&mut self, function: OpId, is_entry: bool) -> Translate<ComputationId> {
         let m = self.m;
         self.enter(function);
         let name = m.string_attr(function, "sym_name").unwrap_or("f");

@@ -20,6 +20,7 @@ mod locations;
 mod math;
 mod movement;
 mod ops;
+mod parallel;
 mod shapes;
 mod sharding;
 mod special;
@@ -29,6 +30,7 @@ use hloom_ir::diagnostic::codes::mlir as codes;
 use hloom_ir::diagnostic::{Code, Diagnostic, Span};
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::infer::infer_shape;
+use hloom_ir::literal::ArrayLiteral;
 use hloom_ir::instruction::{Common, Operands};
 use hloom_ir::module::NewInstruction;
 use hloom_ir::{Module, Op, Shape};
@@ -62,23 +64,31 @@ pub fn translate(module: &mlir::Module<'_>) -> Result<Translation, Box<Diagnosti
 
 /// Translates a stretch of operations of one function, which is to take `inputs` and give `outputs`, one value or a
 /// tuple of them.
-pub fn translate_part(
+pub(crate) fn translate_part(
     module: &mlir::Module<'_>,
     name: &str,
     ops: &[OpId],
     inputs: &[ValueId],
     outputs: &[ValueId],
-) -> Result<Translation, Box<Diagnostic>> {
+) -> Translate<Translation> {
     let mut translator = Translator::new(module)?;
     translator.part(name, ops, inputs, outputs)?;
     Ok(translator.finish())
 }
 
-/// Translates a module with `function` as its entry.
-pub fn translate_function(module: &mlir::Module<'_>, function: OpId) -> Result<Translation, Box<Diagnostic>> {
+/// Translates functions that run side by side, by replica and partition, into one program for all devices.
+pub(crate) fn translate_parallel(module: &mlir::Module<'_>, at: OpId, programs: &[Vec<OpId>]) -> Translate<Translation> {
     let mut translator = Translator::new(module)?;
-    translator.program(function)?;
+    translator.at = at;
+    translator.parallel(programs)?;
     Ok(translator.finish())
+}
+
+/// The literal that an attribute of `op` holds.
+pub(crate) fn literal(module: &mlir::Module<'_>, op: OpId, value: AttrId) -> Translate<ArrayLiteral> {
+    let mut translator = Translator::new(module)?;
+    translator.at = op;
+    translator.literal(value)
 }
 
 pub(crate) struct Translator<'m, 'a> {

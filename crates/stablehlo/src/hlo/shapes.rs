@@ -1,7 +1,7 @@
 //! Types as shapes, dense literals as literals.
 
 use super::{Translate, Translator};
-use crate::mlir::dense::Elements;
+use crate::mlir::dense::{Elements, MAX_SPLAT_BYTES};
 use crate::mlir::{Attr, AttrId, DYNAMIC, Dense, Type, TypeId};
 use hloom_ir::diagnostic::codes::mlir as codes;
 use hloom_ir::entity::InstructionId;
@@ -138,6 +138,35 @@ impl Translator<'_, '_> {
             Ok(literal) => self.emit(Op::constant(Literal::Array(literal)), [].as_slice(), Shape::Array(shape)),
             Err(_) => Err(self.error(&codes::BAD_LITERAL, "a literal has another size than its type")),
         }
+    }
+
+    /// The literal that an attribute holds, all elements written out.
+    pub(crate) fn literal(&mut self, value: AttrId) -> Translate<ArrayLiteral> {
+        let m = self.m;
+        let resource;
+        let dense = match m.attr(value) {
+            Attr::Dense(dense) => dense,
+            Attr::Resource(ty, key) if m.resources.contains_key(key) => {
+                resource = Dense { ty: *ty, data: m.resources[key].clone() };
+                &resource
+            }
+            _ => return Err(self.error(&codes::BAD_ATTRIBUTE, "a value is no dense literal")),
+        };
+        let bad = |t: &Self| t.error(&codes::BAD_LITERAL, "a literal does not fit its type");
+        let (element, elements) = m.elements(dense).ok_or_else(|| bad(self))?;
+        let dims = m.tensor(dense.ty).map_or(&[][..], |(dims, _)| dims);
+        let shape = ArrayShape::new(element, dims.iter().copied()).with_default_layout();
+        let bytes = match elements {
+            Elements::All(bytes) => bytes.into_owned(),
+            Elements::Splat(one) => {
+                let size = shape.byte_size().filter(|&n| n <= MAX_SPLAT_BYTES);
+                let Some(size) = size else {
+                    return Err(self.error(&codes::TOO_LARGE, "a literal of one element stands for too many"));
+                };
+                one.repeat(size as usize / one.len().max(1))
+            }
+        };
+        ArrayLiteral::new(shape, bytes).map_err(|_| bad(self))
     }
 
     /// A scalar constant of that type.

@@ -4,7 +4,9 @@ use super::super::{Result, output, progress};
 use super::{Run, Timed, instruction_at, interrupted};
 use hloom::arrays::Inputs;
 use hloom::eval::{DeviceGrid, Fault, Value};
+use hloom::ir::diagnostic::Diagnostic;
 use hloom::ir::shape::Shape;
+use hloom::ir::verify::VerifiedModule;
 use hloom::runtime::buffer::assemble;
 use hloom::runtime::{Buffer, Client, ClientOptions, CompileOptions, Executable, ExecuteOptions, Report};
 use std::sync::atomic::AtomicU32;
@@ -118,4 +120,21 @@ fn describe(report: &Report) -> String {
         text.push_str(&format!("  {opcode}: {} ({reason}): {names}\n", fallback.instructions.len()));
     }
     text
+}
+
+/// Compiles and runs a program once, without options.
+pub(crate) fn compiled(
+    module: &VerifiedModule,
+    grid: DeviceGrid,
+    inputs: Inputs,
+) -> std::result::Result<Vec<Value>, Vec<Diagnostic>> {
+    let client = Client::new(&ClientOptions::default());
+    let compiled = client.compile(module, &CompileOptions { grid, fill_constants: false })?;
+    let fault = |f: Fault| vec![compiled.explain(f, module.module()).into_diagnostic()];
+    let arguments = upload(&client, &inputs).map_err(fault)?;
+    let results = compiled.execute(arguments, &ExecuteOptions::default()).map_err(fault)?;
+    let module = module.module();
+    let root = module.entry().and_then(|entry| module.root(entry));
+    let shape = root.map_or(Shape::Token, |root| module[root].shape.clone());
+    results.into_iter().map(|leaves| assemble(&shape, &mut leaves.into_iter()).map_err(fault)).collect()
 }

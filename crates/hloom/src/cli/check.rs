@@ -1,0 +1,119 @@
+//! `hloom check`: programs in StableHLO that say themselves what they should compute.
+
+use super::args::{CheckArgs, Engine};
+use super::{Outcome, Result, output, progress};
+use hloom::check::{Failure, run_test};
+use hloom::eval::{DeviceGrid, Options, Value};
+use hloom::formats::hlo_text::SourceMap;
+use hloom::ir::diagnostic::{Blame, Diagnostic, Span};
+use hloom::ir::entity::{EntityId, InstructionId};
+use hloom::ir::verify::VerifiedModule;
+use hloom::load::{display_name, read_bytes};
+use hloom::stablehlo::check::tests;
+use hloom::stablehlo::{bytecode, mlir, read_bytecode, read_split_text};
+use hloom::{Format, Source};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+pub(crate) fn run(args: &CheckArgs) -> Result {
+    let name = display_name(&args.file);
+    let bytes = Arc::new(read_bytes(&args.file).map_err(|r| super::input::show_rejected(&r))?);
+    super::crash::remember_input(name, &bytes);
+    let is_bytecode = bytes.starts_with(bytecode::MAGIC);
+    let format = if is_bytecode { Format::StableHloBytecode } else { Format::StableHlo };
+    let source =
+        Source { name: name.to_owned(), bytes: bytes.clone(), format, positions: SourceMap::default() };
+    let parts = if is_bytecode { vec![read_bytecode(&bytes)] } else { read_split_text(&bytes) };
+    let mut report = Report::default();
+    let progress = progress::start(format!("checking {name}"));
+    for part in parts {
+        match part {
+            Ok(module) => check(&module, args.engine, &source, &mut report),
+            Err(diagnostic) => report.failed(&source, vec![*diagnostic]),
+        }
+    }
+    drop(progress);
+    let Report { functions, held, failures, bug } = report;
+    if functions == 0 && failures == 0 {
+        output::to_stderr(&format!("error: there is nothing to check in `{name}`: no function without arguments\n"));
+        return Ok(Outcome::InputAtFault);
+    }
+    output::to_stdout(format!("{functions} functions, {held} expectations hold, {failures} fail\n").as_bytes())?;
+    Ok(match (failures, bug) {
+        (0, _) => Outcome::Well,
+        (_, true) => Outcome::Bug,
+        _ => Outcome::InputAtFault,
+    })
+}
+
+/// What came of the checks so far.
+#[derive(Default)]
+struct Report {
+    functions: usize,
+    held: usize,
+    failures: usize,
+    bug: bool,
+}
+
+impl Report {
+    fn failed(&mut self, source: &Source, diagnostics: Vec<Diagnostic>) {
+        self.failures += 1;
+        self.bug |= diagnostics.iter().any(|d| d.blame == Blame::Hloom);
+        output::show(source, None, &diagnostics);
+    }
+}
+
+fn check(module: &mlir::Module<'_>, engine: Engine, source: &Source, report: &mut Report) {
+    for (name, test) in tests(module) {
+        report.functions += 1;
+        let note = format!("in the function @{name}");
+        let failure = match test {
+            Ok(test) => match run_test(test, &|m, grid, inputs, infeed| execute(engine, m, grid, inputs, infeed)) {
+                Ok(held) => {
+                    report.held += held;
+                    continue;
+                }
+                Err(failure) => *failure,
+            },
+            Err(diagnostic) => Failure::from(*diagnostic),
+        };
+        report.failures += 1;
+        report.bug |= failure.diagnostics.iter().any(|d| d.blame == Blame::Hloom);
+        let diagnostics: Vec<Diagnostic> = failure.diagnostics.into_iter().map(|d| d.note(note.clone())).collect();
+        let mut source = source.clone();
+        if let Some(program) = &failure.program {
+            for (i, &span) in program.spans.iter().enumerate().filter(|(_, s)| **s != Span::default()) {
+                source.positions.set_instruction(InstructionId::from_index(i), span);
+            }
+        }
+        output::show(&source, failure.program.as_ref().map(|p| &p.module), &diagnostics);
+    }
+}
+
+fn execute(
+    engine: Engine,
+    module: &VerifiedModule,
+    grid: DeviceGrid,
+    inputs: Vec<Vec<Value>>,
+    infeed: Vec<Value>,
+) -> std::result::Result<Vec<Value>, Diagnostic> {
+    match engine {
+        // Values for infeed are handed over in the evaluator only.
+        #[cfg(feature = "cpu")]
+        Engine::Cpu if infeed.is_empty() => {
+            super::run::compiled(module, grid, inputs).map_err(|e| e.into_iter().next().unwrap_or_else(no_reason))
+        }
+        _ => {
+            let queue: VecDeque<Value> = infeed.into();
+            let infeed = (0..grid.devices()).map(|_| Mutex::new(queue.clone())).collect();
+            let options = Options { infeed, ..Options::default() };
+            hloom::eval::run(module, grid, inputs, &options).map_err(hloom::eval::Fault::into_diagnostic)
+        }
+    }
+}
+
+#[cfg(feature = "cpu")]
+fn no_reason() -> Diagnostic {
+    Diagnostic::error(&hloom::ir::diagnostic::codes::eval::UNSUPPORTED, "the program cannot be compiled")
+        .blame(Blame::Hloom)
+}
