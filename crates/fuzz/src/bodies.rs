@@ -42,6 +42,53 @@ pub fn text_reader(data: &[u8]) -> Result<Verdict, String> {
     Ok(Verdict::Verified)
 }
 
+/// Any bytes as StableHLO text: reading and translating end, and refuse with an error or give a module that the
+/// verifier accepts or refuses.
+pub fn stablehlo_text(data: &[u8]) -> Result<Verdict, String> {
+    let mut verdict = Verdict::Refused;
+    for part in hloom_stablehlo::read_split_text(data) {
+        verdict = stablehlo(part, data.len())?;
+    }
+    Ok(verdict)
+}
+
+/// The same for any bytes as MLIR bytecode.
+pub fn stablehlo_bytecode(data: &[u8]) -> Result<Verdict, String> {
+    stablehlo(hloom_stablehlo::read_bytecode(data), data.len())
+}
+
+fn stablehlo(read: Result<hloom_stablehlo::mlir::Module<'_>, Box<Diagnostic>>, size: usize) -> Result<Verdict, String> {
+    let in_text = |d: &Diagnostic| match d.place {
+        Place::Span(span) if span.start as usize > size || span.end < span.start => {
+            Err(format!("{d} is at {span:?}, outside of the text"))
+        }
+        _ => Ok(()),
+    };
+    let module = match read {
+        Ok(module) => module,
+        Err(diagnostic) => return in_text(&diagnostic).map(|()| Verdict::Refused),
+    };
+    for (_, test) in hloom_stablehlo::check::tests(&module) {
+        if let Err(diagnostic) = test {
+            in_text(&diagnostic)?;
+        }
+    }
+    match hloom_stablehlo::to_hlo(&module) {
+        Err(diagnostic) => in_text(&diagnostic).map(|()| Verdict::Refused),
+        Ok(module) => Ok(match verify(module, &VerifyOptions::default()) {
+            Err(_) => Verdict::Read,
+            Ok(module) => {
+                // What cannot be said in StableHLO is refused; what is said must read back.
+                if let Ok(text) = hloom_stablehlo::from_hlo(module.module()) {
+                    hloom_stablehlo::read_text(text.as_bytes())
+                        .map_err(|d| format!("what was written does not read back: {d}\n{text}"))?;
+                }
+                Verdict::Verified
+            }
+        }),
+    }
+}
+
 /// Any bytes as HLO text: if it is a valid module, and not too large a one to try, the evaluator runs it or says why not;
 /// it never comes to a state that a verified module should not lead to.
 pub fn evaluator(data: &[u8]) -> Result<Verdict, String> {

@@ -15,12 +15,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const USAGE: &str = "\
-usage: hloom-fuzz text|proto|run|memory|dump|generate [--seconds N] [--seed N] [--failures DIR]
-       hloom-fuzz text|proto|run|memory|dump --file FILE
+usage: hloom-fuzz text|proto|mlir|mlirbc|run|memory|dump|generate [--seconds N] [--seed N] [--failures DIR]
+       hloom-fuzz text|proto|mlir|mlirbc|run|memory|dump --file FILE
        hloom-fuzz generate --seed N --print
 
 text      mutated HLO texts: reading, printing, verifying
 proto     mutated protos: the same, and agreement with text
+mlir      mutated StableHLO texts: reading, translating, writing
+mlirbc    mutated StableHLO bytecode: the same
 run       mutated HLO texts that are valid: the evaluator runs them or says why not
 memory    mutated HLO texts that are valid: their memory is planned and proved right, or it is said why not
 dump      mutated modules with dumps of their memory: these are judged
@@ -47,7 +49,9 @@ struct Arguments {
 fn arguments() -> Option<Arguments> {
     let mut words = std::env::args().skip(1);
     let mut arguments = Arguments {
-        body: words.next().filter(|b| ["text", "proto", "run", "memory", "dump", "generate"].contains(&&**b))?,
+        body: words
+            .next()
+            .filter(|b| ["text", "proto", "mlir", "mlirbc", "run", "memory", "dump", "generate"].contains(&&**b))?,
         seconds: 60,
         seed: 0,
         failures: "fuzz-failures".into(),
@@ -114,6 +118,8 @@ fn run_body(body: &str, data: &[u8]) -> Result<Verdict, String> {
         "run" => bodies::evaluator(data),
         "memory" => memory::planner(data),
         "dump" => memory::judge(data),
+        "mlir" => bodies::stablehlo_text(data),
+        "mlirbc" => bodies::stablehlo_bytecode(data),
         _ => bodies::text_reader(data),
     }
 }
@@ -124,6 +130,8 @@ fn run(arguments: &Arguments) -> usize {
         "text" | "run" | "memory" => seeds::texts(200, MAX_SEED_BYTES),
         "dump" => memory::dumps(&seeds::texts(200, MAX_SEED_BYTES), MAX_SEED_BYTES as usize),
         "proto" => seeds::protos(200, MAX_SEED_BYTES),
+        "mlir" => seeds::stablehlo_texts(MAX_SEED_BYTES),
+        "mlirbc" => seeds::stablehlo_bytecode(MAX_SEED_BYTES),
         _ => Vec::new(),
     };
     println!("{} seeds; {} seconds from seed {}", corpus.len(), arguments.seconds, arguments.seed);

@@ -51,6 +51,19 @@ fn any_dump_is_judged() {
 }
 
 #[test]
+fn any_stablehlo_text_is_read_or_refused() {
+    fuzz(&seeds::stablehlo_texts(MAX_SEED_BYTES), bodies::stablehlo_text);
+}
+
+#[test]
+fn any_stablehlo_bytecode_is_read_or_refused() {
+    let seeds = seeds::stablehlo_bytecode(MAX_SEED_BYTES);
+    if seeds.len() > 1 {
+        fuzz(&seeds, bodies::stablehlo_bytecode);
+    }
+}
+
+#[test]
 fn seeds_hold_to_begin_with() {
     let check = |seeds: Vec<Vec<u8>>, body: fn(&[u8]) -> Result<bodies::Verdict, String>| {
         // A prime step takes some of every kind of seed.

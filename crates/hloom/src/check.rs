@@ -165,7 +165,9 @@ fn differences(actual: &Array, expected: &Array, exactness: Exactness) -> Vec<us
     let (a, b) = (actual.bytes().chunks_exact(size), expected.bytes().chunks_exact(size));
     let mut found: Vec<usize> = Vec::new();
     for (n, (a, b)) in a.zip(b).enumerate() {
-        if a != b && (!part.is_float() || !near(part, a, b, exactness)) && found.last() != Some(&(n / parts_per_element))
+        if a != b
+            && (!part.is_float() || !near(part, a, b, exactness))
+            && found.last() != Some(&(n / parts_per_element))
         {
             found.push(n / parts_per_element);
         }
@@ -183,8 +185,8 @@ fn bits(bytes: &[u8]) -> u64 {
 
 /// The number that the bytes of a float type hold.
 fn number(element: ElementType, bytes: &[u8]) -> f64 {
-    let wide = Array::from_bytes(element, &[], bytes)
-        .and_then(|a| hloom_eval::ops::elementwise::convert(a, ElementType::F64));
+    let wide =
+        Array::from_bytes(element, &[], bytes).and_then(|a| hloom_eval::ops::elementwise::convert(a, ElementType::F64));
     wide.ok().and_then(|a| a.as_slice::<f64>().and_then(|s| s.first().copied())).unwrap_or(f64::NAN)
 }
 

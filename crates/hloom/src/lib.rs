@@ -33,8 +33,8 @@ pub use hloom_formats as formats;
 pub use hloom_ir as ir;
 pub use hloom_passes as passes;
 pub use hloom_plan as plan;
-pub use hloom_stablehlo as stablehlo;
 #[cfg(feature = "cpu")]
 pub use hloom_runtime as runtime;
+pub use hloom_stablehlo as stablehlo;
 pub use hloom_target as target;
 pub use load::{Format, Loaded, Rejected, Source, Verified, load, load_bytes, parse};

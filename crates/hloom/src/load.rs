@@ -5,12 +5,12 @@
 
 use hloom_formats::hlo_text::{self, SourceMap};
 use hloom_formats::proto;
-use hloom_stablehlo::{Translation, bytecode, read_bytecode, read_text};
 use hloom_ir::diagnostic::codes::io;
-use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::diagnostic::{Blame, Diagnostic, Place, Severity, Span};
+use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::verify::{self, VerifiedModule, VerifyOptions};
+use hloom_stablehlo::{Translation, bytecode, read_bytecode, read_text};
 use std::fmt;
 use std::io::Read;
 use std::path::Path;
@@ -188,9 +188,7 @@ pub fn load_watched(
 }
 
 /// What the translation of a program from StableHLO gives: the module and the places of its instructions.
-fn translated(
-    result: Result<Translation, Box<Diagnostic>>,
-) -> (Option<Module>, SourceMap, Vec<Diagnostic>) {
+fn translated(result: Result<Translation, Box<Diagnostic>>) -> (Option<Module>, SourceMap, Vec<Diagnostic>) {
     match result {
         Ok(Translation { module, spans }) => {
             let mut positions = SourceMap::default();

@@ -166,7 +166,11 @@ fn test(m: &Module<'_>, name: &str, ops: &[OpId]) -> Result<Test, Box<Diagnostic
         if !outputs.is_empty() {
             let mut used = Vec::new();
             computed.iter().for_each(|&op| uses(m, op, &mut used));
-            let nested: FxHashSet<u32> = computed.iter().flat_map(|&op| m.op(op).regions.iter()).flat_map(|&r| m.region(r).values.clone()).collect();
+            let nested: FxHashSet<u32> = computed
+                .iter()
+                .flat_map(|&op| m.op(op).regions.iter())
+                .flat_map(|&r| m.region(r).values.clone())
+                .collect();
             let mut seen = FxHashSet::default();
             used.retain(|v| !own.contains(v) && !nested.contains(&v.0) && seen.insert(*v));
             let program = hlo::translate_part(m, name, &computed, &used, &outputs)?;

@@ -21,8 +21,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
     super::crash::remember_input(name, &bytes);
     let is_bytecode = bytes.starts_with(bytecode::MAGIC);
     let format = if is_bytecode { Format::StableHloBytecode } else { Format::StableHlo };
-    let source =
-        Source { name: name.to_owned(), bytes: bytes.clone(), format, positions: SourceMap::default() };
+    let source = Source { name: name.to_owned(), bytes: bytes.clone(), format, positions: SourceMap::default() };
     let parts = if is_bytecode { vec![read_bytecode(&bytes)] } else { read_split_text(&bytes) };
     let mut report = Report::default();
     let progress = progress::start(format!("checking {name}"));

@@ -1,6 +1,7 @@
 //! The `hloom` command as its users meet it: what it prints where, and its exit status.
 
 mod bad_input;
+mod check;
 mod convert;
 mod explain;
 mod fmt;

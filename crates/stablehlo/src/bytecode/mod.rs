@@ -5,6 +5,7 @@
 //! into the tables of [`Module`] without following references, so that no nesting of them can exhaust the stack;
 //! VHLO's spelling becomes StableHLO's on the way.
 
+mod circles;
 mod cursor;
 mod names;
 mod ops;

@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
                 self.module.attrs[i] = self.decode_attr(entry)?;
             }
         }
-        Ok(())
+        self.refuse_circles()
     }
 
     fn entry_cursor(entry: &Entry<'a>) -> Cursor<'a> {

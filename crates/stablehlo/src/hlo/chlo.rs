@@ -292,7 +292,7 @@ impl Translator<'_, '_> {
         self.complex(re, minus)
     }
 
-    fn parts(&mut self, x: InstructionId) -> Translate<(InstructionId, InstructionId)> {
+    pub(super) fn parts(&mut self, x: InstructionId) -> Translate<(InstructionId, InstructionId)> {
         let element = self.shape(x).element_type().map_or(ElementType::F32, ElementType::component);
         let shape = self.retyped(x, element);
         let re = self.emit(Op::unary(UnaryOp::Real), [x].as_slice(), shape.clone())?;

@@ -43,7 +43,29 @@ impl Translator<'_, '_> {
         })
     }
 
+    /// The smaller or larger of two complex numbers, which HLO does not know: by their real parts, then by the others.
+    fn complex_extremum(&mut self, op: BinaryOp) -> Translate<()> {
+        self.expect_operands(2)?;
+        let (x, y) = (self.operand(0)?, self.operand(1)?);
+        let direction = if op == BinaryOp::Maximum { ComparisonDirection::Gt } else { ComparisonDirection::Lt };
+        let (x_re, x_im) = self.parts(x)?;
+        let (y_re, y_im) = self.parts(y)?;
+        let first = self.cmp(direction, x_re, y_re)?;
+        let same = self.cmp(ComparisonDirection::Eq, x_re, y_re)?;
+        let second = self.cmp(direction, x_im, y_im)?;
+        let tie = self.bin(BinaryOp::And, same, second)?;
+        let chosen = self.bin(BinaryOp::Or, first, tie)?;
+        let id = self.sel(chosen, x, y)?;
+        self.bind(id)
+    }
+
     pub(super) fn binary(&mut self, op: BinaryOp) -> Translate<()> {
+        if matches!(op, BinaryOp::Maximum | BinaryOp::Minimum) {
+            let x = self.operand(0)?;
+            if self.shape(x).element_type().is_some_and(ElementType::is_complex) {
+                return self.complex_extremum(op);
+            }
+        }
         self.plain(2, Op::Binary(op))
     }
 

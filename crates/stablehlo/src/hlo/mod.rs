@@ -30,8 +30,8 @@ use hloom_ir::diagnostic::codes::mlir as codes;
 use hloom_ir::diagnostic::{Code, Diagnostic, Span};
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::infer::infer_shape;
-use hloom_ir::literal::ArrayLiteral;
 use hloom_ir::instruction::{Common, Operands};
+use hloom_ir::literal::ArrayLiteral;
 use hloom_ir::module::NewInstruction;
 use hloom_ir::{Module, Op, Shape};
 use rustc_hash::FxHashMap;
@@ -77,7 +77,11 @@ pub(crate) fn translate_part(
 }
 
 /// Translates functions that run side by side, by replica and partition, into one program for all devices.
-pub(crate) fn translate_parallel(module: &mlir::Module<'_>, at: OpId, programs: &[Vec<OpId>]) -> Translate<Translation> {
+pub(crate) fn translate_parallel(
+    module: &mlir::Module<'_>,
+    at: OpId,
+    programs: &[Vec<OpId>],
+) -> Translate<Translation> {
     let mut translator = Translator::new(module)?;
     translator.at = at;
     translator.parallel(programs)?;

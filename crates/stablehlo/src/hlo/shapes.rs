@@ -9,32 +9,38 @@ use hloom_ir::literal::ArrayLiteral;
 use hloom_ir::{ArrayShape, ElementType, Layout, Literal, Op, Shape};
 use std::sync::Arc;
 
+/// The most parts that a tuple may have, those of its elements included.
+const MAX_PARTS: usize = 1 << 20;
+
 impl Translator<'_, '_> {
     /// The shape of a type, with the row-major layout.
     pub(super) fn type_shape(&mut self, id: TypeId) -> Translate<Shape> {
         if let Some(Some(shape)) = self.shapes.get(id.index()) {
             return Ok(shape.clone());
         }
-        let shape = self.make_shape(id, 0)?;
+        let shape = self.make_shape(id, 0, &mut { MAX_PARTS })?;
         if let Some(slot) = self.shapes.get_mut(id.index()) {
             *slot = Some(shape.clone());
         }
         Ok(shape)
     }
 
-    fn make_shape(&self, id: TypeId, depth: usize) -> Translate<Shape> {
+    /// `left` is how many parts the shape may still have: tuples that share their elements can stand for exponentially
+    /// many.
+    fn make_shape(&self, id: TypeId, depth: usize, left: &mut usize) -> Translate<Shape> {
         if depth >= Shape::MAX_DEPTH {
             return Err(self.error(&codes::TOO_DEEP, "types nest too deeply"));
         }
-        let tuple = |items: &[TypeId]| -> Translate<Shape> {
-            Ok(Shape::Tuple(items.iter().map(|&t| self.make_shape(t, depth + 1)).collect::<Translate<_>>()?))
+        *left = left.checked_sub(1).ok_or_else(|| self.error(&codes::TOO_LARGE, "a tuple has too many parts"))?;
+        let mut tuple = |items: &[TypeId]| -> Translate<Shape> {
+            Ok(Shape::Tuple(items.iter().map(|&t| self.make_shape(t, depth + 1, left)).collect::<Translate<_>>()?))
         };
         Ok(match self.m.ty(id) {
             Type::Tensor { dims, element, encoding } => self.array_shape(id, dims, *element, *encoding)?.into(),
             Type::MemRef(dims, element) => Shape::Buffer(Arc::new(self.array_shape(id, dims, *element, None)?)),
             Type::Tuple(items) => tuple(items)?,
             Type::Future(items) => match items[..] {
-                [one] => self.make_shape(one, depth + 1)?,
+                [one] => self.make_shape(one, depth + 1, left)?,
                 _ => tuple(items)?,
             },
             Type::Token => Shape::Token,

@@ -6,10 +6,14 @@
 use super::{Attr, AttrId, DYNAMIC, Location, Module, Named, Signedness, Type, TypeId};
 use crate::mlir::dense::Elements;
 use hloom_ir::ElementType;
+use hloom_ir::literal::ArrayLiteral;
 use std::fmt::Write;
 
 /// How deep attributes and types are followed.
 const MAX_PRINT_DEPTH: usize = 64;
+
+/// How long a text may become: parts that are shared can stand for exponentially many.
+const MAX_TEXT: usize = 1 << 22;
 
 impl Module<'_> {
     /// The attribute as text.
@@ -27,7 +31,7 @@ impl Module<'_> {
     }
 
     fn print_attr(&self, out: &mut String, id: AttrId, depth: usize) {
-        if depth > MAX_PRINT_DEPTH {
+        if depth > MAX_PRINT_DEPTH || out.len() > MAX_TEXT {
             out.push('…');
             return;
         }
@@ -152,7 +156,7 @@ impl Module<'_> {
     }
 
     fn print_type(&self, out: &mut String, id: TypeId, depth: usize) {
-        if depth > MAX_PRINT_DEPTH {
+        if depth > MAX_PRINT_DEPTH || out.len() > MAX_TEXT {
             out.push('…');
             return;
         }
@@ -378,5 +382,17 @@ pub(crate) fn write_elements(out: &mut String, element: ElementType, dims: &[i64
             index[d] = 0;
             out.push(']');
         }
+    }
+}
+
+/// An array literal of HLO as the inside of `dense<…>`: one element if all are the same.
+pub(crate) fn write_literal(out: &mut String, literal: &ArrayLiteral) {
+    let (element, bytes) = (literal.element_type(), literal.bytes());
+    let size = element.bytes();
+    let first = literal.element(0);
+    if literal.len() > 1 && bytes.chunks_exact(size).all(|c| c == first) {
+        write_element(out, element, first);
+    } else {
+        write_elements(out, element, literal.shape().dims(), bytes);
     }
 }

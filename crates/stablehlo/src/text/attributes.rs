@@ -177,11 +177,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Items with commas between, up to `end`.
-    pub(super) fn list_until<T>(
-        &mut self,
-        end: u8,
-        mut item: impl FnMut(&mut Self) -> Parse<T>,
-    ) -> Parse<Vec<T>> {
+    pub(super) fn list_until<T>(&mut self, end: u8, mut item: impl FnMut(&mut Self) -> Parse<T>) -> Parse<Vec<T>> {
         let mut items = Vec::new();
         while !self.eat(end) {
             if !items.is_empty() {

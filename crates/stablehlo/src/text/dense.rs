@@ -46,7 +46,11 @@ impl<'a> Parser<'a> {
         match self.peek() {
             b'>' => {
                 if self.m.element_count(ty) != Some(0) {
-                    return Err(self.error(start, &codes::BAD_LITERAL, "a literal without elements has a type with some"));
+                    return Err(self.error(
+                        start,
+                        &codes::BAD_LITERAL,
+                        "a literal without elements has a type with some",
+                    ));
                 }
                 Ok(Vec::new())
             }
@@ -147,9 +151,7 @@ fn bytes_of(element: ElementType, token: &str) -> Option<[u8; 8]> {
             (_, ElementType::F32) => parse_float::<f32>(token).ok()?.to_bits().into(),
             (_, ElementType::F16) => parse_float::<half::f16>(token).ok()?.to_bits().into(),
             (_, ElementType::Bf16) => parse_float::<half::bf16>(token).ok()?.to_bits().into(),
-            (_, other) => {
-                code_from_token(&small_format(other)?, FloatToken::parse(token).ok()?).ok()?.into()
-            }
+            (_, other) => code_from_token(&small_format(other)?, FloatToken::parse(token).ok()?).ok()?.into(),
         }
     } else {
         let value = parse_integer(token)?;

@@ -61,6 +61,12 @@ pub fn read_split_text(text: &[u8]) -> Vec<Result<Module<'_>, Box<Diagnostic>>> 
     parts
 }
 
+/// Whether the bytes are one attribute and nothing else.
+pub(crate) fn is_attribute(text: &[u8]) -> bool {
+    let mut parser = Parser::new(text, 0, text.len());
+    parser.attribute().is_ok() && parser.is_empty()
+}
+
 pub(crate) struct Parser<'a> {
     /// The text up to the end of the part that is read.
     text: &'a [u8],

@@ -23,6 +23,7 @@ use hloom_ir::display::{write_int, write_int_list, write_uint};
 use hloom_ir::entity::InstructionId;
 use hloom_ir::literal::ArrayLiteral;
 use hloom_ir::module::Module;
+use hloom_ir::sharding::Sharding;
 use rustc_hash::FxHashMap;
 
 /// How a module is printed.
@@ -79,6 +80,14 @@ pub fn print_array(array: &ArrayLiteral) -> String {
     let mut out = String::new();
     literal::write_array(&mut out, array);
     out
+}
+
+/// A sharding by itself, in its braces.
+pub fn print_sharding(sharding: &Sharding) -> String {
+    let module = Module::new("");
+    let mut printer = Printer::new(&module, &PrintOptions::default());
+    printer.sharding(sharding);
+    printer.out
 }
 
 /// The text so far, and what is needed to write more of it.

@@ -1,0 +1,124 @@
+//! `hloom check`, and StableHLO as a format of programs.
+
+use super::Folder;
+
+const HOLDS: &str = "func.func @doubles() {
+  %x = stablehlo.constant dense<[1.0, 2.5]> : tensor<2xf32>
+  %y = stablehlo.add %x, %x : tensor<2xf32>
+  check.expect_eq_const %y, dense<[2.0, 5.0]> : tensor<2xf32>
+  check.expect_close %y, %y, max_ulp_difference = 1 : tensor<2xf32>, tensor<2xf32>
+  func.return
+}
+
+// -----
+
+func.func @almost() {
+  %x = stablehlo.constant dense<1.0> : tensor<f64>
+  %y = stablehlo.exponential %x : tensor<f64>
+  check.expect_almost_eq_const %y, dense<2.71828> : tensor<f64>
+  func.return
+}
+";
+
+#[test]
+fn every_function_of_every_part_is_checked() {
+    let folder = Folder::new("check").with("holds.mlir", HOLDS);
+    for engine in ["eval", "cpu"] {
+        let ran = folder.hloom(&["check", "holds.mlir", "--engine", engine]).exits(0);
+        assert_eq!(ran.stdout, "2 functions, 3 expectations hold, 0 fail\n");
+        assert_eq!(ran.stderr, "");
+    }
+}
+
+#[test]
+fn an_expectation_that_fails_is_shown_in_its_line() {
+    let folder = Folder::new("check-fails").with("wrong.mlir", HOLDS.replace("[2.0, 5.0]", "[2.0, 6.0]"));
+    let ran = folder.hloom(&["check", "wrong.mlir", "--engine", "eval"]).exits(1);
+    assert!(ran.stderr.contains("wrong.mlir:4:3"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("element [1] is 5.0, expected 6.0"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("1 of 2 elements differ") && ran.stderr.contains("@doubles"), "{}", ran.stderr);
+}
+
+#[test]
+fn devices_run_side_by_side() {
+    let program = "module {
+  func.func @sum(%x: tensor<i32>) -> tensor<i32> {
+    %0 = \"stablehlo.all_reduce\"(%x) ({
+    ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+      %1 = stablehlo.add %a, %b : tensor<i32>
+      stablehlo.return %1 : tensor<i32>
+    }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<i32>) -> tensor<i32>
+    return %0 : tensor<i32>
+  }
+  func.func @main() {
+    %a = stablehlo.constant dense<3> : tensor<i32>
+    %b = stablehlo.constant dense<4> : tensor<i32>
+    %r:2 = \"interpreter.run_parallel\"(%a, %b) {programs = [[@sum], [@sum]]} : (tensor<i32>, tensor<i32>) -> (tensor<i32>, tensor<i32>)
+    %s = stablehlo.add %r#0, %a : tensor<i32>
+    check.expect_eq_const %r#1, dense<7> : tensor<i32>
+    check.expect_eq_const %s, dense<10> : tensor<i32>
+    return
+  }
+}
+";
+    let folder = Folder::new("check-devices").with("sum.mlir", program);
+    let ran = folder.hloom(&["check", "sum.mlir"]).exits(0);
+    assert_eq!(ran.stdout, "1 functions, 2 expectations hold, 0 fail\n");
+}
+
+#[test]
+fn different_programs_run_side_by_side() {
+    let program = "module {
+  func.func @one() -> tensor<i32> {
+    %0 = stablehlo.constant dense<1> : tensor<i32>
+    return %0 : tensor<i32>
+  }
+  func.func @twice(%x: tensor<2xi32>) -> tensor<2xi32> {
+    %0 = stablehlo.add %x, %x : tensor<2xi32>
+    return %0 : tensor<2xi32>
+  }
+  func.func @main() {
+    %a = stablehlo.constant dense<[3, 4]> : tensor<2xi32>
+    %r:2 = \"interpreter.run_parallel\"(%a) {programs = [[@one, @twice]]} : (tensor<2xi32>) -> (tensor<i32>, tensor<2xi32>)
+    check.expect_eq_const %r#0, dense<1> : tensor<i32>
+    check.expect_eq_const %r#1, dense<[6, 8]> : tensor<2xi32>
+    return
+  }
+}
+";
+    let folder = Folder::new("check-programs").with("two.mlir", program);
+    folder.hloom(&["check", "two.mlir", "--engine", "eval"]).exits(0);
+}
+
+#[test]
+fn stablehlo_is_run_and_converted() {
+    let program = "func.func @main() -> tensor<2xi32> {
+  %x = stablehlo.constant dense<[20, 22]> : tensor<2xi32>
+  %y = stablehlo.add %x, %x : tensor<2xi32>
+  return %y : tensor<2xi32>
+}
+";
+    let folder = Folder::new("check-convert").with("p.mlir", program);
+    let shown = folder.hloom(&["run", "p.mlir"]).exits(0).stdout;
+    assert!(shown.contains("{40, 44}"), "{shown}");
+    folder.hloom(&["convert", "p.mlir", "p.hlo"]).exits(0);
+    assert!(folder.read("p.hlo").contains("s32[2]{0} add("));
+    folder.hloom(&["convert", "p.hlo", "q.mlir"]).exits(0);
+    assert!(folder.read("q.mlir").contains("stablehlo.add"), "{}", folder.read("q.mlir"));
+    assert_eq!(folder.hloom(&["run", "q.mlir"]).exits(0).stdout, shown);
+    folder.hloom(&["convert", "p.hlo", "q.mlirbc"]).exits(2);
+}
+
+#[test]
+fn what_is_wrong_with_a_program_is_shown_in_its_text() {
+    let folder =
+        Folder::new("check-bad").with("p.mlir", "func.func @main() {\n  %0 = stablehlo.negat %x : tensor<f32>\n}\n");
+    let ran = folder.hloom(&["check", "p.mlir"]).exits(1);
+    assert!(
+        ran.stderr.contains("p.mlir:2:8") && ran.stderr.contains("did you mean stablehlo.negate?"),
+        "{}",
+        ran.stderr
+    );
+    let ran = folder.hloom(&["verify", "p.mlir"]).exits(1);
+    assert!(ran.stderr.contains("H0908"), "{}", ran.stderr);
+}

@@ -1,0 +1,102 @@
+//! The text reader: forms that the samples lack, and what it says of text that is wrong.
+
+use hloom_ir::diagnostic::{Diagnostic, Place};
+use hloom_stablehlo::{read_split_text, read_text, to_hlo};
+
+/// What is wrong with a text, the code and the words it points at.
+fn refused(text: &str) -> (String, String, String) {
+    let error: Box<Diagnostic> = match read_text(text.as_bytes()) {
+        Err(error) => error,
+        Ok(module) => to_hlo(&module).expect_err("it should be refused"),
+    };
+    let at = match error.place {
+        Place::Span(span) => text.get(span.start as usize..span.end as usize).unwrap_or("?").to_owned(),
+        _ => String::new(),
+    };
+    (error.code.to_string(), at, error.message.clone())
+}
+
+fn main_with(body: &str) -> String {
+    format!("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{\n  {body}\n}}\n")
+}
+
+#[test]
+fn errors_point_at_what_is_wrong() {
+    let undefined = refused(&main_with("return %y : tensor<4xf32>"));
+    assert_eq!((&*undefined.0, &*undefined.1), ("H0906", "%y"), "{}", undefined.2);
+    let unknown = refused(&main_with("%0 = stablehlo.negat %x : tensor<4xf32>\n  return %0 : tensor<4xf32>"));
+    assert_eq!((&*unknown.0, &*unknown.1), ("H0908", "stablehlo.negat"), "{}", unknown.2);
+    let foreign =
+        refused(&main_with("%0 = \"arith.negf\"(%x) : (tensor<4xf32>) -> tensor<4xf32>\n  return %0 : tensor<4xf32>"));
+    assert_eq!(foreign.0, "H0908", "{}", foreign.2);
+    assert!(foreign.1.starts_with("%0 = \"arith.negf\""), "{}", foreign.1);
+    let missing = refused(&main_with("%0 = stablehlo.add %x %x : tensor<4xf32>"));
+    assert_eq!((&*missing.0, &*missing.1), ("H0905", "%"), "{}", missing.2);
+    let literal =
+        refused(&main_with("%0 = stablehlo.constant dense<[1.0, 2.0]> : tensor<4xf32>\n  return %0 : tensor<4xf32>"));
+    assert_eq!((&*literal.0, &*literal.1), ("H0917", "[1.0, 2.0]"), "{}", literal.2);
+    let dynamic = refused("func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {\n  return %x : tensor<?xf32>\n}");
+    assert_eq!(dynamic.0, "H0914", "{}", dynamic.2);
+    let quantized = refused("func.func @main(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) {\n  return\n}");
+    assert_eq!(quantized.0, "H0909", "{}", quantized.2);
+    let circle = refused("func.func @main() {\n  call @main() : () -> ()\n  return\n}");
+    assert_eq!(circle.0, "H0913", "{}", circle.2);
+    let alias = refused("func.func @main() {\n  return\n} loc(#nobody)");
+    assert_eq!((&*alias.0, &*alias.1), ("H0919", "nobody"), "{}", alias.2);
+}
+
+#[test]
+fn nesting_is_limited() {
+    let deep =
+        format!("func.func @main() attributes {{a = {}1{}}} {{\n  return\n}}", "[".repeat(5000), "]".repeat(5000));
+    assert_eq!(refused(&deep).0, "H0904");
+    let types = format!("func.func @main(%x: {}f32{}) {{\n  return\n}}", "tuple<".repeat(5000), ">".repeat(5000));
+    assert_eq!(refused(&types).0, "H0904");
+}
+
+#[test]
+fn parts_of_a_file_are_modules_of_their_own() {
+    let text =
+        "// -----\nfunc.func @a() {\n  return\n}\n// -----\n\n// nothing\n// -----\nfunc.func @b() {\n  retur\n}\n";
+    let parts = read_split_text(text.as_bytes());
+    assert_eq!(parts.len(), 2);
+    let error = parts[1].as_ref().expect_err("the second part is wrong");
+    let Place::Span(span) = error.place else { panic!("it has a place") };
+    assert_eq!(&text[span.start as usize..span.end as usize], "retur", "places are those in the file");
+}
+
+#[test]
+fn loops_pass_on_what_they_capture() {
+    let text = "func.func @main(%n: tensor<i32>, %x: tensor<4xf32>) -> tensor<4xf32> {
+      %zero = stablehlo.constant dense<0> : tensor<i32>
+      %one = stablehlo.constant dense<1> : tensor<i32>
+      %r:2 = stablehlo.while(%i = %zero, %a = %x) : tensor<i32>, tensor<4xf32>
+      cond {
+        %p = stablehlo.compare LT, %i, %n, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %p : tensor<i1>
+      } do {
+        %j = stablehlo.add %i, %one : tensor<i32>
+        %b = stablehlo.add %a, %x : tensor<4xf32>
+        stablehlo.return %j, %b : tensor<i32>, tensor<4xf32>
+      }
+      return %r#1 : tensor<4xf32>
+    }";
+    let module = to_hlo(&read_text(text.as_bytes()).expect("it can be read")).expect("it can be translated");
+    let printed = hloom_formats::hlo_text::print(&module, &Default::default());
+    // The count and the array are captured; the constant 1 is made again inside.
+    assert!(printed.contains("(s32[], f32[4]{0}, s32[], f32[4]{0}) while("), "{printed}");
+}
+
+#[test]
+fn names_and_lines_of_the_source_are_kept() {
+    let text = "func.func @main(%x: tensor<4xf32> loc(\"weights\")) -> tensor<4xf32> {
+      %0 = stablehlo.negate %x : tensor<4xf32> loc(\"jit(f)/neg\"(\"f\"(\"model.py\":7:3)))
+      return %0 : tensor<4xf32>
+    }";
+    let module = to_hlo(&read_text(text.as_bytes()).expect("it can be read")).expect("it can be translated");
+    let negate = module.instruction_by_name("neg").expect("the last part of the name is the instruction's");
+    let metadata = module[negate].common.metadata.as_ref().expect("it has metadata");
+    assert_eq!((&*metadata.op_name, &*metadata.source_file, metadata.source_line), ("jit(f)/neg", "model.py", 7));
+    assert_eq!(metadata.stack_frame_id, 1);
+    assert!(module.instruction_by_name("weights").is_some());
+}
