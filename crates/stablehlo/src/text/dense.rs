@@ -199,7 +199,7 @@ fn packed(bools: &[u8]) -> Vec<u8> {
 
 /// Bytes written as pairs of hexadecimal digits.
 pub(super) fn hex_bytes(digits: &[u8]) -> Option<Vec<u8>> {
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return None;
     }
     let value = |c: u8| (c as char).to_digit(16).map(|d| d as u8);

@@ -432,8 +432,7 @@ impl<'a> Parser<'a> {
 
     /// `unrealized_conversion_cast %a : T to U`.
     fn cast_op(&mut self) -> Parse<Parsed<'a>> {
-        let mut parsed = Parsed::default();
-        parsed.operands = self.value_list()?;
+        let mut parsed = Parsed { operands: self.value_list()?, ..Parsed::default() };
         self.expect(b':')?;
         self.parse_type()?;
         self.expect_text("to")?;

@@ -80,10 +80,13 @@ pub(crate) struct Parser<'a> {
     type_cache: FxHashMap<&'a [u8], TypeId>,
     names: FxHashMap<Cow<'a, str>, NameId>,
     /// Values by name: the first of a group and how many it has.
-    values: FxHashMap<&'a [u8], (ValueId, u32)>,
+    values: FxHashMap<&'a [u8], Group>,
     /// What names meant before the regions around gave them another meaning.
-    shadowed: Vec<(&'a [u8], Option<(ValueId, u32)>)>,
+    shadowed: Vec<(&'a [u8], Option<Group>)>,
 }
+
+/// The first of the values that one name stands for, and how many there are.
+type Group = (ValueId, u32);
 
 /// An operation whose parts were read, before it is given its results.
 #[derive(Default)]
