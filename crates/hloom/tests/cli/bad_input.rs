@@ -52,12 +52,12 @@ fn text_that_stops_anywhere() {
 }
 
 #[test]
-fn formats_that_are_known_but_not_read() {
+fn stablehlo_that_is_cut_off_or_unknown() {
     let folder = Folder::new("bad-mlir")
-        .with("m.mlir", "module @jit_f {\n  func.func @main() { return }\n}\n")
+        .with("m.mlir", "module @jit_f {\n  func.func @main() { arith.nop }\n}\n")
         .with("m.mlirbc", b"ML\xefR\x01StableHLO");
-    refused(&folder, "m.mlir", "`m.mlir` is MLIR text, which hloom does not read yet");
-    refused(&folder, "m.mlirbc", "`m.mlirbc` is MLIR bytecode, which hloom does not read yet");
+    refused(&folder, "m.mlir", "error[H0908]: there is no operation arith.nop");
+    refused(&folder, "m.mlirbc", "error[H0902]: the bytecode is damaged");
 }
 
 #[test]

@@ -11,9 +11,6 @@ super::codes! {
     803 EMPTY_FILE "a file is empty",
         "There is no module in the file: it has no bytes, or nothing but white space.",
         "hloom verify - < /dev/null";
-    804 UNSUPPORTED_FORMAT "a format that hloom does not read yet",
-        "The file holds a program in a format that is known but not supported.",
-        "hloom verify program.mlirbc";
     890 INTERNAL "a bug in hloom",
         "Something went wrong inside hloom, whatever the input was: that is never the input's fault. A reproducer was \
          written; please report it.",
