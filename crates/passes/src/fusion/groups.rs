@@ -2,7 +2,8 @@
 //!
 //! One sweep from the results to the parameters: when an instruction is looked at, all its users have their groups. It
 //! joins them if every user can make its value where it is needed; otherwise it starts a group of its own, and its value
-//! goes through memory. A cheap value is made again in each of several groups; an expensive one is not.
+//! goes through memory. A cheap value is made again in each of several groups; an expensive one is not. A reduction of
+//! short rows may be made within a loop over these rows: softmax and layer normalisation are one group.
 //!
 //! A group has one result, from which all its members are reached; so what is an order of the instructions is an order of
 //! the groups.
@@ -11,7 +12,6 @@ use super::cost::{Role, elements, is_elementwise, own_cost, plain_array, role, t
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
-use hloom_ir::order::PostOrder;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
@@ -25,13 +25,17 @@ pub(super) struct Group {
 }
 
 /// A member's place in a group.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Place {
     group: u32,
     /// How often each of its elements is made.
     times: f32,
     /// Whether it is needed just at the index at which the group's result is made.
     at_result: bool,
+    /// Whether its dimensions are the outermost ones of the group's result, so that it is made in the loops over these.
+    is_outer: bool,
+    /// The loops in which it is needed: that of the result, or those of reductions within. In each it is made anew.
+    loops: SmallVec<[InstructionId; 2]>,
 }
 
 type Places = SmallVec<[Place; 1]>;
@@ -42,25 +46,49 @@ const MAX_MEMBERS: usize = 96;
 const CHEAP: f32 = 6.0;
 /// In how many groups at most.
 const MAX_COPIES: usize = 4;
+/// What may be made again in several loops of one group, and in how many.
+const AFFORDABLE: f32 = 16.0;
+const MAX_LOOPS: usize = 4;
+/// A reduction within a group reads rows of at most so many bytes, which stay near for those who read them again; and
+/// there are at least so many rows to share among threads.
+const MAX_ROW_BYTES: i64 = 1 << 16;
+const MIN_ROWS: i64 = 16;
 
-/// The groups of a computation, and in which each instruction is.
-pub(super) struct Groups {
-    pub(super) groups: Vec<Group>,
+/// What is known of the instructions of a module while it is fused.
+pub(super) struct Facts {
     /// The position of each instruction in an order in which operands come first.
     pub(super) position: SideTable<InstructionId, u32>,
-    /// The order itself.
-    pub(super) order: Vec<InstructionId>,
+    roles: SideTable<InstructionId, Role>,
+    /// What it costs to make each, with what would be made along with it.
+    cost: SideTable<InstructionId, f32>,
+    places: SideTable<InstructionId, Places>,
+    pinned: SideTable<InstructionId, bool>,
 }
 
-/// Groups the instructions of `computation`.
-pub(super) fn group(module: &Module, computation: ComputationId) -> Groups {
-    let order = PostOrder::new(module).instructions(computation);
-    let mut position = SideTable::with_len(module.instruction_slots(), 0);
-    order.iter().enumerate().for_each(|(n, &i)| position.set(i, n as u32));
-    let pinned = crate::facts::pinned(module);
-    let mut roles = SideTable::with_len(module.instruction_slots(), Role::None);
-    let mut cost = SideTable::with_len(module.instruction_slots(), 0f32);
-    for &i in &order {
+impl Facts {
+    /// Nothing is known yet.
+    pub(super) fn new(module: &Module) -> Facts {
+        let slots = module.instruction_slots();
+        Facts {
+            position: SideTable::with_len(slots, 0),
+            roles: SideTable::with_len(slots, Role::None),
+            cost: SideTable::with_len(slots, 0.0),
+            places: SideTable::with_len(slots, Places::new()),
+            pinned: crate::facts::pinned(module),
+        }
+    }
+}
+
+/// Groups the instructions of `computation`, which are `order`, operands first.
+pub(super) fn group(
+    module: &Module,
+    computation: ComputationId,
+    order: &[InstructionId],
+    facts: &mut Facts,
+) -> Vec<Group> {
+    let Facts { position, roles, cost, places, pinned } = facts;
+    for (n, &i) in order.iter().enumerate() {
+        position.set(i, n as u32);
         if pinned[i] {
             continue;
         }
@@ -74,27 +102,20 @@ pub(super) fn group(module: &Module, computation: ComputationId) -> Groups {
         }
     }
     let root = module.root(computation);
-    let mut sweep = Sweep {
-        module,
-        roles: &roles,
-        cost: &cost,
-        places: SideTable::with_len(module.instruction_slots(), Places::new()),
-        groups: Vec::new(),
-    };
+    let mut sweep = Sweep { module, roles, cost, places, groups: Vec::new() };
     for &i in order.iter().rev() {
-        if roles[i] != Role::None {
+        if sweep.roles[i] != Role::None {
             sweep.place(i, root == Some(i));
         }
     }
-    let groups = sweep.groups.into_iter().map(|g| finish(module, g)).collect();
-    Groups { groups, position, order }
+    sweep.groups.into_iter().map(|g| finish(module, g)).collect()
 }
 
 struct Sweep<'m> {
     module: &'m Module,
     roles: &'m SideTable<InstructionId, Role>,
     cost: &'m SideTable<InstructionId, f32>,
-    places: SideTable<InstructionId, Places>,
+    places: &'m mut SideTable<InstructionId, Places>,
     /// Members users first, for now.
     groups: Vec<Group>,
 }
@@ -107,19 +128,17 @@ impl Sweep<'_> {
         let mut escapes = is_root || self.module[i].users().is_empty();
         for &user in self.module[i].users() {
             escapes |= self.places[user].is_empty();
-            for &place in &self.places[user] {
+            for place in &self.places[user] {
                 match self.join(i, user, place) {
                     Some(new) => match joined.iter_mut().find(|p| p.group == new.group) {
-                        Some(known) => {
-                            known.times = known.times.max(new.times);
-                            known.at_result &= new.at_result;
-                        }
+                        Some(known) => known.also(new),
                         None => joined.push(new),
                     },
                     None => refused.push(place.group),
                 }
             }
         }
+        joined.iter().filter(|p| !self.is_affordable(i, p)).for_each(|p| refused.push(p.group));
         joined.retain(|p| !refused.contains(&p.group));
         let everywhere = !escapes && refused.is_empty();
         let joins = match self.roles[i] {
@@ -138,7 +157,8 @@ impl Sweep<'_> {
         if !(joins && everywhere) {
             let group = self.groups.len() as u32;
             self.groups.push(Group { members: Vec::new(), results: vec![i] });
-            joined.push(Place { group, times: 1.0, at_result: true });
+            let loops = SmallVec::from_slice(&[i]);
+            joined.push(Place { group, times: 1.0, at_result: true, is_outer: true, loops });
         }
         for place in &joined {
             self.groups[place.group as usize].members.push(i);
@@ -147,29 +167,100 @@ impl Sweep<'_> {
     }
 
     /// The place of `i` in the group in which `user` has `place`, if it can be made there.
-    fn join(&self, i: InstructionId, user: InstructionId, place: Place) -> Option<Place> {
+    fn join(&self, i: InstructionId, user: InstructionId, place: &Place) -> Option<Place> {
         let module = self.module;
         let group = &self.groups[place.group as usize];
-        let role = self.roles[i];
-        if group.members.len() >= MAX_MEMBERS || role == Role::Last {
+        if group.members.len() >= MAX_MEMBERS || self.roles[i] == Role::Last {
             return None;
         }
         let times = place.times * times_made(module, i, user)?;
-        let at_result = place.at_result && is_elementwise(&module[user].op) && same_dims(module, i, user);
-        match role {
-            Role::Free => {}
-            Role::Reduce if !at_result || is_large_total(module, i) => return None,
-            _ if times > 1.0 && self.cost[i] > 1.0 => return None,
-            _ => {}
-        }
+        let element_by_element = is_elementwise(&module[user].op) && same_dims(module, i, user);
+        let reduces = matches!(module[user].op, Op::Reduce { .. });
         if let Some(&result) = group.results.first()
             && matches!(module[result].op, Op::DynamicUpdateSlice)
             && !is_safe_beside_update(module, i, result)
         {
             return None;
         }
-        Some(Place { group: place.group, times, at_result })
+        Some(Place {
+            group: place.group,
+            times,
+            at_result: place.at_result && element_by_element,
+            is_outer: place.is_outer && (element_by_element || keeps_outer_dims(module, i, user)),
+            loops: if reduces { SmallVec::from_slice(&[user]) } else { place.loops.clone() },
+        })
     }
+
+    /// Whether it is no loss to make `i` there.
+    fn is_affordable(&self, i: InstructionId, place: &Place) -> bool {
+        let module = self.module;
+        let cost = self.cost[i];
+        let Some(&result) = self.groups[place.group as usize].results.first() else { return false };
+        match self.roles[i] {
+            Role::Free => true,
+            Role::Reduce if is_large_total(module, i) => false,
+            Role::Reduce => {
+                place.at_result || place.is_outer && place.times == 1.0 && is_row_reduction(module, i, result)
+            }
+            _ if place.times > 1.0 => cost <= 1.0,
+            // What is made once for a whole row costs next to nothing.
+            _ if elements(module, i).saturating_mul(16) <= elements(module, result) => true,
+            _ => place.loops.len() == 1 || cost <= AFFORDABLE && place.loops.len() <= MAX_LOOPS,
+        }
+    }
+}
+
+impl Place {
+    /// The same member in the same group is needed there as well.
+    fn also(&mut self, other: Place) {
+        self.times = self.times.max(other.times);
+        self.at_result &= other.at_result;
+        self.is_outer &= other.is_outer;
+        for l in other.loops {
+            if !self.loops.contains(&l) {
+                self.loops.push(l);
+            }
+        }
+    }
+}
+
+/// Whether the dimensions of `i`, but for those of size 1, are the outermost ones of `user`, in order.
+fn keeps_outer_dims(module: &Module, i: InstructionId, user: InstructionId) -> bool {
+    let (Some(inner), Some(outer)) = (plain_array(module, i), plain_array(module, user)) else { return false };
+    let large = |dims: &[i64]| dims.iter().copied().filter(|&n| n != 1).collect::<SmallVec<[i64; 4]>>();
+    let (of_value, of_user) = (large(inner.dims()), large(outer.dims()));
+    match &module[user].op {
+        Op::Broadcast { dimensions } => {
+            let mapped = dimensions.iter().zip(inner.dims()).filter(|&(_, &n)| n != 1).map(|(&d, _)| d);
+            let outermost = outer.dims().iter().enumerate().filter(|&(_, &n)| n != 1).map(|(d, _)| d as i64);
+            of_user.starts_with(&of_value) && mapped.eq(outermost.take(of_value.len()))
+        }
+        Op::Reshape { .. } => of_value == of_user,
+        // What is reduced is inside of what is not.
+        Op::Reduce { dimensions, .. } => {
+            let first = inner.rank() as i64 - dimensions.len() as i64;
+            dimensions.iter().all(|&d| d >= first)
+        }
+        _ => false,
+    }
+}
+
+/// Whether `reduce` makes one value of each of many short rows, and the result is made row by row.
+fn is_row_reduction(module: &Module, reduce: InstructionId, result: InstructionId) -> bool {
+    let Op::Reduce { dimensions, .. } = &module[reduce].op else { return false };
+    let Some(read) = module[reduce].operands().first().and_then(|&o| plain_array(module, o)) else { return false };
+    let first = read.rank() as i64 - dimensions.len() as i64;
+    let rows = elements(module, reduce);
+    let row_bytes = read.byte_size().unwrap_or(i64::MAX) / rows.max(1);
+    let ends_in_loops = !matches!(
+        module[result].op,
+        Op::DynamicUpdateSlice | Op::ReduceWindow { .. } | Op::Concatenate { .. } | Op::Transpose { .. }
+    );
+    ends_in_loops
+        && dimensions.iter().all(|&d| d >= first)
+        && rows >= MIN_ROWS
+        && row_bytes <= MAX_ROW_BYTES
+        && elements(module, result) >= rows
 }
 
 fn same_dims(module: &Module, a: InstructionId, b: InstructionId) -> bool {

@@ -11,12 +11,14 @@ mod multi_output;
 
 use crate::dce::remove_dead_code;
 use crate::pass::{Context, Pass};
-use groups::Group;
+use groups::{Facts, Group};
 use hloom_ir::attributes::FusionKind;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::{ComputationId, SideTable};
 use hloom_ir::module::Module;
 use hloom_ir::op::{Fusion, Op};
+use hloom_ir::order::PostOrder;
+use multi_output::Makers;
 
 /// The pass.
 pub static PASS: Pass = Pass {
@@ -27,13 +29,16 @@ pub static PASS: Pass = Pass {
 };
 
 fn fuse(module: &mut Module) -> usize {
-    let mut made = 0;
+    let mut found: Vec<Group> = Vec::new();
+    let mut facts = Facts::new(module);
+    let mut makers = Makers::new(module);
+    let mut orders = PostOrder::new(module);
     for computation in flow_computations(module) {
-        let groups = groups::group(module, computation);
-        for group in multi_output::merge(module, computation, groups) {
-            made += usize::from(outline(module, &group).is_some());
-        }
+        let order = orders.instructions(computation);
+        let groups = groups::group(module, computation, &order, &mut facts);
+        found.extend(multi_output::merge(module, computation, groups, &order, &facts, &mut makers));
     }
+    let made = found.iter().filter(|group| outline(module, group).is_some()).count();
     if made > 0 {
         remove_dead_code(module);
     }

@@ -6,11 +6,11 @@
 //! everything that reads them.
 
 use super::cost::{elements, is_elementwise, plain_array};
-use super::groups::{Group, Groups};
+use super::groups::{Facts, Group};
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 /// More results than this are not made in one loop.
@@ -19,14 +19,36 @@ const MAX_MEMBERS: usize = 128;
 /// Of the users of a value, as many are looked at.
 const MAX_USERS: usize = 16;
 
-/// Puts groups together; returns all groups with what of each is needed outside.
-pub(super) fn merge(module: &Module, computation: ComputationId, groups: Groups) -> Vec<Group> {
-    let Groups { groups, position, order } = groups;
-    let mut merger = Merger::new(module, groups, &order);
-    for &value in &order {
-        merger.merge_users(value, &position);
+/// Puts groups of a computation together; returns them with what of each is needed outside.
+pub(super) fn merge(
+    module: &Module,
+    computation: ComputationId,
+    groups: Vec<Group>,
+    order: &[InstructionId],
+    facts: &Facts,
+    makers: &mut Makers,
+) -> Vec<Group> {
+    let mut merger = Merger::new(module, groups, order, makers);
+    for &value in order {
+        merger.merge_users(value, &facts.position);
     }
     merger.finish(module.root(computation))
+}
+
+/// Where each instruction is made.
+pub(super) struct Makers {
+    /// The nodes that compute an instruction: more than one if it is made again.
+    nodes_of: SideTable<InstructionId, SmallVec<[Node; 1]>>,
+    /// The node in whose results it is.
+    made_by: SideTable<InstructionId, Option<Node>>,
+}
+
+impl Makers {
+    /// Nothing is known yet.
+    pub(super) fn new(module: &Module) -> Makers {
+        let slots = module.instruction_slots();
+        Makers { nodes_of: SideTable::with_len(slots, SmallVec::new()), made_by: SideTable::with_len(slots, None) }
+    }
 }
 
 /// A node: a group, or an instruction in none.
@@ -41,17 +63,15 @@ struct Merger<'m> {
     part_of: Vec<Node>,
     /// Every node's number is larger than those of the nodes it reads.
     number: Vec<f64>,
-    /// The nodes that compute an instruction: more than one if it is made again.
-    nodes_of: SideTable<InstructionId, SmallVec<[Node; 1]>>,
-    /// The node in whose results it is.
-    made_by: SideTable<InstructionId, Option<Node>>,
+    /// Pairs that could not be put together: they are not tried for each value that they share.
+    apart: FxHashSet<(Node, Node)>,
+    nodes_of: &'m mut SideTable<InstructionId, SmallVec<[Node; 1]>>,
+    made_by: &'m mut SideTable<InstructionId, Option<Node>>,
 }
 
 impl<'m> Merger<'m> {
-    fn new(module: &'m Module, groups: Vec<Group>, order: &[InstructionId]) -> Merger<'m> {
-        let slots = module.instruction_slots();
-        let mut nodes_of: SideTable<InstructionId, SmallVec<[Node; 1]>> = SideTable::with_len(slots, SmallVec::new());
-        let mut made_by = SideTable::with_len(slots, None);
+    fn new(module: &'m Module, groups: Vec<Group>, order: &[InstructionId], makers: &'m mut Makers) -> Merger<'m> {
+        let Makers { nodes_of, made_by } = makers;
         for (n, group) in groups.iter().enumerate() {
             group.members.iter().for_each(|&m| nodes_of.get_mut(m).push(n as Node));
             group.results.iter().for_each(|&r| made_by.set(r, Some(n as Node)));
@@ -72,6 +92,7 @@ impl<'m> Merger<'m> {
             singles,
             part_of: (0..nodes).collect(),
             number: vec![0.0; nodes as usize],
+            apart: FxHashSet::default(),
             nodes_of,
             made_by,
         };
@@ -191,13 +212,16 @@ impl<'m> Merger<'m> {
     /// Makes one of two groups, if an order of all is left.
     fn try_merge(&mut self, a: Node, b: Node, position: &SideTable<InstructionId, u32>) {
         let (x, y) = (&self.groups[a as usize], &self.groups[b as usize]);
-        if x.results.len() + y.results.len() > MAX_RESULTS || x.members.len() + y.members.len() > MAX_MEMBERS {
+        let too_large =
+            x.results.len() + y.results.len() > MAX_RESULTS || x.members.len() + y.members.len() > MAX_MEMBERS;
+        if too_large || self.apart.contains(&(a, b)) {
             return;
         }
         let (low, high) = (self.largest_read(&[a, b]), self.smallest_reader(&[a, b]));
         let high = if high.is_finite() { high } else { low + 2.0 };
         let between = low + (high - low) / 2.0;
         if between <= low || between >= high {
+            self.apart.insert((a, b));
             return;
         }
         let moved = std::mem::take(&mut self.groups[b as usize]);

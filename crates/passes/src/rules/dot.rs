@@ -1,8 +1,9 @@
 //! Products of matrices in one form, and those that are too small to be worth one.
 //!
 //! The form: operands of two dimensions, or of three with one batch dimension first; of the others one is summed over and
-//! one is not, in either order. What can be had by reading an operand in another order is not transposed: a transpose of
-//! an operand goes into the dimension numbers where that leaves the form.
+//! one is not, in either order. What can be had by reading an operand in another order is not transposed: an operand whose
+//! batch dimensions lie elsewhere is left as it is if each group of its other dimensions can be read in one stride, and a
+//! transpose of an operand goes into the dimension numbers where that leaves either.
 
 use super::{array, beside, dims, inverse, is_identity, operand};
 use crate::pass::{Context, Pass};
@@ -91,25 +92,39 @@ impl Side {
         self.is_free_first() || self.is_summed_first()
     }
 
+    /// Whether what is summed over and what is not can each be read in one stride.
+    fn is_strided(&self) -> bool {
+        let consecutive = |list: &[i64]| list.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+        consecutive(&self.free) && consecutive(&self.summed)
+    }
+
+    /// Whether kernels can read it as it is.
+    fn is_readable(&self) -> bool {
+        self.has_form() || self.is_strided()
+    }
+
     /// Whether it is an operand in the form.
     fn is_canonical(&self) -> bool {
         self.batch.len() <= 1 && self.free.len() == 1 && self.summed.len() == 1 && self.has_form()
     }
 
-    /// The operand in the form: transposed if need be, and with one dimension for each group.
-    fn bring_into_form(mut self, b: &mut Builder<'_>, free_first: bool) -> Option<Side> {
-        if !self.has_form() {
-            let order: DimVec = match free_first {
-                true => [&self.batch[..], &self.free, &self.summed].concat().into(),
-                false => [&self.batch[..], &self.summed, &self.free].concat().into(),
-            };
-            let to = inverse(&order)?;
-            self.dims = order.iter().map(|&d| self.dims[d as usize]).collect();
-            self.value = b.transpose(self.value, order).ok()?;
-            for list in [&mut self.batch, &mut self.free, &mut self.summed] {
-                list.iter_mut().for_each(|d| *d = to[*d as usize]);
-            }
+    /// The operand with its dimensions in the order of the form.
+    fn transposed(mut self, b: &mut Builder<'_>, free_first: bool) -> Option<Side> {
+        let order: DimVec = match free_first {
+            true => [&self.batch[..], &self.free, &self.summed].concat().into(),
+            false => [&self.batch[..], &self.summed, &self.free].concat().into(),
+        };
+        let to = inverse(&order)?;
+        self.dims = order.iter().map(|&d| self.dims[d as usize]).collect();
+        self.value = b.transpose(self.value, order).ok()?;
+        for list in [&mut self.batch, &mut self.free, &mut self.summed] {
+            list.iter_mut().for_each(|d| *d = to[*d as usize]);
         }
+        Some(self)
+    }
+
+    /// An operand that has the order of the form, with one dimension for each group.
+    fn collapsed(mut self, b: &mut Builder<'_>) -> Option<Side> {
         let (batch, free, summed) = (self.size(&self.batch)?, self.size(&self.free)?, self.size(&self.summed)?);
         let free_first = self.is_free_first();
         let mut dims: DimVec = if self.batch.is_empty() { smallvec![] } else { smallvec![batch] };
@@ -139,32 +154,46 @@ fn sides(module: &Module, i: InstructionId) -> Option<(Side, Side)> {
 fn canonical_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let (mut lhs, mut rhs) = sides(module, i)?;
     let was_canonical = lhs.is_canonical() && rhs.is_canonical();
-    let mut folded = false;
+    let mut changed = false;
     for side in [&mut lhs, &mut rhs] {
-        if let Some(before) = side.before_transpose(module)
-            && (before.has_form() || sorted_by_memory(&before).has_form())
+        // The dimensions that are not summed over come out in the order in which the operand has them.
+        if let Some(mut before) = side.before_transpose(module)
+            && before.free.is_sorted()
         {
-            *side = before;
-            folded = true;
+            let summed = before.summed.clone();
+            before.summed.sort_unstable();
+            if before.is_readable() {
+                before.summed = summed;
+                *side = before;
+                changed = true;
+            }
         }
-    }
-    if was_canonical && !folded {
-        return None;
     }
     // The order of what is summed over is free, as long as it is the same on both sides: that of the first operand.
     let mut order: Vec<usize> = (0..lhs.summed.len()).collect();
     order.sort_by_key(|&k| lhs.summed[k]);
+    changed |= !order.is_sorted();
     for side in [&mut lhs, &mut rhs] {
         side.summed = order.iter().map(|&k| side.summed.get(k).copied()).collect::<Option<DimVec>>()?;
+    }
+    let in_form = lhs.has_form() && rhs.has_form();
+    let readable = lhs.is_readable() && rhs.is_readable();
+    if !changed && (was_canonical || readable && !in_form) {
+        return None;
     }
     let Op::Dot(dot) = &module[i].op else { return None };
     let precision = dot.precision.clone();
     let result = array(module, i)?.clone();
     let mut b = beside(module, i);
-    let lhs = lhs.bring_into_form(&mut b, true)?;
-    let rhs = rhs.bring_into_form(&mut b, false)?;
-    let mut to: DimVec = lhs.batch.iter().map(|&d| lhs.dims[d as usize]).collect();
-    to.extend([lhs.size(&lhs.free)?, rhs.size(&rhs.free)?]);
+    let mut to = DimVec::from(result.dims());
+    if in_form {
+        (lhs, rhs) = (lhs.collapsed(&mut b)?, rhs.collapsed(&mut b)?);
+        to = lhs.batch.iter().map(|&d| lhs.dims[d as usize]).collect();
+        to.extend([lhs.size(&lhs.free)?, rhs.size(&rhs.free)?]);
+    } else {
+        lhs = if lhs.is_readable() { lhs } else { lhs.transposed(&mut b, true)? };
+        rhs = if rhs.is_readable() { rhs } else { rhs.transposed(&mut b, false)? };
+    }
     let dims = DotDimensionNumbers {
         lhs_contracting: lhs.summed,
         rhs_contracting: rhs.summed,
@@ -175,13 +204,6 @@ fn canonical_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId>
     let op = Op::Dot(Box::new(Dot { dims, precision }));
     let value = b.push_shaped(op, &[lhs.value, rhs.value], shape).ok()?;
     if result.dims() == to.as_slice() { Some(value) } else { b.reshape(value, result.dims().iter().copied()).ok() }
-}
-
-/// The same operand with what is summed over in the order in which it lies in memory.
-fn sorted_by_memory(side: &Side) -> Side {
-    let mut summed = side.summed.clone();
-    summed.sort_unstable();
-    Side { value: side.value, dims: side.dims.clone(), batch: side.batch.clone(), free: side.free.clone(), summed }
 }
 
 /// Products of more elements than this are left to the kernels for matrices.

@@ -51,6 +51,18 @@ pub static RULES: &[Rule] = &[
         apply: transpose_as_reshape,
     },
     Rule {
+        name: "reshape-of-transpose",
+        statement: "reshape(transpose(x)), where the reshape drops dimensions of size 1 → transpose(reshape(x))",
+        opcodes: &[Opcode::Reshape],
+        apply: reshape_of_transpose,
+    },
+    Rule {
+        name: "reshape-of-broadcast",
+        statement: "reshape(broadcast(x)), where the reshape drops repeated dimensions of size 1 → broadcast(x)",
+        opcodes: &[Opcode::Reshape],
+        apply: reshape_of_broadcast,
+    },
+    Rule {
         name: "transpose-of-broadcast",
         statement: "transpose(broadcast(x)) → broadcast(x), where the dimensions of x keep their order",
         opcodes: &[Opcode::Transpose],
@@ -125,6 +137,41 @@ fn transpose_as_reshape(module: &mut Module, i: InstructionId) -> Option<Instruc
     large.is_sorted().then_some(())?;
     let to = DimVec::from(dims(module, i)?);
     beside(module, i).reshape(x, to).ok()
+}
+
+/// The sizes other than 1.
+fn large(dims: &[i64]) -> DimVec {
+    dims.iter().copied().filter(|&n| n != 1).collect()
+}
+
+fn reshape_of_transpose(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let inner = operand(module, i, 0)?;
+    let Op::Transpose { dimensions } = &module[inner].op else { return None };
+    let x = operand(module, inner, 0)?;
+    let (from, to) = (dims(module, x)?, DimVec::from(dims(module, i)?));
+    // Only what drops all of them, so that there is nothing left to do afterwards.
+    (large(from).len() < from.len() && large(&to) == to && large(dims(module, inner)?) == to).then_some(())?;
+    let kept: DimVec = (0..from.len() as i64).filter(|&d| from[d as usize] != 1).collect();
+    let position = |d: &i64| kept.iter().position(|k| k == d).map(|p| p as i64);
+    let order: DimVec = dimensions.iter().filter_map(position).collect();
+    let narrow = large(from);
+    let mut b = beside(module, i);
+    let x = b.reshape(x, narrow).ok()?;
+    b.transpose(x, order).ok()
+}
+
+fn reshape_of_broadcast(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let inner = operand(module, i, 0)?;
+    let Op::Broadcast { dimensions } = &module[inner].op else { return None };
+    let x = operand(module, inner, 0)?;
+    let (wide, to) = (dims(module, inner)?, DimVec::from(dims(module, i)?));
+    // The dimensions that are left: all but the repeated ones of size 1.
+    let left: DimVec = (0..wide.len() as i64).filter(|d| wide[*d as usize] != 1 || dimensions.contains(d)).collect();
+    let sizes: DimVec = left.iter().map(|&d| wide[d as usize]).collect();
+    (sizes == to).then_some(())?;
+    let moved = dimensions.iter().map(|d| left.iter().position(|l| l == d).map(|p| p as i64));
+    let moved = moved.collect::<Option<DimVec>>()?;
+    beside(module, i).broadcast(x, to, moved).ok()
 }
 
 fn transpose_of_broadcast(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
