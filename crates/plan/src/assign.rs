@@ -8,10 +8,11 @@
 use crate::buffers::{BufferId, Buffers, aliased_parameters, is_entry_parameter};
 use crate::calls::Calls;
 use crate::dataflow::{Dataflow, ValueId};
-use crate::heap::{Heap, Strategy};
+use crate::heap::Heap;
 use crate::live_range::{LiveRanges, Time};
 use crate::order::Orders;
 use crate::overwrite::Overwrite;
+use crate::pack::Packer;
 use crate::positions::Position;
 use crate::reuse::ReuseList;
 use hloom_ir::entity::{EntityId, InstructionId};
@@ -89,6 +90,7 @@ pub(crate) struct Facts<'a, 'm> {
     pub(crate) orders: &'a Orders,
     pub(crate) overwrite: &'a Overwrite<'a, 'm>,
     pub(crate) target: &'a Target,
+    pub(crate) packer: Packer,
     /// The size of each buffer.
     pub(crate) sizes: &'a [i64],
 }
@@ -203,7 +205,11 @@ impl Assigner<'_, '_> {
                 mine.iter().flat_map(|&b| buffers.values(b).iter().map(move |&v| (v, size(b)))).collect();
             let heap = Heap::new(dataflow, buffers, live, overwrite, &values, space.alignment);
             let allocation = self.allocations.len() as u32;
-            self.pack(&heap, &values, space.colour, Strategy::Temporal)?;
+            let packer = match self.facts.packer {
+                Packer::Reference => Packer::ReferencePreset,
+                other => other,
+            };
+            self.pack(&heap, &values, space.colour, packer)?;
             for buffer in mine {
                 self.of_buffer[buffer as usize] = Some(allocation);
             }
@@ -276,12 +282,15 @@ impl Assigner<'_, '_> {
         let is_tuple = |v: &ValueId| {
             self.facts.dataflow.value(*v).is_some_and(|v| self.facts.dataflow.positions.is_tuple(v.position))
         };
-        if values.iter().any(is_tuple) {
+        let has_table = values.iter().any(is_tuple);
+        // XLA keeps tables of tuples for themselves; they can be packed like any other temporary.
+        let is_packed = self.facts.packer == Packer::Best && !self.facts.buffers.is_live_out(buffer);
+        if has_table && !is_packed {
             let at = self.new_allocation(buffer);
             self.allocations[at].is_tuple = true;
             return;
         }
-        if self.join_operand(buffer) || self.join_reusable(buffer) {
+        if !has_table && (self.join_operand(buffer) || self.join_reusable(buffer)) {
             return;
         }
         if self.facts.buffers.is_live_out(buffer) {
@@ -444,14 +453,14 @@ impl Assigner<'_, '_> {
         let Facts { dataflow, buffers, live, overwrite, target, .. } = self.facts;
         for (colour, values) in std::mem::take(&mut self.put_off) {
             let heap = Heap::new(dataflow, buffers, live, overwrite, &values, target.alignment(colour));
-            self.pack(&heap, &values, colour, Strategy::Best)?;
+            self.pack(&heap, &values, colour, self.facts.packer)?;
         }
         Some(())
     }
 
     /// Packs a heap into an allocation of its own.
-    fn pack(&mut self, heap: &Heap, values: &[(ValueId, i64)], colour: i64, strategy: Strategy) -> Option<()> {
-        let packed = heap.pack(strategy)?;
+    fn pack(&mut self, heap: &Heap, values: &[(ValueId, i64)], colour: i64, packer: Packer) -> Option<()> {
+        let packed = heap.pack(packer)?;
         let bound = heap.lower_bound()?;
         self.heaps.push(PackedHeap { colour, bytes: packed.size, lower_bound: bound.bytes, time: bound.time });
         let place = |&(value, size): &(ValueId, i64)| Place {

@@ -1,15 +1,13 @@
-//! Places temporaries in one block so that what is needed at the same time does not overlap.
+//! Temporaries of one memory space: which of them lie together, when each place is needed, and the least they can take.
 //!
-//! First the values are played through in time, to find which may take over the memory of an operand that ends where
-//! they begin; every beginning, taking over and ending is a tick of a clock. Then the block is packed twice, largest
-//! first and longest first, and the smaller result is taken. Packing costs a little more than sorting, and what it takes
-//! to look at the gaps.
+//! The values are played through in time, to find which may take over the memory of an operand that ends where they
+//! begin; every beginning, taking over and ending is a tick of a clock. Where the places lie is for [`crate::pack`].
 
 use crate::buffers::Buffers;
 use crate::dataflow::{Dataflow, ValueId};
-use crate::intervals::IntervalIndex;
 use crate::live_range::{LiveRanges, Time};
 use crate::overwrite::Overwrite;
+use crate::pack::Packer;
 use hloom_ir::op::Op;
 use hloom_target::size::round_up;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -33,33 +31,34 @@ pub struct LowerBound {
     pub time: Time,
 }
 
-/// How the block is packed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Strategy {
-    /// Longest first only.
-    Temporal,
-    /// Largest first and longest first, and the smaller of the two.
-    Best,
-}
-
 /// What lies together: values that share one place, one after another.
 #[derive(Clone, Debug)]
-struct Group {
+pub(crate) struct Group {
     /// The first value, which asked for the memory.
-    owner: ValueId,
-    /// The owner's time.
-    own: (u64, u64),
+    pub(crate) owner: ValueId,
+    /// How long the owner itself is there.
+    pub(crate) own_length: u64,
     /// From the first beginning to the last end of all.
-    length: u64,
-    size: i64,
-    members: Vec<(ValueId, (u64, u64))>,
+    pub(crate) length: u64,
+    pub(crate) size: i64,
+    /// When the place is needed, both ends included: stretches in order that do not touch.
+    pub(crate) spans: Vec<(u64, u64)>,
+    members: Vec<ValueId>,
+}
+
+#[cfg(test)]
+impl Group {
+    /// A group of one value.
+    pub(crate) fn new(owner: ValueId, size: i64, length: u64, spans: Vec<(u64, u64)>) -> Group {
+        Group { owner, own_length: length, length, size, spans, members: vec![owner] }
+    }
 }
 
 /// Values to be packed into one block.
 #[derive(Clone, Debug)]
 pub struct Heap {
-    groups: Vec<Group>,
-    alignment: i64,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) alignment: i64,
     /// The time in the schedule at each tick of the clock.
     ticks: Vec<Time>,
 }
@@ -79,21 +78,13 @@ impl Heap {
     }
 
     /// Packs the values. `None` when the block would be too large.
-    pub fn pack(&self, strategy: Strategy) -> Option<Packed> {
-        let temporal = place(&self.groups, self.alignment, |g| {
-            (std::cmp::Reverse(g.length as i128), std::cmp::Reverse(g.size as i128), g.owner)
-        });
-        if strategy == Strategy::Temporal {
-            return temporal;
+    pub fn pack(&self, packer: Packer) -> Option<Packed> {
+        let placed = crate::pack::pack(&self.groups, self.alignment, packer, || Some(self.lower_bound()?.bytes))?;
+        let mut packed = Packed { size: placed.size, offsets: FxHashMap::default() };
+        for (group, &offset) in self.groups.iter().zip(&placed.offsets) {
+            packed.offsets.extend(group.members.iter().map(|&value| (value, offset)));
         }
-        let spatial = place(&self.groups, self.alignment, |g| {
-            (std::cmp::Reverse(g.size as i128), std::cmp::Reverse((g.own.1 - g.own.0) as i128), g.owner)
-        });
-        match (spatial, temporal) {
-            (Some(spatial), Some(temporal)) if temporal.size < spatial.size => Some(temporal),
-            (Some(spatial), _) => Some(spatial),
-            (None, temporal) => temporal,
-        }
+        Some(packed)
     }
 
     /// What no packing can go below: the most that is live at once. All that is live at a moment lies side by side, each
@@ -102,12 +93,11 @@ impl Heap {
     pub fn lower_bound(&self) -> Option<LowerBound> {
         let mut events: Vec<(u64, bool, usize)> = Vec::new();
         for (g, group) in self.groups.iter().enumerate().filter(|(_, g)| g.size > 0) {
-            for &(_, (start, end)) in &group.members {
+            for &(start, end) in &group.spans {
                 events.extend([(start, true, g), (end, false, g)]);
             }
         }
         events.sort_unstable();
-        let mut members = vec![0u32; self.groups.len()];
         let mut fillings: BTreeMap<i64, u32> = BTreeMap::new();
         let (mut now, mut most) = (0i64, LowerBound::default());
         for (tick, begins, g) in events {
@@ -115,10 +105,6 @@ impl Heap {
             let whole = round_up(size, self.alignment)?;
             let filling = whole - size;
             if begins {
-                members[g] += 1;
-                if members[g] > 1 {
-                    continue;
-                }
                 now = now.checked_add(whole)?;
                 *fillings.entry(filling).or_default() += 1;
                 let bytes = now - fillings.last_key_value().map_or(0, |(&f, _)| f);
@@ -127,10 +113,6 @@ impl Heap {
                     most = LowerBound { bytes, time: time.unwrap_or(0) };
                 }
             } else {
-                members[g] -= 1;
-                if members[g] > 0 {
-                    continue;
-                }
                 now -= whole;
                 if let Some(count) = fillings.get_mut(&filling) {
                     *count -= 1;
@@ -197,12 +179,19 @@ fn play(
             intervals.insert(value, (clock, u64::MAX));
             clock += 1;
             let group = tied_to.and_then(|t| group_of.get(&t).copied()).unwrap_or_else(|| {
-                groups.push(Group { owner: value, own: (0, 0), length: 0, size: 0, members: Vec::new() });
+                groups.push(Group {
+                    owner: value,
+                    own_length: 0,
+                    length: 0,
+                    size: 0,
+                    spans: Vec::new(),
+                    members: Vec::new(),
+                });
                 groups.len() - 1
             });
             group_of.insert(value, group);
             groups[group].size = groups[group].size.max(size);
-            groups[group].members.push((value, (0, 0)));
+            groups[group].members.push(value);
         }
         for value in freed_at.remove(&time).unwrap_or_default() {
             if due.remove(&value) {
@@ -212,16 +201,27 @@ fn play(
         ticks.resize(clock as usize, time);
     }
     for group in &mut groups {
-        let (mut first, mut last) = (u64::MAX, 0);
-        for (value, interval) in &mut group.members {
-            *interval = intervals.get(value).copied().unwrap_or((0, 0));
-            first = first.min(interval.0);
-            last = last.max(interval.1);
-        }
-        group.own = intervals.get(&group.owner).copied().unwrap_or((0, 0));
-        group.length = last.saturating_sub(first);
+        let interval = |value: &ValueId| intervals.get(value).copied().unwrap_or((0, 0));
+        let (start, end) = interval(&group.owner);
+        group.own_length = end - start;
+        group.spans = joined(group.members.iter().map(interval).collect());
+        let (first, last) = (group.spans.first(), group.spans.last());
+        group.length = first.zip(last).map_or(0, |(first, last)| last.1 - first.0);
     }
     (groups, ticks)
+}
+
+/// The intervals as stretches of time that do not touch.
+fn joined(mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    intervals.sort_unstable();
+    let mut spans: Vec<(u64, u64)> = Vec::new();
+    for (start, end) in intervals {
+        match spans.last_mut() {
+            Some(last) if start <= last.1.saturating_add(1) => last.1 = last.1.max(end),
+            _ => spans.push((start, end)),
+        }
+    }
+    spans
 }
 
 fn end(intervals: &mut FxHashMap<ValueId, (u64, u64)>, value: ValueId, clock: &mut u64) {
@@ -262,51 +262,4 @@ fn takes_over(
             && overwrite.may(made.position, definition.position);
         fits.then_some(candidate)
     })
-}
-
-/// Places the groups in the order of `key`, each in the smallest gap that it fits in, the lowest of equal ones.
-fn place<K: Ord>(groups: &[Group], alignment: i64, key: impl Fn(&Group) -> K) -> Option<Packed> {
-    let mut order: Vec<usize> = (0..groups.len()).collect();
-    order.sort_by_cached_key(|&g| key(&groups[g]));
-    let times = groups.iter().flat_map(|g| g.members.iter().flat_map(|m| [m.1.0, m.1.1]));
-    let mut placed = IntervalIndex::new(times);
-    let mut packed = Packed::default();
-    let mut taken: Vec<(i64, i64)> = Vec::new();
-    for g in order {
-        let group = &groups[g];
-        if group.size == 0 {
-            packed.offsets.extend(group.members.iter().map(|m| (m.0, 0)));
-            continue;
-        }
-        taken.clear();
-        for (_, interval) in &group.members {
-            placed.taken(*interval, |chunk| taken.push(chunk));
-        }
-        let offset = best_gap(&mut taken, group.size);
-        let end = offset.checked_add(group.size)?;
-        // Nothing can begin before the next multiple of the alignment, so the rest up to it is taken too.
-        let next = round_up(end, alignment)?;
-        for (value, interval) in &group.members {
-            placed.add(*interval, (offset, next));
-            packed.offsets.insert(*value, offset);
-        }
-        packed.size = packed.size.max(end);
-    }
-    Some(packed)
-}
-
-/// The start of the smallest gap between the chunks `taken` that is large enough, the lowest of equal ones; above them
-/// all is always room.
-fn best_gap(taken: &mut [(i64, i64)], size: i64) -> i64 {
-    taken.sort_unstable();
-    let mut best: Option<(i64, i64)> = None;
-    let mut free_from = 0i64;
-    for &(start, end) in taken.iter() {
-        let room = start - free_from;
-        if room >= size && best.is_none_or(|(smallest, _)| room < smallest) {
-            best = Some((room, free_from));
-        }
-        free_from = free_from.max(end);
-    }
-    best.map_or(free_from, |(_, offset)| offset)
 }

@@ -27,6 +27,7 @@ pub mod judge;
 pub mod live_range;
 pub mod order;
 pub mod overwrite;
+mod pack;
 pub mod positions;
 mod reuse;
 pub mod schedule;
@@ -45,6 +46,7 @@ use in_place::InPlace;
 use live_range::{LiveRanges, Schedule};
 use order::Orders;
 use overwrite::Overwrite;
+pub use pack::Packer;
 
 /// The memory of a program.
 #[derive(Debug)]
@@ -63,8 +65,13 @@ pub struct Plan<'m> {
     pub heaps: Vec<PackedHeap>,
 }
 
-/// Plans the memory of `module` on `target`.
+/// Plans the memory of `module` on `target` as XLA does.
 pub fn plan<'m>(module: &'m VerifiedModule, target: &Target) -> Result<Plan<'m>, Vec<Diagnostic>> {
+    plan_with(module, target, Packer::Reference)
+}
+
+/// Plans the memory of `module` on `target`, with temporaries packed in that way.
+pub fn plan_with<'m>(module: &'m VerifiedModule, target: &Target, packer: Packer) -> Result<Plan<'m>, Vec<Diagnostic>> {
     let module = module.module();
     let calls = Calls::new(module, target)?;
     let orders = Orders::new(module, &calls, target);
@@ -85,6 +92,7 @@ pub fn plan<'m>(module: &'m VerifiedModule, target: &Target) -> Result<Plan<'m>,
         orders: &orders,
         overwrite: &overwrite,
         target,
+        packer,
         sizes: &sizes,
     };
     let (allocations, heaps) =
@@ -124,7 +132,8 @@ impl Plan<'_> {
         self.allocations.iter().map(|a| i128::from(a.size)).sum()
     }
 
-    /// The bytes that temporaries of a memory space were packed into. Tables of tuples are not among them.
+    /// The bytes that temporaries of a memory space were packed into. Tables of tuples are among them only where they are
+    /// packed, too ([`Packer::Best`]).
     pub fn heap_bytes(&self, colour: i64) -> i64 {
         self.heaps.iter().filter(|h| h.colour == colour).map(|h| h.bytes).sum()
     }

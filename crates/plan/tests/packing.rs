@@ -1,8 +1,16 @@
 //! Packing temporaries: how much they take, and how little they could.
 
 use hloom_formats::hlo_text;
+use hloom_fuzz::choices::Choices;
+use hloom_fuzz::generate::{Options, generate};
+use hloom_fuzz::seeds::shared_folder;
+use hloom_ir::module::Module;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
-use hloom_plan::plan;
+use hloom_plan::check::{Assignment, check};
+use hloom_plan::copies::insert_copies;
+use hloom_plan::flatten::flatten_call_graph;
+use hloom_plan::schedule::{Scheduler, schedule};
+use hloom_plan::{Packer, Plan, plan, plan_with};
 use hloom_target::Target;
 
 fn parse(text: &str) -> VerifiedModule {
@@ -30,4 +38,62 @@ fn the_lower_bound_is_what_is_live_at_once_each_but_one_filled_up_to_the_alignme
     let heap = plan.heaps.first().unwrap();
     assert_eq!(plan.schedule.sequence.get(heap.time as usize), module.module().instruction_by_name("c").as_ref());
     assert!(plan.heap_bytes(0) >= plan.lower_bound(0));
+}
+
+/// Made ready to be planned: one caller for each computation, the copies that it needs, and a schedule.
+fn prepared(mut module: Module, target: &Target) -> Option<VerifiedModule> {
+    flatten_call_graph(&mut module).ok()?;
+    insert_copies(&mut module, target).ok()?;
+    schedule(&mut module, Scheduler::Memory, target).ok()?;
+    verify(module, &VerifyOptions { devices: None }).ok()
+}
+
+fn temporaries(plan: &Plan<'_>) -> i64 {
+    plan.allocations.iter().filter(|a| a.is_temporary()).map(|a| a.size).sum()
+}
+
+/// Plans both ways: both are right, the best is never larger, and neither goes below its bound.
+fn compare(module: &VerifiedModule, target: &Target, what: &str) -> Option<(i64, i64)> {
+    let reference = plan(module, target).ok()?;
+    let best = plan_with(module, target, Packer::Best).ok()?;
+    for plan in [&reference, &best] {
+        let faults = check(module, target, &Assignment::from(plan));
+        assert!(faults.is_empty(), "{what}: {:#?}", faults.first());
+        assert!(plan.heaps.iter().all(|h| h.lower_bound <= h.bytes), "{what}: {:?}", plan.heaps);
+    }
+    let (a, b) = (temporaries(&reference), temporaries(&best));
+    assert!(b <= a, "{what}: {b} bytes instead of {a}");
+    Some((a, b))
+}
+
+#[test]
+fn generated_programs_are_packed_right_and_never_worse() {
+    let (mut packed, mut reference, mut best) = (0, 0, 0);
+    for seed in 0..200 {
+        let module = generate(&mut Choices::from_seed(seed), &Options { max_instructions: 150, ..Options::runnable() });
+        let target = Target::named(if seed % 2 == 0 { "cpu" } else { "tpu-v6e" }).unwrap();
+        let Some(module) = prepared(module, &target) else { continue };
+        if let Some((a, b)) = compare(&module, &target, &format!("seed {seed}")) {
+            packed += 1;
+            reference += a;
+            best += b;
+        }
+    }
+    assert!(packed > 150 && best < reference, "{packed} packed, {best} instead of {reference}");
+}
+
+#[test]
+fn what_xla_compiled_is_packed_right_and_never_worse() {
+    let Some(folder) = shared_folder() else {
+        eprintln!("skipped: no shared folder");
+        return;
+    };
+    let mut count = 0;
+    for case in std::fs::read_dir(folder.join("corpus/cpu_ba")).unwrap() {
+        let path = case.unwrap().path().join("module.hlo");
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let module = parse(&text);
+        count += i32::from(compare(&module, &Target::named("cpu").unwrap(), &path.display().to_string()).is_some());
+    }
+    assert!(count > 10, "{count}");
 }

@@ -151,6 +151,9 @@ pub(crate) struct MemoryArgs {
     /// Schedule the module first: done for little memory where it has no schedule, unless given
     #[arg(long, value_enum, value_name = "HOW", conflicts_with = "check")]
     pub(crate) schedule: Option<SchedulerArg>,
+    /// How temporaries are packed
+    #[arg(long, value_enum, default_value = "reference", conflicts_with = "check")]
+    pub(crate) packer: PackerArg,
     /// The form of the dump; the target's own, unless given
     #[arg(long, value_enum)]
     pub(crate) dialect: Option<DialectArg>,
@@ -178,6 +181,15 @@ pub(crate) enum SchedulerArg {
     Memory,
     /// Keep the order in which the module stands, as far as dependencies allow
     Topological,
+}
+
+/// The packers by their names on the command line.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub(crate) enum PackerArg {
+    /// As XLA's compilers do, byte for byte
+    Reference,
+    /// As small as is found in a few seconds, never larger than the reference
+    Best,
 }
 
 /// The forms of dumps by their names on the command line.

@@ -7,7 +7,7 @@ mod prepare;
 mod report;
 mod schedule;
 
-use super::args::{DialectArg, MemoryArgs, PartArg};
+use super::args::{DialectArg, MemoryArgs, PackerArg, PartArg};
 use super::json::report as json_report;
 use super::{Outcome, Result, Stop, input, output, progress, usage_error};
 use hloom::Verified;
@@ -17,7 +17,7 @@ use hloom::load::{Format, Source, display_name, read_bytes};
 use hloom::plan::check::{Assignment, check};
 use hloom::plan::dump::{Part, dump_a, dump_b};
 use hloom::plan::judge::text_of;
-use hloom::plan::{self, Plan, plan};
+use hloom::plan::{self, Packer, Plan, plan_with};
 use hloom::target::{DumpDialect, Target};
 use report::Report;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl From<Stop> for Unplanned {
 fn show_plan(args: &MemoryArgs, verified: &Verified, target: &Target) -> std::result::Result<(), Unplanned> {
     let planned = {
         let _progress = progress::start(format!("planning {}", verified.source.name));
-        plan(&verified.module, target)
+        plan_with(&verified.module, target, packer(args.packer))
     };
     let planned = planned.map_err(|faults| {
         let is_shared = |f: &Diagnostic| f.code == &SHARED_COMPUTATION || f.code == &MIXED_CALLS;
@@ -93,6 +93,13 @@ fn show_plan(args: &MemoryArgs, verified: &Verified, target: &Target) -> std::re
     };
     output::to_path(path, text.as_bytes())?;
     Ok(())
+}
+
+fn packer(arg: PackerArg) -> Packer {
+    match arg {
+        PackerArg::Reference => Packer::Reference,
+        PackerArg::Best => Packer::Best,
+    }
 }
 
 fn dump(planned: &Plan<'_>, target: &Target, dialect: DumpDialect, part: Option<PartArg>) -> Result<String> {

@@ -1,0 +1,145 @@
+//! Where things lie in one block, so that nothing that is needed at the same time overlaps.
+//!
+//! A packer puts groups into the block one after another, each into a gap, or searches for an order in which that goes
+//! well. The reference packer is that of XLA: largest first and longest first, and the smaller result of the two. Placing
+//! one group costs a little more than looking it up, and what it takes to look at the gaps.
+
+mod exact;
+mod orders;
+mod search;
+
+use crate::heap::Group;
+use crate::intervals::IntervalIndex;
+use hloom_target::size::round_up;
+use std::cmp::Reverse;
+
+/// How a block is packed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Packer {
+    /// As XLA packs temporaries: largest first and longest first, and the smaller of the two.
+    Reference,
+    /// Longest first only, as what is known of memories that another pass of XLA manages.
+    ReferencePreset,
+    /// The best that is found in a number of steps that the size of the heap decides, and not the clock: the same heap is
+    /// always packed the same way. Never larger than the reference, and no further search once the lower bound is reached.
+    Best,
+}
+
+/// Where each group lies, and how large the block is.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    pub(crate) size: i64,
+    pub(crate) offsets: Vec<i64>,
+}
+
+/// Which of several gaps a group goes into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fit {
+    /// The smallest, of equal ones the lowest.
+    Best,
+    /// The lowest.
+    First,
+}
+
+/// Packs the groups; `bound` tells the least that the block can take, if that is asked for. `None` when a size does not
+/// fit.
+pub(crate) fn pack(
+    groups: &[Group],
+    alignment: i64,
+    packer: Packer,
+    bound: impl FnOnce() -> Option<i64>,
+) -> Option<Placed> {
+    let site = Site::empty(groups, alignment);
+    let temporal = || {
+        let order = orders::sorted(&site.groups, |g| (Reverse(g.length as i128), Reverse(g.size as i128), g.owner));
+        site.place(&order, Fit::Best, &mut 0)
+    };
+    if packer == Packer::ReferencePreset {
+        return temporal();
+    }
+    let order = orders::sorted(&site.groups, |g| (Reverse(g.size as i128), Reverse(g.own_length as i128), g.owner));
+    let spatial = site.place(&order, Fit::Best, &mut 0);
+    let reference = match (spatial, temporal()) {
+        (Some(spatial), Some(temporal)) if temporal.size < spatial.size => Some(temporal),
+        (Some(spatial), _) => Some(spatial),
+        (None, temporal) => temporal,
+    }?;
+    match packer {
+        Packer::Best => search::improve(groups, alignment, bound()?, reference),
+        _ => Some(reference),
+    }
+}
+
+/// Memory from the first number up to the second.
+type Chunk = (i64, i64);
+
+/// Groups to be placed, and what is there already.
+struct Site<'a> {
+    groups: Vec<&'a Group>,
+    /// For each group, the memory that is taken while it is there, in order; empty where nothing was there before.
+    around: Vec<Vec<Chunk>>,
+    alignment: i64,
+}
+
+impl<'a> Site<'a> {
+    /// A block without anything in it.
+    fn empty(groups: &'a [Group], alignment: i64) -> Site<'a> {
+        Site { groups: groups.iter().collect(), around: Vec::new(), alignment }
+    }
+
+    /// Places the groups in that order; counts the groups and the stretches of taken memory that were looked at. `None`
+    /// when an offset does not fit.
+    fn place(&self, order: &[u32], fit: Fit, steps: &mut u64) -> Option<Placed> {
+        let mut taken_when =
+            IntervalIndex::new(self.groups.iter().flat_map(|g| g.spans.iter().flat_map(|s| [s.0, s.1])));
+        let mut placed = Placed { size: 0, offsets: vec![0; self.groups.len()] };
+        let mut taken: Vec<Chunk> = Vec::new();
+        for &g in order {
+            let group = self.groups[g as usize];
+            if group.size == 0 {
+                continue;
+            }
+            taken.clear();
+            taken.extend(self.around.get(g as usize).into_iter().flatten());
+            for &span in &group.spans {
+                taken_when.taken(span, |chunk| taken.push(chunk));
+            }
+            *steps += 1 + taken.len() as u64;
+            let offset = gap(&mut taken, group.size, fit);
+            let end = offset.checked_add(group.size)?;
+            let next = self.next_after(end)?;
+            for &span in &group.spans {
+                taken_when.add(span, (offset, next));
+            }
+            placed.offsets[g as usize] = offset;
+            placed.size = placed.size.max(end);
+        }
+        Some(placed)
+    }
+
+    /// Nothing can begin before the next multiple of the alignment, so the rest up to it is taken too.
+    fn next_after(&self, end: i64) -> Option<i64> {
+        round_up(end, self.alignment)
+    }
+}
+
+/// The start of the gap between the chunks `taken` that a group of that size goes into; above them all is always room.
+fn gap(taken: &mut [Chunk], size: i64, fit: Fit) -> i64 {
+    taken.sort_unstable();
+    let mut best: Option<(i64, i64)> = None;
+    let mut free_from = 0i64;
+    for &(start, end) in taken.iter() {
+        let room = start - free_from;
+        if room >= size && best.is_none_or(|(smallest, _)| room < smallest) {
+            best = Some((room, free_from));
+            if fit == Fit::First {
+                break;
+            }
+        }
+        free_from = free_from.max(end);
+    }
+    best.map_or(free_from, |(_, offset)| offset)
+}
+
+#[cfg(test)]
+mod tests;
