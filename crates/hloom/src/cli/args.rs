@@ -179,7 +179,7 @@ pub(crate) struct MemoryArgs {
 pub(crate) enum SchedulerArg {
     /// Keep as little memory live at once as can be found
     Memory,
-    /// Keep the order in which the module stands, as far as dependencies allow
+    /// Any order that dependencies allow
     Topological,
 }
 

@@ -18,7 +18,7 @@ pub(super) fn scheduled(args: &MemoryArgs, verified: Verified, target: &Target) 
     let Verified { source, module, diagnostics } = verified;
     let mut module = module.into_module();
     let (scheduler, purpose) = match args.schedule {
-        Some(SchedulerArg::Topological) => (Scheduler::Topological, "in the order in which it stands"),
+        Some(SchedulerArg::Topological) => (Scheduler::Topological, "in plain topological order"),
         Some(SchedulerArg::Memory) | None => (Scheduler::Memory, "for little memory"),
     };
     let done = {
@@ -33,7 +33,7 @@ pub(super) fn scheduled(args: &MemoryArgs, verified: Verified, target: &Target) 
         let bytes = |n: i128| size(u64::try_from(n).unwrap_or(u64::MAX));
         let (peak, before) = (bytes(done.peak), bytes(done.topological_peak));
         let message = format!("the module has no schedule; it was scheduled {purpose}");
-        let live = format!("at most {peak} of temporaries and results are live at once, {before} as the module stands");
+        let live = format!("at most {peak} of temporaries and results are live at once, {before} in plain topological order");
         let warning = Diagnostic::warning(&NOT_SCHEDULED, message).at_place(Place::Header).note(live);
         let warning = warning.help("choose with --schedule memory or --schedule topological");
         output::show(&source, Some(&module), &[warning]);
