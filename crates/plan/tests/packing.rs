@@ -1,4 +1,5 @@
 //! Packing temporaries: how much they take, and how little they could.
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 use hloom_formats::hlo_text;
 use hloom_fuzz::choices::Choices;
@@ -85,7 +86,7 @@ fn generated_programs_are_packed_right_and_never_worse() {
 #[test]
 fn what_xla_compiled_is_packed_right_and_never_worse() {
     let Some(folder) = shared_folder() else {
-        eprintln!("skipped: no shared folder");
+        eprintln!("skipped: there is no folder `shared` beside the checkout, nor HLOOM_SHARED");
         return;
     };
     let mut count = 0;

@@ -1,3 +1,5 @@
+//! Packings of random heaps: right, never worse than the reference, and as good as can be where that is known.
+
 use super::*;
 
 struct Numbers(u64);

@@ -33,7 +33,8 @@ pub(super) fn scheduled(args: &MemoryArgs, verified: Verified, target: &Target) 
         let bytes = |n: i128| size(u64::try_from(n).unwrap_or(u64::MAX));
         let (peak, before) = (bytes(done.peak), bytes(done.topological_peak));
         let message = format!("the module has no schedule; it was scheduled {purpose}");
-        let live = format!("at most {peak} of temporaries and results are live at once, {before} in plain topological order");
+        let live =
+            format!("at most {peak} of temporaries and results are live at once, {before} in plain topological order");
         let warning = Diagnostic::warning(&NOT_SCHEDULED, message).at_place(Place::Header).note(live);
         let warning = warning.help("choose with --schedule memory or --schedule topological");
         output::show(&source, Some(&module), &[warning]);
