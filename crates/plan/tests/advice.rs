@@ -1,8 +1,14 @@
 //! What would lower a peak is tried: the module is changed as advised and planned again.
 
 use hloom_formats::hlo_text;
+use hloom_fuzz::choices::Choices;
+use hloom_fuzz::generate::{Options, generate};
+use hloom_ir::entity::InstructionId;
+use hloom_ir::module::Module;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_plan::check::{Assignment, check};
+use hloom_plan::copies::insert_copies;
+use hloom_plan::flatten::flatten_call_graph;
 use hloom_plan::summary::{Advice, Change, advise, summarise};
 use hloom_plan::{Plan, plan};
 use hloom_target::Target;
@@ -100,6 +106,16 @@ struct Tried {
     less: usize,
 }
 
+impl Tried {
+    fn count(&mut self, brought: i128, said: i128) {
+        match brought.cmp(&said) {
+            std::cmp::Ordering::Equal => self.as_said += 1,
+            std::cmp::Ordering::Greater => self.more += 1,
+            std::cmp::Ordering::Less => self.less += 1,
+        }
+    }
+}
+
 /// Makes every advised change, plans anew, and compares what it brings with what was said.
 fn try_all(program: &Program, target: &Target, tried: &mut Tried) -> Vec<Advice> {
     let module = program.parse();
@@ -112,11 +128,7 @@ fn try_all(program: &Program, target: &Target, tried: &mut Tried) -> Vec<Advice>
         assert_eq!(check(&module, target, &Assignment::from(&again)), [], "{a:?} in {}", program.text());
         for ((colour, old), (_, new)) in peaks(&planned, target).into_iter().zip(peaks(&again, target)) {
             let said = if colour == a.colour { a.bytes } else { 0 };
-            match (old - new).cmp(&said) {
-                std::cmp::Ordering::Equal => tried.as_said += 1,
-                std::cmp::Ordering::Greater => tried.more += 1,
-                std::cmp::Ordering::Less => tried.less += 1,
-            }
+            tried.count(old - new, said);
         }
     }
     advice
@@ -302,4 +314,59 @@ fn advice_keeps_its_word() {
         let off = tried.more + tried.less;
         assert!(if elementwise { off * 20 < tried.as_said } else { off == 0 }, "{tried:?}");
     }
+}
+
+/// The module with its instructions in the order that is advised; nothing if what only passes the value on would have to
+/// move too.
+fn moved(module: &Module, plan: &Plan<'_>, change: Change) -> Option<Module> {
+    let (at, behind) = match change {
+        Change::Later { before, .. } => (before, false),
+        Change::Earlier { after, .. } => (after, true),
+        _ => return None,
+    };
+    let id = plan.dataflow.instruction(plan.dataflow.value(change.value())?);
+    let home = module[id].parent();
+    let mut order: Vec<InstructionId> = module[home].instructions().iter().copied().filter(|&i| i != id).collect();
+    let place = order.iter().position(|&i| i == at).expect("it is in the same computation");
+    order.insert(place + usize::from(behind), id);
+    let before =
+        |a: InstructionId, b: InstructionId| order.iter().position(|&i| i == a) < order.iter().position(|&i| i == b);
+    if !module[id].users().iter().all(|&u| before(id, u)) || !module[id].operands().iter().all(|&o| before(o, id)) {
+        return None;
+    }
+    let mut changed = module.clone();
+    changed.reorder(home, order).expect("the same instructions");
+    Some(changed)
+}
+
+#[test]
+fn advice_on_programs_with_loops_and_branches_can_be_followed() {
+    let verified = |module| verify(module, &VerifyOptions { devices: None }).expect("it is well formed");
+    let (mut tried, mut tied) = (Tried::default(), 0);
+    for seed in 0..1500 {
+        let mut module = generate(&mut Choices::from_seed(seed), &Options::runnable());
+        let target = Target::named(if seed % 2 == 0 { "cpu" } else { "tpu-v6e" }).expect("there is one");
+        flatten_call_graph(&mut module).expect("it is small");
+        insert_copies(&mut module, &target).expect("it can be planned");
+        let module = verified(module);
+        let planned = plan(&module, &target).expect("it can be planned");
+        if !check(&module, &target, &Assignment::from(&planned)).is_empty() {
+            // What is wrong before the change says nothing of the change.
+            continue;
+        }
+        for a in advise(&planned, &target, &summarise(&planned, &target), usize::MAX) {
+            assert!(a.bytes > 0, "seed {seed}: {a:?}");
+            let Some(changed) = moved(module.module(), &planned, a.change) else {
+                tied += usize::from(matches!(a.change, Change::Later { .. } | Change::Earlier { .. }));
+                continue;
+            };
+            let changed = verified(changed);
+            let again = plan(&changed, &target).expect("it can be planned");
+            let text = || hlo_text::print(changed.module(), &hlo_text::PrintOptions::default());
+            assert_eq!(check(&changed, &target, &Assignment::from(&again)), [], "seed {seed}: {a:?}\n{}", text());
+            let peak = |p: &Plan<'_>| peaks(p, &target).into_iter().find(|s| s.0 == a.colour).map_or(0, |s| s.1);
+            tried.count(peak(&planned) - peak(&again), a.bytes);
+        }
+    }
+    assert!(tried.as_said > 1000 && (tried.more + tried.less) * 20 < tried.as_said, "{tried:?}, {tied} tied");
 }
