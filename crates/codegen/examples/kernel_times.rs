@@ -1,5 +1,5 @@
 //! How long the kernels of a program take to compile, and to run on one core:
-//! `kernel_times FILE.hlo… [--run] [--threads N] [--repeat N] [--quick] [--avx2]`.
+//! `kernel_times FILE.hlo… [--run] [--why] [--threads N] [--repeat N] [--quick] [--avx2]`.
 //!
 //! Every instruction outside of fusions that has a kernel gets one; the first line of a file is with a cold process.
 
@@ -7,9 +7,10 @@
 
 use hloom_codegen::{Effort, KernelLibrary, KernelRequest, Machine, Options, compile, supports};
 use hloom_ir::{Module, Op};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-fn requests(module: &Module) -> (Vec<KernelRequest>, usize) {
+fn requests(module: &Module) -> (Vec<KernelRequest>, BTreeMap<String, usize>) {
     let mut fused = vec![false; module.computation_slots()];
     for &i in module.computations().iter().flat_map(|&c| module[c].instructions()) {
         let to_apply = match &module[i].op {
@@ -25,7 +26,7 @@ fn requests(module: &Module) -> (Vec<KernelRequest>, usize) {
             fused[hloom_ir::entity::EntityId::index(c)] = true;
         }
     }
-    let (mut requests, mut without) = (Vec::new(), 0);
+    let (mut requests, mut without) = (Vec::new(), BTreeMap::new());
     for &c in module.computations().iter().filter(|c| !fused[hloom_ir::entity::EntityId::index(**c)]) {
         for &i in module[c].instructions() {
             if matches!(module[i].op, Op::Parameter { .. } | Op::Tuple | Op::GetTupleElement { .. } | Op::Constant(_)) {
@@ -33,7 +34,7 @@ fn requests(module: &Module) -> (Vec<KernelRequest>, usize) {
             }
             match supports(module, i) {
                 Ok(()) => requests.push(KernelRequest { instruction: i, in_place: false }),
-                Err(_) => without += 1,
+                Err(why) => *without.entry(format!("{}: {}", module[i].opcode(), why.what)).or_insert(0) += 1,
             }
         }
     }
@@ -85,11 +86,12 @@ fn speeds(module: &Module, requests: &[KernelRequest], library: &KernelLibrary) 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let mut options = Options::default();
-    let (mut files, mut repeat, mut runs) = (Vec::new(), 3, false);
+    let (mut files, mut repeat, mut runs, mut why) = (Vec::new(), 3, false, false);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--threads" => options.threads = arguments.next().and_then(|n| n.parse().ok()).unwrap_or(1),
             "--repeat" => repeat = arguments.next().and_then(|n| n.parse().ok()).unwrap_or(3),
+            "--why" => why = true,
             "--run" => runs = true,
             "--quick" => options.effort = Effort::Quick,
             "--avx2" => options.machine = Machine::host().without_avx512(),
@@ -103,6 +105,9 @@ fn main() {
             let start = Instant::now();
             let (requests, without) = requests(&module);
             let looked = start.elapsed();
+            if turn == 0 && why {
+                without.iter().for_each(|(why, count)| println!("{count:6} without a kernel: {why}"));
+            }
             let (start, cpu) = (Instant::now(), cpu_ms());
             match compile(&module, &requests, &options) {
                 Ok(library) if runs && turn == 0 => speeds(&module, &requests, &library),
@@ -112,7 +117,7 @@ fn main() {
                     cpu_ms() - cpu,
                     library.len(),
                     requests.len(),
-                    without,
+                    without.values().sum::<usize>(),
                     looked.as_secs_f64() * 1e3,
                 ),
                 Err(error) => println!("{file}: {error}"),

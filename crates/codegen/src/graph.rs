@@ -435,6 +435,16 @@ impl Function {
     }
 }
 
+impl Function {
+    /// The parameter that the function gives back, if it does only that.
+    pub(crate) fn forwarded_parameter(&self) -> Option<u32> {
+        match (&self.results[..], self.code.get(*self.results.first()? as usize).map(|s| &s.op)) {
+            ([_], Some(FunctionOp::Parameter(p))) => Some(*p),
+            _ => None,
+        }
+    }
+}
+
 fn scalar_type(shape: &Shape) -> Result<ElementType, Unsupported> {
     match shape.as_array() {
         Some(a) if a.is_scalar() && is_supported_type(a.element_type) => Ok(a.element_type),

@@ -13,7 +13,7 @@ use crate::tile::tile;
 use crate::unsupported::Unsupported;
 use hloom_ir::{InstructionId, Module};
 use inkwell::context::Context;
-use inkwell::values::PointerValue;
+use inkwell::values::{FunctionValue, IntValue, PointerValue};
 use rustc_hash::FxHashMap;
 
 /// The code of a kernel. `buffers` points to the leaf arrays of the operands in order, then to those of the result;
@@ -105,9 +105,27 @@ impl std::error::Error for CompileError {}
 
 /// Whether there is a kernel for an instruction, and if not, why.
 pub fn supports(module: &Module, instruction: InstructionId) -> Result<(), Unsupported> {
+    type Answers = FxHashMap<Graph, Result<(), Unsupported>>;
+    thread_local! {
+        /// Programs ask for the same graphs again and again.
+        static ANSWERS: std::cell::RefCell<Answers> = std::cell::RefCell::default();
+    }
     let graph = Graph::of(module, instruction)?;
-    programs(&graph, false).map(|_| ())
+    ANSWERS.with_borrow_mut(|answers| {
+        if let Some(answer) = answers.get(&graph) {
+            return answer.clone();
+        }
+        let answer = programs(&graph, false).map(|_| ());
+        if answers.len() >= MOST_ANSWERS {
+            answers.clear();
+        }
+        answers.insert(graph, answer.clone());
+        answer
+    })
 }
+
+/// How many answers are remembered.
+const MOST_ANSWERS: usize = 1024;
 
 struct Work {
     graph: Graph,
@@ -220,18 +238,54 @@ fn emit_kernel<'c>(
             ir.load(pointer.into(), at, 8).into_pointer_value()
         })
         .collect();
-    let (mut before, mut cost) = (0i64, 0.0);
+    let (mut done, mut cost) = (0i64, 0.0);
+    let mut place = Place { ir, machine, function, buffers: &buffers, constants };
     for program in programs {
-        let schedule = Schedule::new(program, machine);
+        let count = place.units(program);
+        let from = ir.call2("llvm.smax", ir.sub(begin, ir.i64(done).into()), ir.i64(0).into());
+        let to = ir.call2("llvm.smin", ir.sub(end, ir.i64(done).into()), ir.i64(count).into());
+        if let Some(first) = &program.before {
+            // All of it, in the only unit of what follows.
+            let all = ir.i64(place.units(first)).into();
+            let zero = ir.i64(0);
+            let its = ir.select(ir.icmp(inkwell::IntPredicate::SLT, from, to), all, zero.into());
+            place.nest(first, zero, its.into_int_value());
+            cost += first.nanoseconds();
+        }
+        place.nest(program, from.into_int_value(), to.into_int_value());
+        done += count;
+        cost += program.nanoseconds();
+    }
+    ir.builder.build_return(None).expect("the builder is positioned");
+    (done, cost / done.max(1) as f64)
+}
+
+/// A function that nests are written into.
+struct Place<'p, 'c> {
+    ir: &'p Ir<'c>,
+    machine: &'p Machine,
+    function: FunctionValue<'c>,
+    buffers: &'p [PointerValue<'c>],
+    constants: &'p mut Constants<'c>,
+}
+
+impl<'c> Place<'_, 'c> {
+    fn units(&self, program: &Program) -> i64 {
+        Units::of(program, &Schedule::new(program, self.machine)).count
+    }
+
+    /// Writes the units `begin..end` of a program.
+    fn nest(&mut self, program: &Program, begin: IntValue<'c>, end: IntValue<'c>) {
+        let schedule = Schedule::new(program, self.machine);
         let units = Units::of(program, &schedule);
         let mut emitter = Emitter {
-            ir,
-            machine,
+            ir: self.ir,
+            machine: self.machine,
             program,
             schedule: &schedule,
-            function,
-            buffers: &buffers,
-            constants,
+            function: self.function,
+            buffers: self.buffers,
+            constants: self.constants,
             values: vec![None; program.items.len()],
             folds: FxHashMap::default(),
             addresses: vec![None; schedule.addresses.len()],
@@ -240,12 +294,6 @@ fn emit_kernel<'c>(
             lanes_now: vec![1; program.extents.len()],
             mask: None,
         };
-        let from = ir.call2("llvm.smax", ir.sub(begin, ir.i64(before).into()), ir.i64(0).into());
-        let to = ir.call2("llvm.smin", ir.sub(end, ir.i64(before).into()), ir.i64(units.count).into());
-        emitter.nest(units, from.into_int_value(), to.into_int_value());
-        before += units.count;
-        cost += program.nanoseconds();
+        emitter.nest(units, begin, end);
     }
-    ir.builder.build_return(None).expect("the builder is positioned");
-    (before, cost / before.max(1) as f64)
 }

@@ -1,10 +1,10 @@
 //! Which nests of loops a kernel consists of.
 //!
 //! Outputs of the same sizes are written by one nest. A dynamic-update-slice that is written in place is a nest over the
-//! update alone.
+//! update alone. A scatter is a nest over its updates, in order and in one piece: two of them may fall on one place.
 
-use crate::affine::Affine;
-use crate::graph::{Graph, NodeOp, ValueRef};
+use crate::affine::{Affine, ItemId, Term};
+use crate::graph::{Graph, NodeOp, ScatterAttributes, ValueRef};
 use crate::lower::{Index, Target, linear, lower, lower_with};
 use crate::program::{Program, Store};
 use crate::unsupported::Unsupported;
@@ -24,6 +24,7 @@ pub(crate) fn programs(graph: &Graph, in_place: bool) -> Result<Vec<Program>, Un
             NodeOp::DynamicUpdateSlice if in_place && is_parameter(node.operands.first()) => {
                 programs.push(update_in_place(graph, output, buffer)?);
             }
+            NodeOp::Scatter(attributes) => programs.push(scatter(graph, output, attributes, buffer)?),
             _ => match plain.iter_mut().find(|t| t.dims[..] == node.dims[..]) {
                 Some(target) => target.outputs.push((buffer, output)),
                 None => plain.push(Target { dims: node.dims[..].into(), outputs: vec![(buffer, output)] }),
@@ -60,4 +61,89 @@ fn update_in_place(graph: &Graph, output: ValueRef, buffer: u32) -> Result<Progr
         lowerer.program.stores.push(Store { buffer, offset, item, element_type, combine: None, condition: None });
         Ok(())
     })
+}
+
+/// Combines the updates of a scatter, one after another, with what is in their places.
+fn scatter(
+    graph: &Graph,
+    output: ValueRef,
+    attributes: &ScatterAttributes,
+    buffer: u32,
+) -> Result<Program, Unsupported> {
+    let node = graph.node(output);
+    let &[operand, indices, update] = &node.operands[..] else {
+        return Err(Unsupported::new("a scatter of several arrays"));
+    };
+    let element_type = node.types[0];
+    let function = &attributes.function;
+    if function.parameters[..] != [element_type, graph.element_type(update)] {
+        return Err(Unsupported::new("a scatter by a function of other types"));
+    }
+    let dims = &attributes.dims;
+    let update_dims = graph.dims(update);
+    let is_window = |d: usize| dims.update_window_dims.contains(&(d as i64));
+    // The batch is walked outside, the window inside.
+    let batch: Vec<usize> = (0..update_dims.len()).filter(|&d| !is_window(d)).collect();
+    let window: Vec<usize> = dims.update_window_dims.iter().map(|&d| d as usize).collect();
+    let order: Vec<usize> = batch.iter().chain(&window).copied().collect();
+    let sizes: Vec<i64> = order.iter().map(|&d| update_dims[d]).collect();
+    let mut program = lower_with(graph, &sizes, &|lowerer, index| {
+        let mut at_update: Index = update_dims.iter().map(|_| Affine::default()).collect();
+        for (&d, i) in order.iter().zip(index) {
+            at_update[d] = i.clone();
+        }
+        let (vector_dim, index_rank) = (dims.index_vector_dim as usize, graph.dims(indices).len());
+        let mut batch_index = index.iter();
+        let at_indices: Index = (0..index_rank)
+            .map(|d| if d == vector_dim { Affine::default() } else { batch_index.next().cloned().unwrap_or_default() })
+            .collect();
+        let mut offsets = index[batch.len()..].iter().zip(&window).map(|(i, &d)| (i.clone(), update_dims[d]));
+        let mut condition: Option<ItemId> = None;
+        let mut at = Index::new();
+        for (d, &size) in node.dims.iter().enumerate() {
+            let d64 = d as i64;
+            let (mut component, mut extent) = (Affine::default(), 1);
+            if let Some(k) = dims.input_batching_dims.iter().position(|&b| b == d64) {
+                let of = dims.scatter_indices_batching_dims.get(k).copied().unwrap_or(0) as usize;
+                component = at_indices.get(of).cloned().unwrap_or_default();
+            } else if !dims.inserted_window_dims.contains(&d64) {
+                (component, extent) = offsets.next().ok_or_else(|| Unsupported::new("a window that does not fit"))?;
+            }
+            if let Some(k) = dims.scatter_dims_to_operand_dims.iter().position(|&m| m == d64) {
+                let mut at = at_indices.clone();
+                if vector_dim < index_rank {
+                    at[vector_dim] = Affine::constant(k as i64);
+                }
+                let start = lowerer.value(indices, &at, None)?;
+                let start = Affine::term(Term::Item(lowerer.index_item(start)));
+                // An update whose window does not lie inside as a whole is dropped as a whole.
+                match lowerer.in_range(&start, 0, size - extent + 1) {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(()),
+                    Err(item) => condition = lowerer.and(condition, Some(item)),
+                }
+                component = component.plus(&start, 1);
+            } else if extent > size {
+                return Ok(());
+            }
+            at.push(component);
+        }
+        let item = lowerer.value(update, &at_update, None)?;
+        let combine = (function.forwarded_parameter() != Some(1)).then(|| function.clone());
+        let offset = linear(&at, &node.dims);
+        lowerer.program.stores.push(Store { buffer, offset, item, element_type, combine, condition });
+        Ok(())
+    })?;
+    program.is_sequential = true;
+    match graph.node(operand).op {
+        NodeOp::Parameter(from) => {
+            let bytes = node.dims.iter().product::<i64>() * element_type.bytes() as i64;
+            program.copy_first = Some((from, buffer, bytes));
+        }
+        _ => {
+            let target = Target { dims: node.dims[..].into(), outputs: vec![(buffer, operand)] };
+            program.before = Some(Box::new(lower(graph, &target)?));
+        }
+    }
+    Ok(program)
 }

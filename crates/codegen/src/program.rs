@@ -111,6 +111,8 @@ pub(crate) struct Program {
     /// Buffers (from, to) and bytes to copy first, if they are not the same memory.
     pub(crate) copy_first: Option<(u32, u32, i64)>,
     pub(crate) tiles: Vec<Tile>,
+    /// What is to be done first, in the same unit; only of sequential programs.
+    pub(crate) before: Option<Box<Program>>,
 }
 
 impl Program {

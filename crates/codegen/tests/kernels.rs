@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{check_all, check_mild};
+use common::{check_all, check_in_place, check_mild};
 
 /// A module whose entry is one instruction on parameters.
 fn single(parameters: &[&str], root: &str) -> String {
@@ -292,4 +292,72 @@ ENTRY e { p = f32[40,33] parameter(0)
  ROOT f = f32[33,40] fusion(p, q), kind=kLoop, calls=body }
 ";
     check_all(transposed, 72);
+}
+
+#[test]
+fn scatters() {
+    let text = |t: &str, op: &str, operand: &str, indices: &str, update: &str, attributes: &str| {
+        let root = if op == "parameter" {
+            format!("ROOT c = {t}[] parameter(1)\n")
+        } else {
+            format!("b = {t}[] parameter(1)\n  ROOT c = {t}[] {op}(a, b)\n")
+        };
+        format!(
+            "HloModule m\nf {{\n  a = {t}[] parameter(0)\n  {root}}}\nENTRY e {{\n  x = {t}[{operand}] parameter(0)\n  \
+             i = s32[{indices}] parameter(1)\n  u = {t}[{update}] parameter(2)\n  \
+             ROOT r = {t}[{operand}] scatter(x, i, u), {attributes}, to_apply=f\n}}\n"
+        )
+    };
+    let rows = "update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1";
+    let points =
+        "update_window_dims={}, inserted_window_dims={0,1}, scatter_dims_to_operand_dims={0,1}, index_vector_dim=1";
+    let windows =
+        "update_window_dims={1,2}, inserted_window_dims={}, scatter_dims_to_operand_dims={0,1}, index_vector_dim=1";
+    for op in ["add", "parameter", "maximum"] {
+        check_mild(&text("f32", op, "9,20", "12", "12,20", rows), 80);
+        check_mild(&text("s32", op, "9,20", "30,2", "30", points), 81);
+        check_mild(&text("bf16", op, "9,20", "5,2", "5,3,18", windows), 82);
+    }
+    // Into an array that the fusion makes.
+    let made = "HloModule m
+f {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+body {
+  i = s32[12] parameter(0)
+  u = f32[12,20] parameter(1)
+  one = f32[] constant(1)
+  x = f32[9,20] broadcast(one), dimensions={}
+  v = f32[12,20] multiply(u, u)
+  ROOT r = f32[9,20] scatter(x, i, v), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=f
+}
+ENTRY e { i = s32[12] parameter(0)
+ u = f32[12,20] parameter(1)
+ ROOT r = f32[9,20] fusion(i, u), kind=kLoop, calls=body }
+";
+    check_mild(made, 83);
+}
+
+#[test]
+fn updates_in_place() {
+    check_in_place(
+        &single(&["f32[10,20]", "f32[3,20]", "s32[]", "s32[]"], "f32[10,20] dynamic-update-slice(p0, p1, p2, p3)"),
+        90,
+    );
+    check_in_place(&single(&["bf16[50]", "bf16[7]", "s64[]"], "bf16[50] dynamic-update-slice(p0, p1, p2)"), 91);
+    let scatter = "HloModule m
+f {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+ENTRY e { x = f32[9,20] parameter(0)
+ i = s32[12] parameter(1)
+ u = f32[12,20] parameter(2)
+ ROOT r = f32[9,20] scatter(x, i, u), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=f
+}
+";
+    check_in_place(scatter, 92);
 }

@@ -162,11 +162,15 @@ impl<'c> Ir<'c> {
         }
         match v {
             Val::IntValue(i) if i.is_const() => {
-                i.get_type().vec_type(count);
                 inkwell::types::VectorType::const_vector(&vec![i; count as usize]).into()
             }
             Val::FloatValue(f) if f.is_const() => {
                 inkwell::types::VectorType::const_vector(&vec![f; count as usize]).into()
+            }
+            // LLVM cannot always put a truth value into a vector of them; a byte it can.
+            _ if self.repr(v) == Repr::I1 => {
+                let bytes = self.splat(self.zext(v, Repr::I8), count);
+                self.icmp(IntPredicate::NE, bytes, self.int(Repr::I8, 0))
             }
             _ => {
                 let poison = self.vector_type(v.get_type(), count).get_undef();

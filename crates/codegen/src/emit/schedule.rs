@@ -235,8 +235,8 @@ fn choose_lanes(program: &Program, machine: &Machine) -> Vec<u32> {
         let mut n = fit(natural(v), extent);
         // A fold down the columns walks far: more columns at once make better use of each row that is touched.
         let folds_down = program.items.iter().any(|i| matches!(i.item, Item::Fold(_)) && i.vars.contains(&v));
-        if folds_down && extent >= i64::from(4 * n) {
-            n *= 4;
+        if folds_down {
+            n *= several(weight(program, v), extent, n);
         }
         lanes[v as usize] = n;
         vector_var = (n > 1).then_some(v);
@@ -255,11 +255,32 @@ fn choose_lanes(program: &Program, machine: &Machine) -> Vec<u32> {
         }
         let extent = program.extents[v as usize];
         let n = fit(natural(v), extent);
-        // Several accumulators, since each addition waits for the one before.
-        let several = if extent >= i64::from(4 * n) { 4 } else { 1 };
-        lanes[v as usize] = n * several;
+        lanes[v as usize] = n * several(weight(program, v), extent, n);
     }
     lanes
+}
+
+/// How many vectors a fold works on at once: several, since each addition waits for the one before; fewer where there is
+/// much else to do meanwhile, which would only make more code.
+fn several(weight: u32, extent: i64, lanes: u32) -> u32 {
+    let wanted = match weight {
+        0..=4 => 4,
+        5..=12 => 2,
+        _ => 1,
+    };
+    if extent >= i64::from(wanted * lanes) { wanted } else { 1 }
+}
+
+/// About how many operations there are for each turn of the loop of `var`.
+fn weight(program: &Program, var: VarId) -> u32 {
+    let each = |i: &crate::program::ItemData| match &i.item {
+        Item::Scalar(crate::graph::ScalarOp::Unary(op), _) if op.takes_result_accuracy() => 12,
+        Item::Scalar(..) if matches!(i.element_type, ElementType::F16 | ElementType::Bf16) => 5,
+        Item::Scalar(..) | Item::Fold(_) => 1,
+        Item::Apply(f, _) => f.code.len() as u32,
+        _ => 0,
+    };
+    program.items.iter().filter(|i| i.vars.contains(&var)).map(each).sum()
 }
 
 /// The loads that change with `var`, and by how many elements.
@@ -282,7 +303,11 @@ fn contiguous(program: &Program, var: VarId) -> bool {
 /// Whether lanes should go along the innermost loop of the nest: not if stores are apart there, nor if a fold would
 /// rather have them.
 fn prefers_lanes(program: &Program, var: VarId) -> bool {
-    if program.stores.iter().any(|s| s.offset.factor(Term::Var(var)) != 1) {
+    let apart = |s: &crate::program::Store| {
+        let varies = |t: &(Term, i64)| matches!(t.0, Term::Item(i) if program.item(i).vars.contains(&var));
+        s.offset.factor(Term::Var(var)) != 1 || s.offset.terms.iter().any(varies)
+    };
+    if program.stores.iter().any(apart) {
         return false;
     }
     let folds = program.items.iter().filter_map(|i| match &i.item {

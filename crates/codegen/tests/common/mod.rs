@@ -201,9 +201,16 @@ pub(crate) fn check_all(text: &str, seed: u64) {
 /// As [`check_all`], with floats between −1 and 1: sums of any order are then near each other.
 pub(crate) fn check_mild(text: &str, seed: u64) {
     let module = program(text);
+    let arguments = mild_arguments(&module, seed);
+    let summary = check_run(&module, vec![arguments], None);
+    assert!(summary.unsupported.is_empty(), "{:?}", summary.unsupported);
+    assert!(summary.checked > 0, "nothing was compared");
+}
+
+fn mild_arguments(module: &VerifiedModule, seed: u64) -> Vec<Value> {
     let mut choices = Choices::from_seed(seed);
-    let mut arguments = inputs(module.module(), 1, &mut choices).expect("parameters are arrays");
-    for value in arguments.iter_mut().flatten() {
+    let mut arguments = inputs(module.module(), 1, &mut choices).expect("parameters are arrays").remove(0);
+    for value in &mut arguments {
         if let Value::Array(array) = value
             && array.element_type().is_float()
         {
@@ -212,7 +219,33 @@ pub(crate) fn check_mild(text: &str, seed: u64) {
             *array = hloom_eval::ops::elementwise::convert(wide, array.element_type()).expect("floats become floats");
         }
     }
-    let summary = check_run(&module, vec![arguments.remove(0)], None);
-    assert!(summary.unsupported.is_empty(), "{:?}", summary.unsupported);
-    assert!(summary.checked > 0, "nothing was compared");
+    arguments
+}
+
+/// Checks the root's kernel where its result takes the place of the first operand.
+pub(crate) fn check_in_place(text: &str, seed: u64) {
+    let module = program(text);
+    let mut arguments = mild_arguments(&module, seed);
+    let grid = DeviceGrid { replicas: 1, partitions: 1 };
+    let results = run(&module, grid, vec![arguments.clone()], &RunOptions::default());
+    let expected = results.unwrap_or_else(|f| panic!("{}", f.diagnostic().message)).remove(0);
+    let plain = module.module();
+    let root = plain.entry().and_then(|e| plain.root(e)).expect("there is a root");
+    for machine in machines() {
+        let requests = [KernelRequest { instruction: root, in_place: true }];
+        let library = compile(plain, &requests, &Options { machine, ..Options::default() });
+        let library = library.unwrap_or_else(|e| panic!("{e}"));
+        let kernel = library.kernel(0).expect("there is one");
+        let mut changed = arguments[0].as_array().expect("an array").clone();
+        changed.unshare().expect("there is memory");
+        let mut buffers: Vec<*mut u8> =
+            arguments.iter_mut().filter_map(|v| v.as_array().ok()).map(|a| a.bytes().as_ptr().cast_mut()).collect();
+        let place = changed.bytes_mut().as_mut_ptr();
+        buffers[0] = place;
+        buffers.push(place);
+        // SAFETY: the buffers are those that the kernel was compiled for; nothing else uses `changed` meanwhile.
+        unsafe { (kernel.function)(buffers.as_ptr(), 0, kernel.work_units) };
+        let wanted = expected.as_array().expect("an array");
+        compare_arrays(wanted, &changed, near(wanted.element_type())).unwrap_or_else(|what| panic!("{what}\n{text}"));
+    }
 }
