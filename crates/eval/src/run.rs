@@ -291,14 +291,20 @@ fn check_inputs(module: &Module, entry: ComputationId, inputs: &[Vec<Value>]) ->
 fn constants(module: &Module, fill: bool) -> Result<FxHashMap<InstructionId, Value>, Fault> {
     let mut values = FxHashMap::default();
     for &i in module.computations().iter().flat_map(|&c| module[c].instructions()) {
-        let value = match &module[i].op {
-            Op::Constant(ConstantValue::Literal(literal)) => Value::from_literal(literal),
-            Op::Constant(ConstantValue::Elided) if fill => filled(&module[i].shape),
-            _ => continue,
-        };
-        values.insert(i, value.map_err(|fault| fault.at(i))?);
+        if let Some(value) = constant_value(module, i, fill).map_err(|fault| fault.at(i))? {
+            values.insert(i, value);
+        }
     }
     Ok(values)
+}
+
+/// The value of a constant; `None` if the dump leaves it out and it is not to be filled, and for what is no constant.
+pub fn constant_value(module: &Module, i: InstructionId, fill: bool) -> Result<Option<Value>, Fault> {
+    match &module[i].op {
+        Op::Constant(ConstantValue::Literal(literal)) => Value::from_literal(literal).map(Some),
+        Op::Constant(ConstantValue::Elided) if fill => filled(&module[i].shape).map(Some),
+        _ => Ok(None),
+    }
 }
 
 /// A made-up constant: small numbers that go up and down, so that nothing overflows and few elements are equal to their

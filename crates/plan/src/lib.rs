@@ -59,6 +59,8 @@ pub struct Plan<'m> {
     pub schedule: Schedule,
     /// When each value is needed.
     pub live: LiveRanges,
+    /// Which operands and results are the same memory.
+    pub in_place: InPlace<'m>,
     /// Where each value lies.
     pub allocations: Vec<Allocation>,
     /// The blocks that temporaries were packed into, and the least that each could take.
@@ -97,7 +99,7 @@ pub fn plan_with<'m>(module: &'m VerifiedModule, target: &Target, packer: Packer
     };
     let (allocations, heaps) =
         assign::assign(&facts).ok_or_else(|| too_large("all values together take more than 2^63 bytes"))?;
-    Ok(Plan { dataflow, buffers, schedule, live, allocations, heaps })
+    Ok(Plan { dataflow, buffers, schedule, live, in_place, allocations, heaps })
 }
 
 /// The size of each buffer that needs memory: that of its largest value.

@@ -39,6 +39,24 @@ impl Buffer {
         value.leaves().into_iter().map(|leaf| Buffer::from_leaf(allocator, leaf)).collect()
     }
 
+    /// An array in `block`, which must be as large as the shape asks for.
+    pub(crate) fn from_block(shape: Shape, block: Arc<Block>) -> Buffer {
+        Buffer { shape, block: Some(block) }
+    }
+
+    /// What has no memory.
+    pub(crate) fn empty(shape: Shape) -> Buffer {
+        Buffer { shape, block: None }
+    }
+
+    pub(crate) fn block(&self) -> Option<&Arc<Block>> {
+        self.block.as_ref()
+    }
+
+    pub(crate) fn into_block(self) -> Option<Arc<Block>> {
+        self.block
+    }
+
     /// The shape: of an array without layout, with its actual sizes.
     pub fn shape(&self) -> &Shape {
         &self.shape

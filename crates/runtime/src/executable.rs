@@ -2,9 +2,14 @@
 
 use crate::buffer::{Buffer, assemble};
 use crate::client::Client;
+use crate::compile::compile;
+use crate::lower::Unplanned;
+use crate::program::Program;
 use crate::report::Report;
+use crate::run::{Controls, Workspace, run_device};
 use hloom_eval::custom_call::CustomCalls;
-use hloom_eval::run::{DeviceGrid, Prepared, run_prepared};
+use hloom_eval::interpreter::Device;
+use hloom_eval::run::{DeviceGrid, Leaving, Prepared, Shared, all_or_fault, run_prepared};
 use hloom_eval::{Fault, Options, Value};
 use hloom_ir::diagnostic::{Blame, Diagnostic, Place, codes};
 use hloom_ir::entity::InstructionId;
@@ -12,8 +17,8 @@ use hloom_ir::module::Module;
 use hloom_ir::shape::Shape;
 use hloom_ir::verify::VerifiedModule;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// How a program is to be compiled.
@@ -40,11 +45,20 @@ pub struct ExecuteOptions<'o> {
     pub progress: Option<&'o AtomicU32>,
 }
 
+/// The stack of a device's thread; the evaluator's calls nest, and address space is cheap.
+const STACK_BYTES: usize = 256 << 20;
+
 /// A compiled program.
 pub struct Executable {
     client: Client,
     /// The program as it runs.
     module: VerifiedModule,
+    /// Its steps; without, the evaluator runs it.
+    program: Option<Program>,
+    /// Memory of runs that are over, for the next.
+    workspaces: Mutex<Vec<Workspace>>,
+    /// The leaves of the parameters: which parameter each is of, and its shape.
+    inputs: Vec<(InstructionId, Shape)>,
     grid: DeviceGrid,
     fill_constants: bool,
     report: Report,
@@ -58,10 +72,28 @@ impl Executable {
         module: &VerifiedModule,
         options: &CompileOptions,
     ) -> Result<Executable, Vec<Diagnostic>> {
-        let report = Report { evaluated: Some("no compiler is there yet".into()), ..Report::default() };
+        let mut report = Report::default();
+        let (program, module) = match compile(module, &client, options.fill_constants, &mut report) {
+            Ok(compiled) => (Some(compiled.program), compiled.module),
+            Err(Unplanned::Fault(fault)) => return Err(vec![fault.into_diagnostic()]),
+            Err(Unplanned::Evaluate(reason)) => {
+                report = Report { evaluated: Some(reason), ..Report::default() };
+                (None, module.clone())
+            }
+        };
+        let inputs = {
+            let module = module.module();
+            let parameters = module.entry().map_or_else(Vec::new, |entry| module.parameters(entry));
+            let leaves =
+                |p: InstructionId| module[p].shape.leaves().into_iter().map(move |(_, s)| (p, s.without_layout()));
+            parameters.into_iter().flat_map(leaves).collect()
+        };
         Ok(Executable {
+            program,
+            inputs,
+            workspaces: Mutex::new(Vec::new()),
             client,
-            module: module.clone(),
+            module,
             grid: options.grid,
             fill_constants: options.fill_constants,
             report,
@@ -111,7 +143,73 @@ impl Executable {
         options: &ExecuteOptions<'_>,
     ) -> Result<Vec<Vec<Buffer>>, Fault> {
         self.check_arguments(&arguments)?;
-        self.evaluate(arguments, options)
+        match &self.program {
+            Some(program) => self.walk(program, arguments, options),
+            None => self.evaluate(arguments, options),
+        }
+    }
+
+    /// Walks over the steps, on this thread if there is one device.
+    fn walk(
+        &self,
+        program: &Program,
+        arguments: Vec<Vec<Buffer>>,
+        options: &ExecuteOptions<'_>,
+    ) -> Result<Vec<Vec<Buffer>>, Fault> {
+        let failed = AtomicBool::new(false);
+        let controls = Controls {
+            max_steps: options.max_steps.unwrap_or(u64::MAX),
+            cancel: options.cancel,
+            failed: &failed,
+            progress: options.progress,
+            threads: options.threads.unwrap_or(usize::MAX),
+        };
+        let for_evaluator = program.evaluates.then(|| eval_options(options, self.fill_constants));
+        let shared = match &for_evaluator {
+            Some(options) => Some(Shared::new(&self.module, self.prepared()?, self.grid, options)),
+            None => None,
+        };
+        let run = |ordinal: usize, arguments: Vec<Buffer>| {
+            let mut leaving = shared.as_ref().map(|shared| Leaving { shared, ordinal, failed: true });
+            let device = shared.as_ref().map(|shared| Device::new(shared, ordinal));
+            let quiet = Controls { progress: None, ..controls };
+            let controls = if ordinal == 0 { &controls } else { &quiet };
+            let mut workspace = match self.workspaces().pop() {
+                Some(workspace) => workspace,
+                None => Workspace::new(program, &self.client)?,
+            };
+            let result = run_device(program, &self.client, &mut workspace, arguments, device, controls);
+            self.workspaces().push(workspace);
+            if result.is_err() {
+                failed.store(true, Ordering::Relaxed);
+            }
+            if let Some(leaving) = &mut leaving {
+                leaving.failed = result.is_err();
+            }
+            result
+        };
+        if arguments.len() == 1 {
+            return arguments.into_iter().enumerate().map(|(n, a)| run(n, a)).collect();
+        }
+        let results: Vec<Result<Vec<Buffer>, Fault>> = std::thread::scope(|scope| {
+            let spawn = |(ordinal, arguments): (usize, Vec<Buffer>)| {
+                let run = &run;
+                let builder = std::thread::Builder::new().name(format!("device {ordinal}"));
+                builder.stack_size(STACK_BYTES).spawn_scoped(scope, move || run(ordinal, arguments))
+            };
+            let threads: Vec<_> = arguments.into_iter().enumerate().map(spawn).collect();
+            let join = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match thread.map(|t| t.join()) {
+                Ok(Ok(result)) => result,
+                Ok(Err(_)) => Err(Fault::bug("a device's thread panicked")),
+                Err(error) => Err(Fault::new(&codes::eval::OUT_OF_MEMORY, format!("no thread for a device: {error}"))),
+            };
+            threads.into_iter().map(join).collect()
+        });
+        all_or_fault(results)
+    }
+
+    fn workspaces(&self) -> MutexGuard<'_, Vec<Workspace>> {
+        self.workspaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The parameters of the entry.
@@ -121,28 +219,23 @@ impl Executable {
     }
 
     fn check_arguments(&self, arguments: &[Vec<Buffer>]) -> Result<(), Fault> {
-        let module = self.module.module();
         let bad = |message: String| Fault::new(&codes::eval::BAD_INPUT, message).blame(Blame::Data);
         if arguments.len() != self.grid.devices() {
             let (given, needed) = (arguments.len(), self.grid.devices());
             return Err(bad(format!("arguments for {given} devices are given, the program runs on {needed}")));
         }
         for (device, leaves) in arguments.iter().enumerate() {
-            let mut leaves = leaves.iter();
-            for p in self.parameters() {
-                for (index, shape) in module[p].shape.leaves() {
-                    let name = module[p].name();
-                    let missing = || bad(format!("device {device} is not given {name}{index:?}")).at(p);
-                    let given = leaves.next().ok_or_else(missing)?;
-                    if !given.fits(shape) {
-                        let needed = shape.without_layout();
-                        let message = format!("{name}{index:?} of device {device} is {}, not {needed}", given.shape());
-                        return Err(bad(message).at(p));
-                    }
-                }
+            if leaves.len() != self.inputs.len() {
+                let (given, needed) = (leaves.len(), self.inputs.len());
+                return Err(bad(format!("device {device} is given {given} arrays, the program takes {needed}")));
             }
-            if leaves.next().is_some() {
-                return Err(bad(format!("device {device} is given more arguments than the program takes")));
+            for (n, (given, (parameter, shape))) in leaves.iter().zip(&self.inputs).enumerate() {
+                if !given.fits(shape) {
+                    let name = self.module.module()[*parameter].name();
+                    let message =
+                        format!("array {n} of device {device}, for {name}, is {}, not {shape}", given.shape());
+                    return Err(bad(message).at(*parameter));
+                }
             }
         }
         Ok(())

@@ -9,10 +9,17 @@
 
 pub mod buffer;
 pub mod client;
+mod comparator;
+mod compile;
 pub mod executable;
+mod library;
+mod lower;
 pub mod memory;
+mod native;
 pub mod pool;
+mod program;
 pub mod report;
+mod run;
 
 pub use buffer::Buffer;
 pub use client::{Client, ClientOptions};

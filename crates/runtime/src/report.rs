@@ -1,6 +1,7 @@
 //! What became of a program: which steps are native and which are left to the evaluator, and why.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// What became of a program.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -13,6 +14,8 @@ pub struct Report {
     pub fallback: BTreeMap<String, Fallback>,
     /// Bytes of the block of temporaries of each device.
     pub temp_bytes: usize,
+    /// How long each stage of compiling took, in order.
+    pub stages: Vec<(&'static str, Duration)>,
 }
 
 /// Steps of one opcode that are left to the evaluator.
@@ -25,6 +28,14 @@ pub struct Fallback {
 }
 
 impl Report {
+    /// Does `work` as a stage of compiling.
+    pub(crate) fn stage<T>(&mut self, name: &'static str, work: impl FnOnce(&mut Report) -> T) -> T {
+        let begun = Instant::now();
+        let result = work(self);
+        self.stages.push((name, begun.elapsed()));
+        result
+    }
+
     /// The number of native steps.
     pub fn native_steps(&self) -> usize {
         self.native.values().sum()

@@ -108,7 +108,11 @@ fn describe(report: &Report) -> String {
     if let Some(reason) = &report.evaluated {
         return format!("the whole program is left to the evaluator: {reason}\n");
     }
-    let mut text = format!("{} native steps, {} bytes of temporaries\n", report.native_steps(), report.temp_bytes);
+    let mut text = String::new();
+    for (stage, time) in &report.stages {
+        text.push_str(&format!("{stage} {:.2} ms, ", time.as_secs_f64() * 1e3));
+    }
+    text.push_str(&format!("{} native steps, {} bytes of temporaries\n", report.native_steps(), report.temp_bytes));
     for (what, count) in &report.native {
         text.push_str(&format!("  {what}: {count}\n"));
     }

@@ -1,0 +1,111 @@
+//! From a verified module to a program: what must be true of a module for that, and the way there.
+
+use crate::client::Client;
+use crate::lower::{Unplanned, lower};
+use crate::program::Program;
+use crate::report::Report;
+use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::instruction::Instruction;
+use hloom_ir::module::Module;
+use hloom_ir::op::Op;
+use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
+use hloom_passes::{Context, PassList, optimize};
+use hloom_plan::copies::insert_copies;
+use hloom_plan::flatten::flatten_call_graph;
+use hloom_target::Target;
+
+/// A program, and the module whose instructions its steps name.
+pub(crate) struct Compiled {
+    pub(crate) program: Program,
+    pub(crate) module: VerifiedModule,
+}
+
+/// Compiles `module`.
+pub(crate) fn compile(
+    module: &VerifiedModule,
+    client: &Client,
+    fill_constants: bool,
+    report: &mut Report,
+) -> Result<Compiled, Unplanned> {
+    if let Some(reason) = unplannable(module.module()) {
+        return Err(Unplanned::Evaluate(reason));
+    }
+    let target = Target::named("cpu").map_err(|d| leave(vec![d]))?;
+    let module = prepare(module, &target, report)?;
+    if let Some(reason) = not_row_major(module.module()) {
+        return Err(Unplanned::Evaluate(reason));
+    }
+    let program = {
+        let plan = report.stage("plan", |_| hloom_plan::plan(&module, &target)).map_err(leave)?;
+        lower(&plan, client, fill_constants, report)?
+    };
+    Ok(Compiled { program, module })
+}
+
+/// What stops a compiler does not stop the evaluator.
+fn leave(errors: Vec<Diagnostic>) -> Unplanned {
+    Unplanned::Evaluate(errors.into_iter().next().map_or_else(String::new, |d| d.message))
+}
+
+/// Runs the passes of the target, and puts values where they can all have a place.
+fn prepare(module: &VerifiedModule, target: &Target, report: &mut Report) -> Result<VerifiedModule, Unplanned> {
+    let list = PassList::for_target(&target.name).map_err(|d| leave(vec![d]))?;
+    let context = Context { target };
+    let optimized = report.stage("passes", |_| optimize(module.clone(), &list, &context, None));
+    let mut module = optimized.map_err(|failed| leave(failed.diagnostics))?.module.into_module();
+    report.stage("copies", |_| {
+        flatten_call_graph(&mut module).map_err(|d| leave(vec![d]))?;
+        insert_copies(&mut module, target).map_err(leave)
+    })?;
+    // The order in which copy insertion leaves the instructions is one in which they can run.
+    module.is_scheduled = true;
+    report.stage("verify", |_| verify(module, &VerifyOptions::default()).map_err(|invalid| leave(invalid.diagnostics)))
+}
+
+/// The first instruction for which there is a reason, with that reason.
+fn first_reason(module: &Module, reason: impl Fn(&Instruction) -> Option<&'static str>) -> Option<String> {
+    let mut all = module.computations().iter().flat_map(|&c| module[c].instructions());
+    all.find_map(|&id| reason(&module[id]).map(|reason| format!("{} {reason}", module[id].name())))
+}
+
+/// Why a module has no static plan of memory, if it has none.
+fn unplannable(module: &Module) -> Option<String> {
+    first_reason(module, |instruction| match &instruction.op {
+        _ if instruction.shape.is_dynamic() => Some("has a size that is known at run time only"),
+        _ if has_opaque(&instruction.shape) => Some("has a value of unknown form"),
+        Op::CustomCall(call) if &*call.target == "AsyncCollectiveStart" => Some("starts a collective elsewhere"),
+        _ => None,
+    })
+}
+
+/// Why a planned module cannot be run with row-major arrays only, if it cannot.
+fn not_row_major(module: &Module) -> Option<String> {
+    first_reason(module, |instruction| match (&instruction.op, instruction.operands()) {
+        (Op::Bitcast, &[operand]) if !keeps_order(&module[operand].shape, &instruction.shape) => {
+            Some("changes the order of elements in memory")
+        }
+        _ => None,
+    })
+}
+
+fn has_opaque(shape: &Shape) -> bool {
+    match shape {
+        Shape::Opaque | Shape::Buffer(_) => true,
+        Shape::Tuple(elements) => elements.iter().any(has_opaque),
+        _ => false,
+    }
+}
+
+/// Whether both shapes have their elements in row-major order, so that a bitcast between them changes nothing.
+fn keeps_order(from: &Shape, to: &Shape) -> bool {
+    let row_major = |a: &ArrayShape| {
+        let dims = a.minor_to_major();
+        a.layout.as_ref().is_none_or(|l| l.tiles.is_empty() && l.element_size_in_bits == 0)
+            && dims.iter().rev().enumerate().all(|(n, &d)| n as i64 == d)
+    };
+    match (from, to) {
+        (Shape::Array(a), Shape::Array(b)) => row_major(a) && row_major(b),
+        _ => false,
+    }
+}

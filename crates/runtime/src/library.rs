@@ -1,0 +1,356 @@
+//! Instructions for which there is a kernel written by hand (crate `kernels`): products, convolutions, sorts.
+//!
+//! Each form here is a kernel's description together with the types and lengths of the arrays it is for, so that a run
+//! needs nothing but the addresses.
+
+use crate::comparator;
+use crate::pool::Pool;
+use half::{bf16, f16};
+use hloom_ir::attributes::{DotAlgorithm, PrecisionConfig};
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::instruction::Instruction;
+use hloom_ir::module::Module;
+use hloom_ir::op::Op;
+use hloom_ir::shape::ArrayShape;
+use hloom_kernels::Parallel;
+use hloom_kernels::convolution::{Axis, Convolution};
+use hloom_kernels::matmul::{BatchDim, Matmul};
+use hloom_kernels::number::Stored;
+use hloom_kernels::sort::{Column, Sort};
+
+/// The threads of a pool, at most so many of them.
+pub(crate) struct Threads<'p> {
+    pub(crate) pool: &'p Pool,
+    pub(crate) most: usize,
+}
+
+impl Parallel for Threads<'_> {
+    fn each(&self, units: usize, chunk: usize, body: &(dyn Fn(usize, usize) + Sync)) {
+        self.pool.each(units, chunk, self.most, body);
+    }
+}
+
+/// A call of a kernel written by hand. Its arrays are the instruction's operands, then its results.
+#[derive(Debug)]
+pub(crate) struct Call {
+    kernel: Kernel,
+    /// The bytes of each array.
+    bytes: Vec<usize>,
+}
+
+#[derive(Debug)]
+enum Kernel {
+    Product(Matmul, ElementType, ElementType),
+    Convolution(Convolution, ElementType),
+    /// With the bytes of each array's elements. If a NaN among the keys makes the comparison no order, with the keys'
+    /// type, since they have to be looked at first.
+    Sort(Sort, Vec<usize>, Option<ElementType>),
+}
+
+impl Call {
+    /// The call for an instruction, or why there is none.
+    pub(crate) fn new(module: &Module, id: InstructionId) -> Result<Call, String> {
+        let instruction = &module[id];
+        let kernel = match &instruction.op {
+            Op::Dot(_) => product(module, instruction)?,
+            Op::Convolution(_) => convolution(module, instruction)?,
+            Op::Sort { .. } => sort(module, instruction)?,
+            other => return Err(format!("there is no kernel for {}", other.opcode())),
+        };
+        let all = instruction.operands().iter().copied().chain([id]);
+        let leaves = all.flat_map(|i| module[i].shape.leaves().into_iter().map(|(_, shape)| shape.byte_size()));
+        let bytes = leaves.map(|n| n.and_then(|n| usize::try_from(n).ok()).ok_or("an array has no size"));
+        Ok(Call { kernel, bytes: bytes.collect::<Result<_, _>>()? })
+    }
+
+    /// What it is, for the report.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.kernel {
+            Kernel::Product(..) => "dot",
+            Kernel::Convolution(..) => "convolution",
+            Kernel::Sort(..) => "sort",
+        }
+    }
+
+    /// Whether the evaluator may have to do it after all.
+    pub(crate) fn may_refuse(&self) -> bool {
+        matches!(self.kernel, Kernel::Sort(_, _, Some(_)))
+    }
+
+    /// Runs the kernel; `None` if it cannot be used on these arrays, whose results are then as they were.
+    ///
+    /// # Safety
+    /// The addresses must be those of the instruction's arrays: operands, then results, none of which overlaps another;
+    /// only a sort's result may be its operand.
+    pub(crate) unsafe fn run(&self, arrays: &[*mut u8], parallel: &Threads<'_>) -> Option<()> {
+        use ElementType::{Bf16, F16, F32, F64};
+        // SAFETY (all): the caller's promise; the types are those of the arrays, as `new` has found.
+        match &self.kernel {
+            Kernel::Product(product, from, to) => unsafe {
+                match (from, to) {
+                    (F32, _) => self.product::<f32, f32>(product, arrays, parallel),
+                    (F64, _) => self.product::<f64, f64>(product, arrays, parallel),
+                    (Bf16, Bf16) => self.product::<bf16, bf16>(product, arrays, parallel),
+                    (Bf16, _) => self.product::<bf16, f32>(product, arrays, parallel),
+                    (F16, F16) => self.product::<f16, f16>(product, arrays, parallel),
+                    _ => self.product::<f16, f32>(product, arrays, parallel),
+                }
+            },
+            Kernel::Convolution(convolution, element_type) => unsafe {
+                match element_type {
+                    F32 => self.convolution::<f32>(convolution, arrays, parallel),
+                    F64 => self.convolution::<f64>(convolution, arrays, parallel),
+                    Bf16 => self.convolution::<bf16>(convolution, arrays, parallel),
+                    _ => self.convolution::<f16>(convolution, arrays, parallel),
+                }
+            },
+            Kernel::Sort(sort, widths, looked_at) => {
+                let (operands, results) = arrays.split_at_checked(widths.len())?;
+                if let Some(element_type) = looked_at
+                    && unsafe { has_nan(*element_type, *operands.get(sort.key)?, *self.bytes.get(sort.key)?) }
+                {
+                    return None;
+                }
+                let mut columns = Vec::with_capacity(widths.len());
+                for (((&from, &to), &bytes), &element_bytes) in
+                    operands.iter().zip(results).zip(&self.bytes).zip(widths)
+                {
+                    if from != to {
+                        unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+                    }
+                    let data = unsafe { slice_mut::<u8>(to, bytes) };
+                    columns.push(Column { data, element_bytes });
+                }
+                sort.run(&mut columns, parallel)
+            }
+        }
+    }
+
+    unsafe fn product<S: Stored, O: Stored<Compute = S::Compute>>(
+        &self,
+        product: &Matmul,
+        arrays: &[*mut u8],
+        parallel: &Threads<'_>,
+    ) -> Option<()> {
+        let (&[lhs, rhs, result], &[m, n, r]) = (arrays, &self.bytes[..]) else { return None };
+        // SAFETY: the caller's promise.
+        unsafe { product.run::<S, O>(slice(lhs, m), slice(rhs, n), slice_mut(result, r), parallel) }
+    }
+
+    unsafe fn convolution<S: Stored>(
+        &self,
+        convolution: &Convolution,
+        arrays: &[*mut u8],
+        parallel: &Threads<'_>,
+    ) -> Option<()> {
+        let (&[input, kernel, result], &[m, n, r]) = (arrays, &self.bytes[..]) else { return None };
+        // SAFETY: the caller's promise.
+        unsafe { convolution.run::<S>(slice(input, m), slice(kernel, n), slice_mut(result, r), parallel) }
+    }
+}
+
+/// The elements in `bytes` bytes from `address`.
+///
+/// # Safety
+/// They must be there for as long as the slice is used, aligned, and nobody may write them meanwhile.
+unsafe fn slice<'a, T>(address: *mut u8, bytes: usize) -> &'a [T] {
+    if bytes == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(address.cast(), bytes / size_of::<T>()) }
+}
+
+/// As [`slice`], to write.
+///
+/// # Safety
+/// As for [`slice`], and nobody may read them meanwhile.
+unsafe fn slice_mut<'a, T>(address: *mut u8, bytes: usize) -> &'a mut [T] {
+    if bytes == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts_mut(address.cast(), bytes / size_of::<T>()) }
+}
+
+/// Whether there is a NaN among floats.
+///
+/// # Safety
+/// As for [`slice`].
+unsafe fn has_nan(element_type: ElementType, address: *mut u8, bytes: usize) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match element_type {
+            ElementType::F32 => slice::<f32>(address, bytes).iter().any(|x| x.is_nan()),
+            ElementType::F64 => slice::<f64>(address, bytes).iter().any(|x| x.is_nan()),
+            ElementType::Bf16 => slice::<bf16>(address, bytes).iter().any(|x| x.is_nan()),
+            _ => slice::<f16>(address, bytes).iter().any(|x| x.is_nan()),
+        }
+    }
+}
+
+/// Types that the kernels compute with.
+fn is_stored(element_type: ElementType) -> bool {
+    matches!(element_type, ElementType::F32 | ElementType::F64 | ElementType::Bf16 | ElementType::F16)
+}
+
+fn array(module: &Module, id: InstructionId) -> Result<&ArrayShape, String> {
+    module[id].shape.as_array().ok_or_else(|| "an operand is no array".into())
+}
+
+/// The strides of a row-major array, in elements.
+fn strides(shape: &ArrayShape) -> Vec<usize> {
+    hloom_eval::array::strides(shape.dims()).iter().map(|&s| s as usize).collect()
+}
+
+fn size(shape: &ArrayShape, dim: i64) -> Result<usize, String> {
+    let size = usize::try_from(dim).ok().and_then(|d| shape.dims().get(d));
+    size.and_then(|&n| usize::try_from(n).ok()).ok_or_else(|| "it has no such dimension".into())
+}
+
+/// Dimensions as one: their joint size, and the stride along it; `None` if there is no one stride.
+fn joined(shape: &ArrayShape, dims: &[i64]) -> Option<(usize, usize)> {
+    let strides = strides(shape);
+    let mut joint: Option<(usize, usize)> = None;
+    for &d in dims.iter().rev() {
+        let (size, stride) = (size(shape, d).ok()?, *strides.get(d as usize)?);
+        joint = match joint {
+            _ if size == 1 && joint.is_some() => joint,
+            None | Some((1, _)) => Some((size, stride)),
+            Some((n, s)) if stride == s.checked_mul(n)? => Some((n.checked_mul(size)?, s)),
+            Some(_) => return None,
+        };
+    }
+    Some(joint.unwrap_or((1, 1)))
+}
+
+fn product(module: &Module, instruction: &Instruction) -> Result<Kernel, String> {
+    let (Op::Dot(dot), &[lhs, rhs]) = (&instruction.op, instruction.operands()) else {
+        return Err("it is no dot of two operands".into());
+    };
+    let (lhs, rhs) = (array(module, lhs)?, array(module, rhs)?);
+    let result = instruction.shape.as_array().ok_or("its result is no array")?;
+    let (from, to) = (lhs.element_type, result.element_type);
+    let same = rhs.element_type == from && is_stored(from);
+    if !same || !(to == from || (to == ElementType::F32 && from != ElementType::F64)) {
+        return Err(format!("there is no kernel for {from} by {} to {to}", rhs.element_type));
+    }
+    if rounds_operands(&dot.precision, from) {
+        return Err("its algorithm rounds the operands".into());
+    }
+    let dims = &dot.dims;
+    let rest = |shape: &ArrayShape, lists: [&[i64]; 2]| -> Vec<i64> {
+        (0..shape.rank() as i64).filter(|d| !lists.iter().any(|l| l.contains(d))).collect()
+    };
+    let scattered = || "its dimensions are not in one stride".to_owned();
+    let (lhs_strides, rhs_strides) = (strides(lhs), strides(rhs));
+    let mut batch = Vec::new();
+    for (&l, &r) in dims.lhs_batch.iter().zip(&dims.rhs_batch) {
+        let rhs = *rhs_strides.get(r as usize).ok_or_else(scattered)?;
+        batch.push(BatchDim { size: size(lhs, l)?, lhs: *lhs_strides.get(l as usize).ok_or_else(scattered)?, rhs });
+    }
+    // Outer rows that do not follow the inner ones in one stride are a batch of their own: the result's order is the
+    // same, and the right operand is used again for each.
+    let mut rows = rest(lhs, [&dims.lhs_batch, &dims.lhs_contracting]);
+    let (m, lhs_row) = loop {
+        match joined(lhs, &rows) {
+            Some(joint) => break joint,
+            None => {
+                let outer = rows.remove(0);
+                batch.push(BatchDim { size: size(lhs, outer)?, lhs: lhs_strides[outer as usize], rhs: 0 });
+            }
+        }
+    };
+    let columns = rest(rhs, [&dims.rhs_batch, &dims.rhs_contracting]);
+    let (n, rhs_column) = joined(rhs, &columns).ok_or_else(scattered)?;
+    let (k, lhs_column) = joined(lhs, &dims.lhs_contracting).ok_or_else(scattered)?;
+    let (_, rhs_row) = joined(rhs, &dims.rhs_contracting).ok_or_else(scattered)?;
+    Ok(Kernel::Product(Matmul { batch, m, n, k, lhs_row, lhs_column, rhs_row, rhs_column }, from, to))
+}
+
+/// Whether operands of that type are to be rounded before they are multiplied.
+fn rounds_operands(precision: &PrecisionConfig, element_type: ElementType) -> bool {
+    use DotAlgorithm::{Bf16Bf16Bf16, Bf16Bf16F32, F16F16F16, F16F16F32};
+    matches!(precision.algorithm, Bf16Bf16Bf16 | Bf16Bf16F32 | F16F16F16 | F16F16F32)
+        && matches!(element_type, ElementType::F32 | ElementType::F64)
+}
+
+fn convolution(module: &Module, instruction: &Instruction) -> Result<Kernel, String> {
+    let (Op::Convolution(attributes), &[input, kernel]) = (&instruction.op, instruction.operands()) else {
+        return Err("it is no convolution of two operands".into());
+    };
+    let (input, kernel) = (array(module, input)?, array(module, kernel)?);
+    let output = instruction.shape.as_array().ok_or("its result is no array")?;
+    let element_type = output.element_type;
+    if !is_stored(element_type) || [input, kernel].iter().any(|a| a.element_type != element_type) {
+        return Err(format!("there is no kernel for {} to {element_type}", input.element_type));
+    }
+    if attributes.batch_group_count != 1 || attributes.lhs_sparsity.is_some() || attributes.rhs_sparsity.is_some() {
+        return Err("there is no kernel for groups of batches or sparse operands".into());
+    }
+    if rounds_operands(&attributes.precision, element_type) {
+        return Err("its algorithm rounds the operands".into());
+    }
+    let dims = &attributes.dims;
+    let stride = |shape: &ArrayShape, d: i64| {
+        strides(shape).get(d as usize).copied().ok_or_else(|| "it has no such dimension".to_owned())
+    };
+    let positive = |n: i64| usize::try_from(n).map_err(|_| "its window is odd".to_owned());
+    let mut axes = Vec::new();
+    for (n, window) in attributes.window.dims.iter().enumerate() {
+        let at = |list: &[i64]| list.get(n).copied().ok_or("it has no such dimension");
+        let (i, k, o) = (at(&dims.input_spatial)?, at(&dims.kernel_spatial)?, at(&dims.output_spatial)?);
+        axes.push(Axis {
+            input: size(input, i)?,
+            kernel: size(kernel, k)?,
+            output: size(output, o)?,
+            stride: positive(window.stride)?,
+            padding_low: isize::try_from(window.padding_low).map_err(|_| "its window is odd")?,
+            base_dilation: positive(window.base_dilation)?.max(1),
+            window_dilation: positive(window.window_dilation)?.max(1),
+            reversed: window.window_reversal,
+            input_stride: stride(input, i)?,
+            kernel_stride: stride(kernel, k)?,
+            output_stride: stride(output, o)?,
+        });
+    }
+    let groups = positive(attributes.feature_group_count)?.max(1);
+    let convolution = Convolution {
+        batch: size(input, dims.input_batch)?,
+        input_batch_stride: stride(input, dims.input_batch)?,
+        output_batch_stride: stride(output, dims.output_batch)?,
+        groups,
+        input_features: size(kernel, dims.kernel_input_feature)?,
+        input_feature_stride: stride(input, dims.input_feature)?,
+        output_features: size(kernel, dims.kernel_output_feature)? / groups,
+        output_feature_stride: stride(output, dims.output_feature)?,
+        kernel_input_stride: stride(kernel, dims.kernel_input_feature)?,
+        kernel_output_stride: stride(kernel, dims.kernel_output_feature)?,
+        axes,
+    };
+    Ok(Kernel::Convolution(convolution, element_type))
+}
+
+fn sort(module: &Module, instruction: &Instruction) -> Result<Kernel, String> {
+    let Op::Sort { dimension, to_apply, .. } = &instruction.op else { return Err("it is no sort".into()) };
+    let order = comparator::order_of(module, *to_apply).ok_or("its comparison is none that the kernel knows")?;
+    let operands = instruction.operands();
+    let shapes = operands.iter().map(|&o| array(module, o)).collect::<Result<Vec<_>, _>>()?;
+    let shape = shapes.get(order.key).ok_or("it has no keys")?;
+    let dimension = usize::try_from(*dimension).ok().filter(|&d| d < shape.rank()).ok_or("it has no such dimension")?;
+    let count = |dims: &[i64]| dims.iter().try_fold(1usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?));
+    let (outer, inner) = (count(&shape.dims()[..dimension]), count(&shape.dims()[dimension + 1..]));
+    let (outer, inner) = outer.zip(inner).ok_or("it is too large")?;
+    let sort = Sort {
+        outer,
+        len: size(shape, dimension as i64)?,
+        inner,
+        key: order.key,
+        key_type: order.key_type,
+        float_order: order.float_order,
+        descending: order.descending,
+    };
+    let looked_at = order.without_nan.then_some(shape.element_type);
+    Ok(Kernel::Sort(sort, shapes.iter().map(|s| s.element_type.bytes()).collect(), looked_at))
+}

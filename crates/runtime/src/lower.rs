@@ -1,0 +1,439 @@
+//! From a planned module to a program: a place for every array, and a step for every instruction that does something.
+//!
+//! Tuples, their elements and whatever else merely hands values on are no steps: `plan` says that the value is where it
+//! was. What the plan does not tie together where the run needs it tied is an error here, not a wrong result.
+
+use crate::client::Client;
+use crate::library::Call;
+use crate::memory::Allocator;
+use crate::native::{self, Request};
+use crate::program::{Action, Evaluate, ListId, Location, Program, ResultLeaf, Source, Step, While};
+use crate::report::Report;
+use hloom_eval::Fault;
+
+use hloom_analysis::effects::reaches_outside;
+use hloom_eval::run::constant_value;
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::module::Module;
+use hloom_ir::op::{ConstantValue, Op};
+use hloom_ir::shape::Shape;
+use hloom_plan::Plan;
+use hloom_plan::in_place::Pair;
+use hloom_plan::positions::Position;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Why a module cannot be made a program of.
+#[derive(Debug)]
+pub(crate) enum Unplanned {
+    /// The evaluator can run it, for this reason only it.
+    Evaluate(String),
+    /// Nobody can.
+    Fault(Fault),
+}
+
+impl From<Fault> for Unplanned {
+    fn from(fault: Fault) -> Unplanned {
+        Unplanned::Fault(fault)
+    }
+}
+
+/// Makes the program of a planned module.
+pub(crate) fn lower(
+    plan: &Plan<'_>,
+    client: &Client,
+    fill_constants: bool,
+    report: &mut Report,
+) -> Result<Program, Unplanned> {
+    let begun = Instant::now();
+    let module = plan.dataflow.module();
+    let entry = module.entry().ok_or_else(|| Fault::bug("a verified module has no entry"))?;
+    let mut lowering = Lowering {
+        module,
+        plan,
+        locations: locations(plan)?,
+        table: Vec::new(),
+        lists: vec![Vec::new()],
+        reaches_outside: vec![false],
+        requests: Vec::new(),
+        wanted: Vec::new(),
+        evaluates: false,
+        fill_constants,
+        report,
+    };
+    lowering.list(entry, 0)?;
+    let results = lowering.results(entry)?;
+    let Lowering { mut lists, table, evaluates, requests, wanted, .. } = lowering;
+    report.stages.push(("steps", begun.elapsed()));
+    let threads = client.pool().threads();
+    let (library, kernels) =
+        report.stage("kernels", |_| native::compile(module, &requests, threads)).map_err(Unplanned::Evaluate)?;
+    for (kernel, (list, step)) in kernels.into_iter().zip(wanted) {
+        lists[list][step].action = Action::Kernel(kernel);
+    }
+    let (allocations, temporary_bytes) = sources(plan, client.allocator(), fill_constants)?;
+    let is_unused = |l: &Location| matches!(allocations.get(l.allocation as usize), Some(Source::Unused));
+    if table.iter().any(is_unused) || results.iter().any(|r| is_unused(&r.location)) {
+        return Err(Unplanned::Evaluate("an array has no memory of its own".into()));
+    }
+    let moves = |l: &Location| {
+        let source = allocations.get(l.allocation as usize);
+        matches!(source, Some(Source::Argument { .. } | Source::Result { .. }))
+    };
+    let moving = (0u32..).zip(&table).filter(|(_, l)| moves(l)).map(|(n, _)| n).collect();
+    report.temp_bytes = temporary_bytes;
+    Ok(Program { lists, table, moving, allocations, temporary_bytes, results, evaluates, _library: library })
+}
+
+/// Where each position's value lies.
+fn locations(plan: &Plan<'_>) -> Result<Vec<Location>, Unplanned> {
+    let dataflow = &plan.dataflow;
+    let mut of_value = vec![Location::NOWHERE; dataflow.value_slots()];
+    for (number, allocation) in plan.allocations.iter().enumerate() {
+        for place in &allocation.places {
+            let offset = usize::try_from(place.offset).map_err(|_| Fault::bug("a place before its allocation"))?;
+            if let Some(slot) = of_value.get_mut(place.value as usize) {
+                *slot = Location { allocation: number as u32, offset };
+            }
+            // What the run stores is row-major and unpacked, whatever the layout says; there must be room for that.
+            let Some(value) = dataflow.value(place.value) else { continue };
+            let shape = dataflow.positions.shape(value.position);
+            if !shape.is_tuple() && shape.byte_size().is_none_or(|n| n > place.size) {
+                return Err(Unplanned::Evaluate(format!("{shape} is stored packed")));
+            }
+        }
+    }
+    let at = |p: usize| dataflow.at(p as Position).map_or(Location::NOWHERE, |v| of_value[v as usize]);
+    Ok((0..dataflow.positions.len()).map(at).collect())
+}
+
+/// Where the memory of each allocation comes from, and the bytes of all temporaries.
+fn sources(plan: &Plan<'_>, allocator: &Allocator, fill_constants: bool) -> Result<(Vec<Source>, usize), Unplanned> {
+    let (dataflow, module) = (&plan.dataflow, plan.dataflow.module());
+    let leaf_of_parameter = argument_leaves(plan);
+    let mut temporary_bytes = 0usize;
+    let mut sources = Vec::with_capacity(plan.allocations.len());
+    for allocation in &plan.allocations {
+        let bytes = usize::try_from(allocation.size).map_err(|_| Fault::out_of_memory(usize::MAX))?;
+        sources.push(if allocation.is_tuple || allocation.is_thread_local {
+            Source::Unused
+        } else if let Some(position) = allocation.parameter {
+            match leaf_of_parameter.iter().position(|&p| p == position) {
+                Some(leaf) => Source::Argument { leaf, owned: allocation.is_aliased },
+                None => Source::Unused,
+            }
+        } else if allocation.is_constant {
+            let constant = allocation.places.iter().find_map(|place| {
+                let value = dataflow.value(place.value)?;
+                let id = dataflow.instruction(value);
+                matches!(module[id].op, Op::Constant(_)).then_some((id, value.position))
+            });
+            let Some((id, position)) = constant else {
+                sources.push(Source::Unused);
+                continue;
+            };
+            let mut block = allocator.block(bytes)?;
+            // A constant that the dump leaves out is a step of its own, which fails.
+            if let Some(value) = constant_value(module, id, fill_constants).map_err(|fault| fault.at(id))? {
+                let leaves = dataflow.positions.of(id).filter(|&p| !dataflow.positions.is_tuple(p));
+                let leaf = leaves.zip(value.leaves()).find(|&(p, _)| p == position).map(|(_, leaf)| leaf);
+                if let Some(array) = leaf.and_then(|leaf| leaf.as_array().ok()) {
+                    let (to, from) = (block.bytes_mut(), array.bytes());
+                    let end = from.len().min(to.len());
+                    to[..end].copy_from_slice(&from[..end]);
+                }
+            }
+            Source::Constant(Arc::new(block))
+        } else if allocation.is_live_out {
+            Source::Result { bytes }
+        } else {
+            let offset = temporary_bytes;
+            temporary_bytes = bytes
+                .checked_next_multiple_of(crate::memory::ALIGNMENT)
+                .and_then(|bytes| offset.checked_add(bytes))
+                .ok_or_else(|| Fault::out_of_memory(usize::MAX))?;
+            Source::Temporary { offset }
+        });
+    }
+    Ok((sources, temporary_bytes))
+}
+
+/// The positions of the leaves of the entry's parameters, in order.
+fn argument_leaves(plan: &Plan<'_>) -> Vec<Position> {
+    let (positions, module) = (&plan.dataflow.positions, plan.dataflow.module());
+    let parameters = module.entry().map_or_else(Vec::new, |entry| module.parameters(entry));
+    let leaves = parameters.iter().flat_map(|&p| positions.of(p)).filter(|&p| !positions.is_tuple(p));
+    leaves.collect()
+}
+
+struct Lowering<'p, 'm> {
+    module: &'m Module,
+    plan: &'p Plan<'m>,
+    locations: Vec<Location>,
+    table: Vec<Location>,
+    lists: Vec<Vec<Step>>,
+    /// For each list whether anything besides its arrays decides what it does, or it does anything else.
+    reaches_outside: Vec<bool>,
+    /// Kernels to be compiled, and the steps that they are for.
+    requests: Vec<Request>,
+    wanted: Vec<(ListId, usize)>,
+    evaluates: bool,
+    fill_constants: bool,
+    report: &'p mut Report,
+}
+
+impl Lowering<'_, '_> {
+    /// Adds the steps of `computation` to a list.
+    fn list(&mut self, computation: ComputationId, list: ListId) -> Result<(), Unplanned> {
+        let module = self.module;
+        for &id in module[computation].instructions() {
+            self.instruction(id, list)?;
+        }
+        Ok(())
+    }
+
+    fn new_list(&mut self, computation: ComputationId) -> Result<ListId, Unplanned> {
+        let list = self.lists.len();
+        self.lists.push(Vec::new());
+        self.reaches_outside.push(false);
+        self.list(computation, list)?;
+        Ok(list)
+    }
+
+    /// The positions of an instruction's leaves.
+    fn leaves(&self, id: InstructionId) -> impl Iterator<Item = Position> + use<'_> {
+        let positions = &self.plan.dataflow.positions;
+        positions.of(id).filter(|&p| !positions.is_tuple(p))
+    }
+
+    fn location(&self, position: Position) -> Location {
+        self.locations.get(position as usize).copied().unwrap_or(Location::NOWHERE)
+    }
+
+    /// Whether the value at `position` is made there, and is an array with elements.
+    fn makes(&self, position: Position) -> bool {
+        let dataflow = &self.plan.dataflow;
+        let value = dataflow.at(position).and_then(|v| dataflow.value(v));
+        let is_array = || self.plan.dataflow.positions.shape(position).as_array_or_buffer().is_some();
+        value.is_some_and(|v| v.position == position) && is_array()
+    }
+
+    /// Puts locations side by side into the table.
+    fn enter(&mut self, locations: impl IntoIterator<Item = Location>) -> Range<u32> {
+        let start = self.table.len() as u32;
+        self.table.extend(locations);
+        start..self.table.len() as u32
+    }
+
+    fn push(&mut self, list: ListId, instruction: InstructionId, locations: Vec<Location>, action: Action) {
+        let arrays = self.enter(locations);
+        self.lists[list].push(Step { instruction, arrays, action });
+    }
+
+    fn native(&mut self, what: &str) {
+        *self.report.native.entry(what.to_owned()).or_default() += 1;
+    }
+
+    /// Copies each leaf to where it is wanted, unless it is there.
+    fn tie(&mut self, list: ListId, id: InstructionId, from: Vec<Position>, to: Vec<Position>) {
+        for (from, to) in from.into_iter().zip(to) {
+            let (source, target) = (self.location(from), self.location(to));
+            if source != target && source != Location::NOWHERE && target != Location::NOWHERE {
+                let bytes = self.plan.dataflow.positions.shape(from).byte_size().unwrap_or(0) as usize;
+                self.push(list, id, vec![source, target], Action::Copy { bytes });
+            }
+        }
+    }
+
+    /// Fails unless each leaf is where it is wanted.
+    fn must_be_tied(&self, id: InstructionId, from: InstructionId, to: InstructionId) -> Result<(), Unplanned> {
+        let tied = self.leaves(from).zip(self.leaves(to)).all(|(a, b)| self.location(a) == self.location(b));
+        if tied {
+            return Ok(());
+        }
+        Err(Unplanned::Evaluate(format!("the memory of {} is not carried through", self.module[id].name())))
+    }
+
+    fn instruction(&mut self, id: InstructionId, list: ListId) -> Result<(), Unplanned> {
+        let module = self.module;
+        let instruction = &module[id];
+        let operands = instruction.operands();
+        self.reaches_outside[list] |= reaches_outside(&instruction.op);
+        match &instruction.op {
+            Op::Parameter { .. } => {}
+            Op::Constant(ConstantValue::Elided) if !self.fill_constants => {
+                self.evaluate(list, id, "its value is not known");
+            }
+            Op::Constant(_) => {}
+            Op::Copy | Op::Reshape { .. } if instruction.shape.is_array() => {
+                self.copy(list, id);
+            }
+            Op::CopyStart { .. } => self.copy(list, id),
+            Op::While { condition, body } => {
+                let parameter = |c| module.parameters(c).first().copied();
+                let (Some(in_body), Some(in_condition)) = (parameter(*body), parameter(*condition)) else {
+                    return Err(Fault::bug("a loop without parameters").into());
+                };
+                let (Some(next), Some(truth)) = (module.root(*body), module.root(*condition)) else {
+                    return Err(Fault::bug("a loop without a root").into());
+                };
+                for (from, to) in [(operands[0], id), (id, in_body), (id, in_condition), (next, id)] {
+                    self.must_be_tied(id, from, to)?;
+                }
+                let (condition, body) = (self.new_list(*condition)?, self.new_list(*body)?);
+                let positions = &self.plan.dataflow.positions;
+                let bytes = |p: Position| positions.shape(p).byte_size().unwrap_or(0) as usize;
+                let state = self.leaves(id).map(bytes).collect();
+                let truth = self.location(positions.whole(truth));
+                let locations = [truth].into_iter().chain(self.leaves(id).map(|p| self.location(p))).collect();
+                let closed = ![condition, body].iter().any(|&l| self.reaches_outside[l]);
+                let repeat = While { condition, body, state, closed };
+                self.push(list, id, locations, Action::While(Box::new(repeat)));
+                self.reaches_outside[list] |= !closed;
+                self.native("while");
+            }
+            Op::Conditional { branches } => {
+                for (&branch, &operand) in branches.iter().zip(operands.iter().skip(1)) {
+                    let (Some(&parameter), Some(root)) = (module.parameters(branch).first(), module.root(branch))
+                    else {
+                        return Err(Fault::bug("a branch without a parameter").into());
+                    };
+                    self.must_be_tied(id, operand, parameter)?;
+                    self.must_be_tied(id, root, id)?;
+                }
+                let by_truth = module[operands[0]].shape.is_scalar_of(ElementType::Pred);
+                let branches = branches.iter().map(|&b| self.new_list(b)).collect::<Result<Vec<_>, _>>()?;
+                let selector = self.location(self.plan.dataflow.positions.whole(operands[0]));
+                self.reaches_outside[list] |= branches.iter().any(|&b| self.reaches_outside[b]);
+                self.push(list, id, vec![selector], Action::Conditional { branches, by_truth });
+                self.native("conditional");
+            }
+            Op::Call { to_apply, .. } => self.call(list, id, *to_apply, &[])?,
+            Op::AsyncStart(start) => self.call(list, id, start.calls, &[1])?,
+            Op::Dot(_) | Op::Convolution(_) | Op::Sort { .. } => match Call::new(module, id) {
+                Ok(call) => {
+                    let locations = self.arrays(id);
+                    self.native(call.name());
+                    let otherwise = call.may_refuse().then(|| Box::new(self.for_evaluator(id)));
+                    self.evaluates |= otherwise.is_some();
+                    self.push(list, id, locations, Action::Library(Box::new(call), otherwise));
+                }
+                Err(_) => self.kernel(list, id),
+            },
+            op => {
+                // What hands values on makes none; all else is done, for its value or its effect.
+                let hands_on = matches!(
+                    op,
+                    Op::Tuple
+                        | Op::GetTupleElement { .. }
+                        | Op::AfterAll
+                        | Op::AddDependency
+                        | Op::OptBarrier
+                        | Op::Domain(_)
+                        | Op::Bitcast
+                        | Op::AsyncUpdate { .. }
+                        | Op::AsyncDone
+                        | Op::CopyDone
+                );
+                if !hands_on || self.leaves(id).any(|p| self.makes(p)) {
+                    self.kernel(list, id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for a kernel; what has none is left to the evaluator.
+    fn kernel(&mut self, list: ListId, id: InstructionId) {
+        if let Err(why) = native::supports(self.module, id) {
+            return self.evaluate(list, id, &why);
+        }
+        let positions = &self.plan.dataflow.positions;
+        let tied = |pair: &Pair| {
+            let operand = self.module[id].operands().get(pair.operand);
+            let from = operand.and_then(|&o| positions.part(o, &pair.operand_index));
+            let to = positions.part(id, &pair.output_index);
+            from.zip(to).is_some_and(|(from, to)| self.location(from.start) == self.location(to.start))
+        };
+        let pairs = self.plan.in_place.pairs(id);
+        let in_place = !pairs.is_empty() && pairs.iter().all(tied);
+        self.requests.push(Request { instruction: id, in_place });
+        self.wanted.push((list, self.lists[list].len()));
+        let locations = self.arrays(id);
+        // Stands for the kernel until that is made.
+        self.push(list, id, locations, Action::Copy { bytes: 0 });
+        self.native(if matches!(self.module[id].op, Op::Fusion(_)) { "fusion" } else { "instruction" });
+    }
+
+    /// The arrays of an instruction: leaves of the operands, then leaves of the result.
+    fn arrays(&self, id: InstructionId) -> Vec<Location> {
+        let all = self.module[id].operands().iter().copied().chain([id]);
+        all.flat_map(|i| self.leaves(i).map(|p| self.location(p)).collect::<Vec<_>>()).collect()
+    }
+
+    /// Copies the operand to the (first leaf of the) result.
+    fn copy(&mut self, list: ListId, id: InstructionId) {
+        let from: Vec<Position> = self.leaves(self.module[id].operands()[0]).collect();
+        let to: Vec<Position> = self.leaves(id).collect();
+        self.tie(list, id, from, to);
+        self.native("copy");
+    }
+
+    /// Runs a computation as a part of the list; its result is the part `index` of the instruction's.
+    fn call(
+        &mut self,
+        list: ListId,
+        id: InstructionId,
+        computation: ComputationId,
+        index: &[i64],
+    ) -> Result<(), Unplanned> {
+        let module = self.module;
+        for (&operand, parameter) in module[id].operands().iter().zip(module.parameters(computation)) {
+            self.must_be_tied(id, operand, parameter)?;
+        }
+        self.list(computation, list)?;
+        let root = module.root(computation).ok_or_else(|| Fault::bug("a computation without a root"))?;
+        let positions = &self.plan.dataflow.positions;
+        let part = positions.part(id, index).ok_or_else(|| Fault::bug("a start without a result"))?;
+        let to: Vec<Position> = part.filter(|&p| !positions.is_tuple(p)).collect();
+        let from: Vec<Position> = self.leaves(root).collect();
+        self.tie(list, id, from, to);
+        Ok(())
+    }
+
+    /// Leaves an instruction to the evaluator.
+    fn evaluate(&mut self, list: ListId, id: InstructionId, reason: &str) {
+        let module = self.module;
+        let opcode = module[id].op.opcode();
+        let fallback = self.report.fallback.entry(opcode.to_string()).or_default();
+        if fallback.instructions.is_empty() {
+            fallback.reason = reason.to_owned();
+        }
+        fallback.instructions.push(module[id].name().to_owned());
+        let (evaluate, locations) = (self.for_evaluator(id), self.arrays(id));
+        self.push(list, id, locations, Action::Evaluate(Box::new(evaluate)));
+        self.evaluates = true;
+    }
+
+    /// What the evaluator has to know of an instruction.
+    fn for_evaluator(&self, id: InstructionId) -> Evaluate {
+        let module = self.module;
+        let op = &module[id].op;
+        let meets = op.collective().is_some() || matches!(op, Op::CollectivePermute(_) | Op::CollectivePermuteStart(_));
+        let waits = meets || matches!(op, Op::RecvDone(_));
+        let operands: Vec<Shape> = module[id].operands().iter().map(|&o| module[o].shape.clone()).collect();
+        let stored = self.leaves(id).map(|p| self.makes(p) && self.location(p) != Location::NOWHERE).collect();
+        Evaluate { operands, stored, waits }
+    }
+
+    fn results(&self, entry: ComputationId) -> Result<Vec<ResultLeaf>, Unplanned> {
+        let root = self.module.root(entry).ok_or_else(|| Fault::bug("a computation without a root"))?;
+        let leaf = |position: Position| ResultLeaf {
+            shape: self.plan.dataflow.positions.shape(position).without_layout(),
+            location: self.location(position),
+        };
+        Ok(self.leaves(root).map(leaf).collect())
+    }
+}

@@ -1,0 +1,97 @@
+//! Native kernels: what the crate `codegen` compiles, as the runtime calls it.
+//!
+//! Without the feature `llvm` there are none, and everything that would have one is left to the evaluator.
+
+use hloom_ir::entity::InstructionId;
+
+/// The code of a kernel: the addresses of its arrays, and the share of its units to do.
+pub(crate) type KernelFn = unsafe extern "C" fn(arrays: *const *mut u8, begin: i64, end: i64);
+
+/// A kernel, ready to be called while its library is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kernel {
+    pub(crate) function: KernelFn,
+    /// The whole work.
+    pub(crate) units: usize,
+    /// Units that one thread takes at a time; all of them if sharing does not pay.
+    pub(crate) chunk: usize,
+}
+
+/// What a thread takes at a time should last at least so long, in nanoseconds.
+const WORTH_SHARING: f64 = 15_000.0;
+
+impl Kernel {
+    #[cfg_attr(not(feature = "llvm"), allow(dead_code, reason = "nothing else makes kernels"))]
+    fn new(function: KernelFn, units: i64, unit_nanoseconds: f64) -> Kernel {
+        let units = usize::try_from(units).unwrap_or(0);
+        let whole = unit_nanoseconds * units as f64;
+        let chunk = match whole < 2.0 * WORTH_SHARING {
+            true => units,
+            // At most 64 parts: enough to even out differences, few enough to cost nothing.
+            false => ((WORTH_SHARING / unit_nanoseconds) as usize).max(units.div_ceil(64)),
+        };
+        Kernel { function, units, chunk: chunk.clamp(1, units.max(1)) }
+    }
+}
+
+/// A kernel that is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Request {
+    pub(crate) instruction: InstructionId,
+    /// Whether what the instruction does in place it does in one and the same memory.
+    pub(crate) in_place: bool,
+}
+
+#[cfg(feature = "llvm")]
+mod imp {
+    use super::{Kernel, Request};
+    use hloom_codegen::{KernelLibrary, KernelRequest, Options};
+    use hloom_ir::entity::InstructionId;
+    use hloom_ir::module::Module;
+
+    /// Keeps kernels alive.
+    #[derive(Debug, Default)]
+    pub(crate) struct Library(#[allow(dead_code, reason = "it is kept, not read")] KernelLibrary);
+
+    pub(crate) fn supports(module: &Module, instruction: InstructionId) -> Result<(), String> {
+        hloom_codegen::supports(module, instruction).map_err(|why| why.to_string())
+    }
+
+    pub(crate) fn compile(
+        module: &Module,
+        requests: &[Request],
+        threads: usize,
+    ) -> Result<(Library, Vec<Kernel>), String> {
+        let wanted: Vec<KernelRequest> =
+            requests.iter().map(|r| KernelRequest { instruction: r.instruction, in_place: r.in_place }).collect();
+        let options = Options { threads, ..Options::default() };
+        let library = hloom_codegen::compile(module, &wanted, &options).map_err(|e| e.to_string())?;
+        let kernel = |n: usize| {
+            let kernel = library.kernel(n).ok_or("a kernel is missing")?;
+            Ok(Kernel::new(kernel.function, kernel.work_units, kernel.unit_nanoseconds))
+        };
+        let kernels = (0..wanted.len()).map(kernel).collect::<Result<Vec<_>, String>>()?;
+        Ok((Library(library), kernels))
+    }
+}
+
+#[cfg(not(feature = "llvm"))]
+mod imp {
+    use super::{Kernel, Request};
+    use hloom_ir::entity::InstructionId;
+    use hloom_ir::module::Module;
+
+    /// Keeps kernels alive.
+    #[derive(Debug, Default)]
+    pub(crate) struct Library;
+
+    pub(crate) fn supports(_: &Module, _: InstructionId) -> Result<(), String> {
+        Err("this build has no compiler of kernels".into())
+    }
+
+    pub(crate) fn compile(_: &Module, _: &[Request], _: usize) -> Result<(Library, Vec<Kernel>), String> {
+        Ok((Library, Vec::new()))
+    }
+}
+
+pub(crate) use imp::{Library, compile, supports};

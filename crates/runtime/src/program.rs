@@ -1,0 +1,124 @@
+//! What a compiled program is at run time: lists of steps, and where their arrays lie.
+//!
+//! Every array of a step is an entry of the program's *table*: an allocation and an offset. A run turns the table into
+//! addresses once, before its first step; a step finds its arrays side by side in it, operands first, then results.
+
+use crate::library::Call;
+use crate::memory::Block;
+use crate::native::{Kernel, Library};
+use hloom_ir::entity::InstructionId;
+use hloom_ir::shape::Shape;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Where an array lies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Location {
+    /// Which allocation.
+    pub(crate) allocation: u32,
+    /// Bytes from its start.
+    pub(crate) offset: usize,
+}
+
+impl Location {
+    /// The place of what has no memory: a token, or a value that nothing made.
+    pub(crate) const NOWHERE: Location = Location { allocation: u32::MAX, offset: 0 };
+}
+
+/// Where an allocation's memory comes from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// Nothing of the run lies in it.
+    Unused,
+    /// Given by the caller: the leaf of that number. It is written only if it is `owned` by the run.
+    Argument { leaf: usize, owned: bool },
+    /// Constant.
+    Constant(Arc<Block>),
+    /// Made for the run, and given to the caller after it.
+    Result { bytes: usize },
+    /// A part of the block of temporaries.
+    Temporary { offset: usize },
+}
+
+/// The number of a list of steps.
+pub(crate) type ListId = usize;
+
+/// A step.
+#[derive(Debug)]
+pub(crate) struct Step {
+    /// The instruction that it carries out.
+    pub(crate) instruction: InstructionId,
+    /// Its arrays in the table.
+    pub(crate) arrays: Range<u32>,
+    /// What to do.
+    pub(crate) action: Action,
+}
+
+/// What a step does with its arrays.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// Copies the first to the second.
+    Copy { bytes: usize },
+    /// Calls a kernel on all of them.
+    Kernel(Kernel),
+    /// Calls a kernel written by hand; what it refuses is for the evaluator.
+    Library(Box<Call>, Option<Box<Evaluate>>),
+    /// Runs `body` as long as the pred scalar (the first array), which `condition` makes, is true.
+    While(Box<While>),
+    /// Runs the list that the scalar (the only array) selects: by its truth, or by its number.
+    Conditional { branches: Vec<ListId>, by_truth: bool },
+    /// Leaves the instruction to the evaluator.
+    Evaluate(Box<Evaluate>),
+}
+
+/// A loop. Its arrays are the condition's result, then the leaves of the state.
+#[derive(Debug)]
+pub(crate) struct While {
+    pub(crate) condition: ListId,
+    pub(crate) body: ListId,
+    /// The bytes of each leaf of the state.
+    pub(crate) state: Vec<usize>,
+    /// Whether the state alone decides how it goes on, so that a state that stays as it is means a loop without end.
+    pub(crate) closed: bool,
+}
+
+/// An instruction for the evaluator. Its arrays are the leaves of the operands, then the leaves of the result.
+#[derive(Debug)]
+pub(crate) struct Evaluate {
+    /// The shapes of the operands.
+    pub(crate) operands: Vec<Shape>,
+    /// For each leaf of the result, whether it is to be stored; the others are where they are already.
+    pub(crate) stored: Vec<bool>,
+    /// Whether other devices are met, so that waiting is possible.
+    pub(crate) waits: bool,
+}
+
+/// A leaf of the result.
+#[derive(Debug)]
+pub(crate) struct ResultLeaf {
+    /// Its shape, without layout.
+    pub(crate) shape: Shape,
+    /// Where it lies at the end.
+    pub(crate) location: Location,
+}
+
+/// A compiled program.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// The lists; the entry is the first.
+    pub(crate) lists: Vec<Vec<Step>>,
+    /// Where the arrays of all steps lie.
+    pub(crate) table: Vec<Location>,
+    /// Entries of the table whose addresses differ from run to run.
+    pub(crate) moving: Vec<u32>,
+    /// Where memory comes from.
+    pub(crate) allocations: Vec<Source>,
+    /// Bytes of the block of temporaries.
+    pub(crate) temporary_bytes: usize,
+    /// The leaves of the result.
+    pub(crate) results: Vec<ResultLeaf>,
+    /// Whether any step needs the evaluator.
+    pub(crate) evaluates: bool,
+    /// Where the kernels' code is.
+    pub(crate) _library: Library,
+}

@@ -1,0 +1,342 @@
+//! A run of a program on one device: memory for it, and a walk over its steps.
+//!
+//! Safety of the whole: `plan` gives every value its place such that two values needed at once never overlap, but where
+//! an instruction may work in place; arguments are written only if the run owns them; each run has its own block of
+//! temporaries. So while a step runs, nobody else writes what it reads or touches what it writes.
+
+use crate::buffer::Buffer;
+use crate::client::Client;
+use crate::library::Threads;
+use crate::memory::Block;
+use crate::pool::Permit;
+use crate::program::{Action, Evaluate, ListId, Location, Program, Source, Step, While};
+use hloom_eval::interpreter::{Device, OperandValues};
+use hloom_eval::ops;
+use hloom_eval::{Array, Fault, Value};
+use hloom_ir::diagnostic::codes;
+use hloom_ir::entity::EntityId;
+use hloom_ir::shape::Shape;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// The memory of one run, kept for the next: the block of temporaries, and the addresses of all arrays.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    /// Keeps the memory alive that `addresses` lead to.
+    _temporaries: Block,
+    /// The start of each allocation.
+    bases: Vec<*mut u8>,
+    /// The address of each entry of the program's table.
+    addresses: Vec<*mut u8>,
+}
+
+// SAFETY: a workspace is used by one run at a time, and its addresses are not tied to a thread.
+unsafe impl Send for Workspace {}
+
+impl Workspace {
+    /// Memory for runs of `program`.
+    pub(crate) fn new(program: &Program, client: &Client) -> Result<Workspace, Fault> {
+        let temporaries = client.allocator().block(program.temporary_bytes)?;
+        let start = temporaries.start();
+        let base = |source: &Source| match source {
+            Source::Constant(block) => block.start(),
+            Source::Temporary { offset } => start.wrapping_add(*offset),
+            Source::Unused | Source::Argument { .. } | Source::Result { .. } => std::ptr::null_mut(),
+        };
+        let bases: Vec<*mut u8> = program.allocations.iter().map(base).collect();
+        let addresses = program.table.iter().map(|l| address(&bases, *l)).collect();
+        Ok(Workspace { _temporaries: temporaries, bases, addresses })
+    }
+
+    /// Puts the arrays of this run in their places. The result is what the blocks of owned arguments and of results are
+    /// kept in, by allocation; those of other arguments the caller keeps.
+    fn place(
+        &mut self,
+        program: &Program,
+        arguments: &mut [Option<Buffer>],
+        client: &Client,
+    ) -> Result<Vec<Option<Arc<Block>>>, Fault> {
+        let mut kept: Vec<Option<Arc<Block>>> = Vec::new();
+        kept.resize_with(program.allocations.len(), || None);
+        for (n, source) in program.allocations.iter().enumerate() {
+            let block = match *source {
+                Source::Argument { leaf, owned } => {
+                    let slot = arguments.get_mut(leaf).ok_or_else(|| Fault::bug("a leaf is missing"))?;
+                    if !owned {
+                        self.bases[n] =
+                            slot.as_ref().and_then(Buffer::block).map_or(std::ptr::null_mut(), |b| b.start());
+                        continue;
+                    }
+                    let given =
+                        slot.take().and_then(Buffer::into_block).ok_or_else(|| Fault::bug("no memory given"))?;
+                    match Arc::try_unwrap(given) {
+                        Ok(own) => own,
+                        Err(shared) => {
+                            let mut copy = client.allocator().block(shared.len())?;
+                            copy.bytes_mut().copy_from_slice(shared.bytes());
+                            copy
+                        }
+                    }
+                }
+                Source::Result { bytes } => client.allocator().block(bytes)?,
+                _ => continue,
+            };
+            self.bases[n] = block.start();
+            kept[n] = Some(Arc::new(block));
+        }
+        for &n in &program.moving {
+            self.addresses[n as usize] = address(&self.bases, program.table[n as usize]);
+        }
+        Ok(kept)
+    }
+}
+
+fn address(bases: &[*mut u8], location: Location) -> *mut u8 {
+    match bases.get(location.allocation as usize) {
+        Some(base) => base.wrapping_add(location.offset),
+        None => std::ptr::null_mut(),
+    }
+}
+
+/// What a run is told and tells.
+pub(crate) struct Controls<'r> {
+    pub(crate) max_steps: u64,
+    pub(crate) cancel: Option<&'r AtomicBool>,
+    /// Raised when another device has failed.
+    pub(crate) failed: &'r AtomicBool,
+    pub(crate) progress: Option<&'r AtomicU32>,
+    pub(crate) threads: usize,
+}
+
+/// One device walking over the steps.
+pub(crate) struct Walk<'r> {
+    program: &'r Program,
+    client: &'r Client,
+    controls: &'r Controls<'r>,
+    addresses: &'r [*mut u8],
+    permit: Permit<'r>,
+    /// The evaluator's idea of this device, if it is needed.
+    device: Option<Device<'r>>,
+    steps: u64,
+}
+
+/// Runs `program` on one device with `arguments`, the leaves of all arguments, and returns the leaves of the result.
+pub(crate) fn run_device<'r>(
+    program: &'r Program,
+    client: &'r Client,
+    workspace: &mut Workspace,
+    arguments: Vec<Buffer>,
+    device: Option<Device<'r>>,
+    controls: &'r Controls<'r>,
+) -> Result<Vec<Buffer>, Fault> {
+    let mut arguments: Vec<Option<Buffer>> = arguments.into_iter().map(Some).collect();
+    let kept = workspace.place(program, &mut arguments, client)?;
+    let permit = client.pool().enter();
+    let mut walk = Walk { program, client, controls, addresses: &workspace.addresses, permit, device, steps: 0 };
+    walk.list(0)?;
+    drop(walk);
+    let mut results = Vec::with_capacity(program.results.len());
+    for leaf in &program.results {
+        let n = leaf.location.allocation as usize;
+        let block = match program.allocations.get(n) {
+            _ if leaf.location.offset != 0 => None,
+            Some(Source::Argument { leaf, owned: false }) => {
+                arguments.get(*leaf).and_then(|a| a.as_ref()?.block().cloned())
+            }
+            Some(Source::Argument { .. } | Source::Result { .. }) => kept[n].clone(),
+            Some(Source::Constant(block)) => Some(block.clone()),
+            _ => None,
+        };
+        results.push(match (&leaf.shape, block) {
+            (Shape::Array(_) | Shape::Buffer(_), Some(block)) => Buffer::from_block(leaf.shape.clone(), block),
+            (Shape::Array(_) | Shape::Buffer(_), None) => {
+                let bytes = leaf.shape.byte_size().unwrap_or(0) as usize;
+                let mut block = client.allocator().block(bytes)?;
+                let from = address(&workspace.bases, leaf.location);
+                if bytes > 0 {
+                    if from.is_null() {
+                        return Err(Fault::bug("a part of the result has no memory"));
+                    }
+                    // SAFETY: the leaf lies there, `bytes` long; the new block is nobody else's.
+                    unsafe { std::ptr::copy_nonoverlapping(from, block.bytes_mut().as_mut_ptr(), bytes) };
+                }
+                Buffer::from_block(leaf.shape.clone(), Arc::new(block))
+            }
+            (other, _) => Buffer::empty(other.clone()),
+        });
+    }
+    Ok(results)
+}
+
+impl<'r> Walk<'r> {
+    fn list(&mut self, list: ListId) -> Result<(), Fault> {
+        let program = self.program;
+        for step in &program.lists[list] {
+            self.step(step).map_err(|fault| fault.at(step.instruction))?;
+        }
+        Ok(())
+    }
+
+    /// Fails if the run is to end.
+    fn check(&mut self, step: &Step) -> Result<(), Fault> {
+        let raised = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        if self.controls.cancel.is_some_and(raised) || raised(self.controls.failed) {
+            return Err(Fault::new(&codes::eval::CANCELLED, "the run was cancelled"));
+        }
+        if self.steps >= self.controls.max_steps {
+            let message = format!("{} instructions were executed and the program is not done", self.steps);
+            return Err(Fault::new(&codes::eval::TOO_MANY_STEPS, message));
+        }
+        self.steps += 1;
+        if let Some(progress) = self.controls.progress {
+            progress.store(step.instruction.index() as u32, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), Fault> {
+        self.check(step)?;
+        let arrays = &self.addresses[step.arrays.start as usize..step.arrays.end as usize];
+        match &step.action {
+            Action::Copy { bytes } => {
+                // SAFETY: both arrays are that long, and values that are needed at once do not overlap.
+                unsafe { std::ptr::copy(arrays[0], arrays[1], *bytes) }
+            }
+            Action::Kernel(kernel) => {
+                if kernel.chunk >= kernel.units {
+                    // SAFETY: the arrays are those of the instruction that the kernel was made for.
+                    unsafe { (kernel.function)(arrays.as_ptr(), 0, kernel.units as i64) }
+                } else {
+                    let arrays = Arrays(arrays.as_ptr());
+                    self.client.pool().each(kernel.units, kernel.chunk, self.controls.threads, &|begin, end| {
+                        // SAFETY: as above; units are independent of each other.
+                        unsafe { (kernel.function)(arrays.start(), begin as i64, end as i64) }
+                    });
+                }
+            }
+            Action::Library(call, otherwise) => {
+                let threads = Threads { pool: self.client.pool(), most: self.controls.threads };
+                // SAFETY: the arrays are the instruction's operands and results; `plan` puts none of these into another's
+                // memory but those of sorts.
+                if unsafe { call.run(arrays, &threads) }.is_none() {
+                    let refused = || Fault::bug("a kernel refuses its arrays");
+                    self.evaluate(step, otherwise.as_deref().ok_or_else(refused)?)?;
+                }
+            }
+            Action::While(repeat) => self.repeat(step, repeat)?,
+            Action::Conditional { branches, by_truth } => {
+                let selector = arrays[0];
+                let branch = match by_truth {
+                    // SAFETY: a pred of one byte, made by a step before.
+                    true => usize::from(unsafe { selector.read() } == 0),
+                    false => {
+                        // SAFETY: a 32-bit integer, aligned as every value is.
+                        let number = unsafe { selector.cast::<i32>().read_unaligned() };
+                        // One out of range takes the last branch.
+                        usize::try_from(number).unwrap_or(usize::MAX).min(branches.len().saturating_sub(1))
+                    }
+                };
+                let list = *branches.get(branch).ok_or_else(|| Fault::bug("a conditional has no such branch"))?;
+                self.list(list)?;
+            }
+            Action::Evaluate(evaluate) => self.evaluate(step, evaluate)?,
+        }
+        Ok(())
+    }
+
+    /// Runs a loop. One whose state no longer changes would never end: its value is that state, as in the evaluator.
+    /// Whether it changes is asked rarely (after 2¹⁰, 2¹¹, … rounds), since asking copies the state.
+    fn repeat(&mut self, step: &Step, repeat: &While) -> Result<(), Fault> {
+        let arrays = &self.addresses[step.arrays.start as usize..step.arrays.end as usize];
+        let (truth, state) = arrays.split_first().ok_or_else(|| Fault::bug("a loop without a condition"))?;
+        let leaves = || {
+            let leaves = state.iter().zip(&repeat.state).filter(|(a, _)| !a.is_null());
+            // SAFETY: the leaves of the state lie there, so long, and nothing writes to them between two rounds.
+            leaves.map(|(&address, &bytes)| unsafe { std::slice::from_raw_parts(address, bytes) })
+        };
+        let mut rounds = 0u64;
+        loop {
+            self.list(repeat.condition)?;
+            // SAFETY: a pred of one byte, which the condition has just made.
+            if unsafe { truth.read() } == 0 {
+                return Ok(());
+            }
+            self.check(step)?;
+            rounds += 1;
+            let asks = rounds >= 1024 && rounds.is_power_of_two() && repeat.closed;
+            let before: Option<Vec<Vec<u8>>> = asks.then(|| leaves().map(<[u8]>::to_vec).collect());
+            self.list(repeat.body)?;
+            if before.is_some_and(|before| before.iter().zip(leaves()).all(|(a, b)| a == b)) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Leaves a step to the evaluator, on copies of its operands.
+    fn evaluate(&mut self, step: &Step, evaluate: &Evaluate) -> Result<(), Fault> {
+        let mut arrays = self.addresses[step.arrays.start as usize..step.arrays.end as usize].iter().copied();
+        let mut operands = OperandValues::with_capacity(evaluate.operands.len());
+        for shape in &evaluate.operands {
+            // SAFETY: the operands' leaves come first in the step's arrays, in order, and hold their values.
+            operands.push(unsafe { read(shape, &mut arrays)? });
+        }
+        let device = self.device.as_mut().ok_or_else(|| Fault::bug("the evaluator is not there"))?;
+        let i = step.instruction;
+        let value = match evaluate.waits {
+            true => self.permit.without(|| ops::evaluate(device, i, operands)),
+            false => ops::evaluate(device, i, operands),
+        }?;
+        let leaves = value.leaves();
+        if leaves.len() != evaluate.stored.len() {
+            return Err(Fault::bug("the evaluator's value is of another shape"));
+        }
+        for ((leaf, &stored), address) in leaves.into_iter().zip(&evaluate.stored).zip(arrays) {
+            if let (true, Value::Array(array)) = (stored, leaf) {
+                let bytes = array.bytes();
+                // SAFETY: the leaf's place is as large as its shape, which the evaluator keeps to.
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, bytes.len()) }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A step's arrays, for the threads that work on it.
+#[derive(Clone, Copy)]
+struct Arrays(*const *mut u8);
+// SAFETY: kernels write disjoint parts of what the addresses lead to.
+unsafe impl Sync for Arrays {}
+impl Arrays {
+    fn start(self) -> *const *mut u8 {
+        self.0
+    }
+}
+
+/// The value of `shape` whose leaves are at the next addresses.
+///
+/// # Safety
+/// The addresses must lead to arrays of the shape's leaves, or be null where there is none.
+unsafe fn read(shape: &Shape, arrays: &mut impl Iterator<Item = *mut u8>) -> Result<Value, Fault> {
+    if let Shape::Tuple(elements) = shape {
+        let mut values = Vec::with_capacity(elements.len());
+        for element in elements.iter() {
+            // SAFETY: the caller's promise.
+            values.push(unsafe { read(element, arrays)? });
+        }
+        return Ok(Value::Tuple(values));
+    }
+    let address = arrays.next().ok_or_else(|| Fault::bug("an operand has no place"))?;
+    match shape {
+        Shape::Array(a) | Shape::Buffer(a) => {
+            let len = a.byte_size().map_or(0, |n| n as usize);
+            if address.is_null() && len > 0 {
+                return Array::zeroed(a.element_type, a.dims()).map(Value::Array);
+            }
+            // SAFETY: the caller's promise.
+            let bytes = if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(address, len) } };
+            Array::from_bytes(a.element_type, a.dims(), bytes).map(Value::Array)
+        }
+        Shape::Token => Ok(Value::Token),
+        _ => Ok(Value::Opaque),
+    }
+}

@@ -1,0 +1,258 @@
+//! The runtime against the evaluator: generated programs, programs of every kind of step, and one thread against many.
+
+use hloom_eval::ops::elementwise::convert;
+use hloom_eval::run::{DeviceGrid, Options as RunOptions, run};
+use hloom_eval::{Array, Fault, Value};
+use hloom_formats::hlo_text::{self, PrintOptions};
+use hloom_fuzz::choices::Choices;
+use hloom_fuzz::differential::{Agreement, compare, inputs};
+use hloom_fuzz::generate::{Options, generate};
+use hloom_ir::diagnostic::codes::eval as codes;
+use hloom_ir::element_type::ElementType;
+use hloom_ir::module::Module;
+use hloom_ir::op::Op;
+use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
+use hloom_runtime::buffer::assemble;
+use hloom_runtime::{Buffer, Client, ClientOptions, CompileOptions, Executable, ExecuteOptions};
+
+const MODULES: u64 = 150;
+
+fn verified(module: Module) -> VerifiedModule {
+    verify(module, &VerifyOptions::default()).unwrap_or_else(|e| panic!("{:?}", e.diagnostics))
+}
+
+fn parse(text: &str) -> VerifiedModule {
+    let read = hlo_text::read(text.as_bytes());
+    verified(read.module.unwrap_or_else(|| panic!("{:?}\n{text}", read.diagnostics)))
+}
+
+fn print(module: &Module) -> String {
+    hlo_text::print(module, &PrintOptions { elide_constants: false })
+}
+
+fn client(threads: usize) -> Client {
+    Client::new(&ClientOptions { threads: Some(threads), ..ClientOptions::default() })
+}
+
+fn compile(client: &Client, module: &VerifiedModule, grid: DeviceGrid) -> Executable {
+    let options = CompileOptions { grid, fill_constants: true };
+    client.compile(module, &options).unwrap_or_else(|e| panic!("{e:?}\n{}", print(module.module())))
+}
+
+fn upload(client: &Client, arguments: &[Vec<Value>]) -> Vec<Vec<Buffer>> {
+    let leaves = |a: &Vec<Value>| {
+        let values = a.iter().flat_map(|v| Buffer::from_value(client.allocator(), v).expect("there is memory"));
+        values.collect::<Vec<_>>()
+    };
+    arguments.iter().map(leaves).collect()
+}
+
+fn execute(client: &Client, compiled: &Executable, arguments: &[Vec<Value>]) -> Result<Vec<Value>, Fault> {
+    let results = compiled.execute(upload(client, arguments), &ExecuteOptions::default())?;
+    let module = compiled.module().module();
+    let shape = &module[module.root(module.entry().expect("an entry")).expect("a root")].shape;
+    results.into_iter().map(|leaves| assemble(shape, &mut leaves.into_iter())).collect()
+}
+
+fn grid(replicas: usize) -> DeviceGrid {
+    DeviceGrid { replicas, partitions: 1 }
+}
+
+fn evaluated(module: &VerifiedModule, devices: DeviceGrid, arguments: &[Vec<Value>]) -> Vec<Value> {
+    let options = RunOptions { fill_constants: true, ..RunOptions::default() };
+    run(module, devices, arguments.to_vec(), &options).unwrap_or_else(|e| panic!("{e:?}"))
+}
+
+/// Compiles and runs `text` twice on fresh arguments and compares with the evaluator; returns what was compiled.
+fn agrees(text: &str, arguments: &[Array], tolerance: f64) -> Executable {
+    let module = parse(text);
+    let client = client(2);
+    let compiled = compile(&client, &module, grid(1));
+    let arguments = vec![arguments.iter().cloned().map(Value::Array).collect::<Vec<_>>()];
+    let expected = evaluated(&module, grid(1), &arguments);
+    for _ in 0..2 {
+        let results = execute(&client, &compiled, &arguments).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
+        compare(&results, &expected, Agreement::Within(tolerance)).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    }
+    compiled
+}
+
+fn has(module: &Module, is: impl Fn(&Op) -> bool) -> bool {
+    let mut all = module.computations().iter().flat_map(|&c| module[c].instructions());
+    all.any(|&i| is(&module[i].op))
+}
+
+fn is_finite(value: &Value) -> bool {
+    let wide = |a: &Array| convert(a.clone(), ElementType::C128).expect("every type has a wider one");
+    let finite = |a: &Array| wide(a).bytes().as_chunks::<8>().0.iter().all(|b| f64::from_le_bytes(*b).is_finite());
+    value.leaves().iter().all(|leaf| leaf.as_array().map_or(true, finite))
+}
+
+fn floats(dims: &[i64]) -> Array {
+    let count = dims.iter().product::<i64>();
+    let elements: Vec<f32> = (0..count).map(|n| ((n * 37) % 101) as f32 / 25.0 - 2.0).collect();
+    Array::new(dims, &elements).expect("as many as the dimensions say")
+}
+
+#[test]
+fn generated_programs_agree_with_the_evaluator() {
+    let (mut planned, mut all) = (0, 0);
+    for replicas in [1, 4] {
+        let options = Options { replicas, ..Options::runnable() };
+        for seed in 0..MODULES {
+            let mut choices = Choices::from_seed(seed);
+            let module = verified(generate(&mut choices, &options));
+            let arguments = inputs(module.module(), replicas as usize, &mut choices).expect("arguments can be made");
+            let grid = grid(replicas as usize);
+            // Whether padding meets an infinite weight is not said, nor which NaN an operation makes.
+            let padded = has(module.module(), |op| matches!(op, Op::Convolution(_)));
+            let looks_at_bits = has(module.module(), |op| matches!(op, Op::BitcastConvert));
+            if looks_at_bits || padded && !arguments.iter().flatten().all(is_finite) {
+                continue;
+            }
+            let expected = evaluated(&module, grid, &arguments);
+            let client = client(3);
+            let compiled = compile(&client, &module, grid);
+            all += 1;
+            planned += u64::from(compiled.report().evaluated.is_none());
+            let results = execute(&client, &compiled, &arguments).map_err(|e| format!("{e:?}"));
+            let verdict = results.and_then(|r| compare(&r, &expected, Agreement::Within(1e-4)));
+            if let Err(e) = verdict {
+                panic!("seed {seed}, {replicas} replicas: {e}\n{}", print(module.module()));
+            }
+        }
+    }
+    assert!(planned * 4 > all, "only {planned} of {all} programs have a plan");
+}
+
+#[test]
+fn one_thread_and_many_give_the_same_bits() {
+    for seed in 0..MODULES {
+        let mut choices = Choices::from_seed(seed);
+        let module = verified(generate(&mut choices, &Options::runnable()));
+        let arguments = inputs(module.module(), 1, &mut choices).expect("arguments can be made");
+        let results = [1, 4].map(|threads| {
+            let client = client(threads);
+            let compiled = compile(&client, &module, grid(1));
+            execute(&client, &compiled, &arguments).unwrap_or_else(|e| panic!("seed {seed}: {e:?}"))
+        });
+        compare(&results[0], &results[1], Agreement::Exact)
+            .unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", print(module.module())));
+    }
+}
+
+#[test]
+fn products_of_every_form_agree() {
+    let cases = [
+        ("f32[64,96]", "f32[96,80]", "f32[64,80]", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
+        ("f32[96,64]", "f32[80,96]", "f32[64,80]", "lhs_contracting_dims={0}, rhs_contracting_dims={1}"),
+        (
+            "f32[3,20,30]",
+            "f32[3,30,40]",
+            "f32[3,20,40]",
+            "lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={1}",
+        ),
+        (
+            "f32[20,3,30]",
+            "f32[40,3,30]",
+            "f32[3,20,40]",
+            "lhs_batch_dims={1}, lhs_contracting_dims={2}, rhs_batch_dims={1}, rhs_contracting_dims={2}",
+        ),
+        ("f32[4,5,6]", "f32[6,7,8]", "f32[4,5,7,8]", "lhs_contracting_dims={2}, rhs_contracting_dims={0}"),
+        ("f32[4,5,6]", "f32[5,6,7]", "f32[4,7]", "lhs_contracting_dims={1,2}, rhs_contracting_dims={0,1}"),
+        ("f32[300]", "f32[300]", "f32[]", "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
+        ("f32[5,0]", "f32[0,7]", "f32[5,7]", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
+        ("f32[500,300]", "f32[300,400]", "f32[500,400]", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
+    ];
+    for (lhs, rhs, result, dims) in cases {
+        for (narrow, tolerance) in [("f32", 1e-5), ("f64", 1e-12), ("bf16", 1e-2), ("f16", 1e-3)] {
+            let [l, r, o] = [lhs, rhs, result].map(|s| s.replace("f32", narrow));
+            let text = format!(
+                "HloModule m\nENTRY e {{\n  a = {lhs} parameter(0)\n  b = {rhs} parameter(1)\n  \
+                 x = {l} convert(a)\n  y = {r} convert(b)\n  ROOT d = {o} dot(x, y), {dims}\n}}\n"
+            );
+            let module = parse(&text);
+            let entry = module.module().entry().expect("an entry");
+            let arguments: Vec<Array> = module
+                .module()
+                .parameters(entry)
+                .iter()
+                .map(|&p| floats(module.module()[p].shape.as_array().expect("an array").dims()))
+                .collect();
+            let compiled = agrees(&text, &arguments, tolerance);
+            assert_eq!(compiled.report().native.get("dot"), Some(&1), "{:?}\n{text}", compiled.report());
+        }
+    }
+}
+
+#[test]
+fn results_may_be_arguments_constants_and_each_other() {
+    let text = "HloModule m
+        ENTRY e {
+          x = f32[3] parameter(0)
+          c = f32[2] constant({1, 2})
+          y = f32[3] add(x, x)
+          t = (f32[3], f32[2]) tuple(y, c)
+          ROOT r = (f32[3], f32[2], f32[3], f32[3], (f32[3], f32[2])) tuple(x, c, y, y, t)
+        }";
+    let compiled = agrees(text, &[floats(&[3])], 0.0);
+    assert_eq!(compiled.report().evaluated, None);
+}
+
+#[test]
+fn an_argument_that_is_given_away_becomes_the_result() {
+    let text = "HloModule m, input_output_alias={ {}: (0, {}, may-alias) }
+        ENTRY e {
+          x = f32[1024] parameter(0)
+          y = f32[1024] parameter(1)
+          ROOT r = f32[1024] add(x, y)
+        }";
+    let module = parse(text);
+    let client = client(1);
+    let compiled = compile(&client, &module, grid(1));
+    assert_eq!(compiled.report().evaluated, None);
+    let x = client.buffer(&floats(&[1024])).expect("there is memory");
+    let y = client.buffer(&floats(&[1024])).expect("there is memory");
+    let before = x.bytes().to_vec();
+    let kept = x.clone();
+    let results = compiled.execute(vec![vec![x, y.clone()]], &ExecuteOptions::default()).expect("it runs");
+    assert_eq!(kept.bytes(), before, "an argument that somebody still holds is left alone");
+    assert_ne!(results[0][0].bytes(), before);
+    let address = kept.bytes().as_ptr();
+    let results = compiled.execute(vec![vec![kept, y]], &ExecuteOptions::default()).expect("it runs");
+    assert_eq!(results[0][0].bytes().as_ptr(), address, "the memory of the last handle is used");
+}
+
+#[test]
+fn wrong_arguments_are_refused() {
+    let module = parse("HloModule m\nENTRY e { x = f32[3] parameter(0)\n ROOT y = f32[3] negate(x) }");
+    let client = client(1);
+    let compiled = compile(&client, &module, grid(1));
+    let wrong = client.buffer(&floats(&[4])).expect("there is memory");
+    for arguments in [vec![], vec![vec![]], vec![vec![wrong.clone()]], vec![vec![wrong.clone(), wrong]]] {
+        let fault = compiled.execute(arguments, &ExecuteOptions::default()).expect_err("it does not fit");
+        assert_eq!(fault.diagnostic().code, &codes::BAD_INPUT);
+    }
+}
+
+#[test]
+fn devices_that_disagree_end_with_an_error_and_not_in_a_wait() {
+    let text = "HloModule m, replica_count=2
+        sum { a = f32[] parameter(0)
+              b = f32[] parameter(1)
+              ROOT s = f32[] add(a, b) }
+        ENTRY e {
+          x = f32[3] parameter(0)
+          ROOT y = f32[3] all-reduce(x), replica_groups={{0,1}}, to_apply=sum
+        }";
+    let module = parse(text);
+    let client = client(1);
+    let arguments = vec![vec![Value::Array(floats(&[3]))]; 2];
+    let compiled = compile(&client, &module, grid(2));
+    let expected = evaluated(&module, grid(2), &arguments);
+    let results = execute(&client, &compiled, &arguments).expect("both arrive");
+    compare(&results, &expected, Agreement::Exact).expect("the sum of both");
+    let limited = ExecuteOptions { max_steps: Some(0), ..ExecuteOptions::default() };
+    let fault = compiled.execute(upload(&client, &arguments), &limited).expect_err("no step is allowed");
+    assert_eq!(fault.diagnostic().code, &codes::TOO_MANY_STEPS);
+}
