@@ -107,6 +107,8 @@ struct Assigner<'a, 'm> {
     in_list: Vec<Option<usize>>,
     put_off: BTreeMap<i64, Vec<(ValueId, i64)>>,
     heaps: Vec<PackedHeap>,
+    /// The first allocations are packed for another pass: nothing joins them.
+    presets: usize,
 }
 
 /// Assigns every buffer of the flow and of what is local to threads; tells of the heaps too. `None` when a size does not
@@ -122,8 +124,10 @@ pub(crate) fn assign(facts: &Facts<'_, '_>) -> Option<(Vec<Allocation>, Vec<Pack
         in_list: Vec::new(),
         put_off: BTreeMap::new(),
         heaps: Vec::new(),
+        presets: 0,
     };
     assigner.presets()?;
+    assigner.presets = assigner.allocations.len();
     for buffer in assigner.sorted(false) {
         assigner.global(buffer);
     }
@@ -349,7 +353,8 @@ impl Assigner<'_, '_> {
         let fits = allocation.colour == self.buffer_colour(buffer)
             && size <= allocation.size
             && (!live_out || size == allocation.size)
-            && allocation.is_reusable();
+            && allocation.is_reusable()
+            && at >= self.presets;
         if !fits {
             return false;
         }

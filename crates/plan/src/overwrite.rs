@@ -57,7 +57,7 @@ impl<'a, 'm> Overwrite<'a, 'm> {
                 _ => false,
             },
             Op::Binary(BinaryOp::Power) => self.target.power_overwrites,
-            Op::Fusion(fusion) => self.fusion(fusion, slot),
+            Op::Fusion(fusion) => slots.iter().all(|&slot| self.fusion(fusion, slot)),
             Op::While { .. } | Op::Conditional { .. } => true,
             Op::DynamicUpdateSlice | Op::Scatter(_) | Op::SetDimensionSize { .. } => slots == [0],
             Op::TriangularSolve { .. } => slots == [1],

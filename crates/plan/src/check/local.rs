@@ -46,7 +46,7 @@ pub(super) fn check(positions: &Positions<'_>, assignment: &Assignment, faults: 
                 _ => {}
             }
         }
-        // Loops within such computations carry values in one place; there are hardly any.
+        // What such computations call and carry round lies where it came from; there are hardly any that do.
         if has_steps {
             continue;
         }
@@ -60,14 +60,12 @@ pub(super) fn check(positions: &Positions<'_>, assignment: &Assignment, faults: 
             }
         }
     }
-    // What is called within such a computation takes its parameters from there.
-    let all = module.computations().iter().flat_map(|&c| module[c].instructions());
-    let steps = all.filter(|&&id| is_step(&module[id].op)).flat_map(|&id| module[id].op.called_computations());
-    let is_called: FxHashSet<ComputationId> = steps.collect();
+    if has_steps {
+        return;
+    }
     for &computation in module.computations().iter().filter(|c| kinds[c.index()] == Kind::Local) {
         for &id in module[computation].instructions() {
-            let is_handed = is_called.contains(&computation) && matches!(module[id].op, Op::Parameter { .. });
-            if makes_a_value(&module[id].op) && !is_handed && !placed.contains(&positions.whole(id)) {
+            if makes_a_value(&module[id].op) && !placed.contains(&positions.whole(id)) {
                 let message = format!("`{}` has no place", module[id].name());
                 faults.push(Diagnostic::error(&DUMP_NAMES, message).at_instruction(id, Part::Whole));
             }

@@ -10,6 +10,7 @@ mod assignment;
 mod local;
 mod memory;
 mod needs;
+mod overwrite;
 mod run;
 mod statics;
 

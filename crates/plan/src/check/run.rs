@@ -6,6 +6,7 @@
 use super::assignment::Assignment;
 use super::memory::{Memory, Spot, Tag, UNKNOWN};
 use super::needs::Needs;
+use super::overwrite::{in_place, may_write_over};
 use crate::calls::AsyncChains;
 use crate::positions::{Position, Positions};
 use hloom_ir::attributes::OutputOperandAlias;
@@ -14,7 +15,6 @@ use hloom_ir::diagnostic::{Diagnostic, Part, Place};
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
-use hloom_ir::opcode::Opcode;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
@@ -77,7 +77,9 @@ pub(super) fn run(positions: &Positions<'_>, assignment: &Assignment, faults: &m
     let Some(entry) = module.entry() else { return };
     for &parameter in &module.parameters(entry) {
         for position in positions.of(parameter) {
-            runner.write(position);
+            if !runner.write(position) {
+                runner.has_no_place(parameter, position);
+            }
         }
     }
     runner.computation(entry, true);
@@ -99,6 +101,18 @@ impl Runner<'_, '_> {
     fn fault(&mut self, at: InstructionId, diagnostic: Diagnostic) {
         if self.blamed.insert(at) {
             self.faults.push(diagnostic.at_instruction(at, Part::Whole));
+        }
+    }
+
+    fn has_no_place(&mut self, id: InstructionId, position: Position) {
+        let message = format!("`{}` has no place", self.label(position));
+        self.fault(id, Diagnostic::error(&DUMP_NAMES, message));
+    }
+
+    /// Where one of several values arrives, it has a place as that.
+    fn merged(&mut self, position: Position) {
+        if !matches!(self.spots.get(&position), Some((_, true))) {
+            self.has_no_place(self.positions.instruction(position), position);
         }
     }
 
@@ -220,9 +234,8 @@ impl Runner<'_, '_> {
                 continue;
             }
             if !self.write(position) {
-                if self.held[position as usize].is_none() && self.needs_place(id, position) {
-                    let message = format!("`{}` has no place", self.label(position));
-                    self.fault(id, Diagnostic::error(&DUMP_NAMES, message));
+                if self.held[position as usize].is_none() {
+                    self.has_no_place(id, position);
                 }
                 continue;
             }
@@ -241,12 +254,19 @@ impl Runner<'_, '_> {
         // Tuples of thousands of results read few operands, and operations of thousands of operands have one result.
         let over = operands.iter().find(|held| held.spot.overlaps(&spot));
         if let Some(held) = over
-            && !(held.spot == spot && may_write_over(self.module, id))
+            && !(held.spot == spot && may_write_over(self.module, id, &self.slots_of(id, held.spot)))
         {
             let lost = self.label(self.writers[held.tag as usize]);
             let message = format!("`{}` is written over `{lost}`, which it reads", self.label(position));
             self.fault(id, Diagnostic::error(&OVERLAP, message));
         }
+    }
+
+    /// The operands of an instruction that lie at that spot.
+    fn slots_of(&self, id: InstructionId, spot: Spot) -> Vec<usize> {
+        let operands = self.module[id].operands().iter().enumerate();
+        let is_there = |&p: &Position| self.held[p as usize].is_some_and(|h| h.spot == spot);
+        operands.filter(|&(_, &o)| self.positions.of(o).any(|p| is_there(&p))).map(|(i, _)| i).collect()
     }
 
     /// For each result part that the instruction says is an operand's memory, that operand part.
@@ -258,13 +278,16 @@ impl Runner<'_, '_> {
             Op::AsyncStart(a) => a.output_operand_aliasing.as_slice(),
             _ => &[],
         };
+        let is_table =
+            |a: &OutputOperandAlias| a.output_index.is_empty() && matches!(instruction.op, Op::AsyncStart(_));
         let pair = |alias: &OutputOperandAlias| {
             let operand = instruction.operands().get(usize::try_from(alias.operand).ok()?)?;
             let from = self.positions.part(*operand, &alias.operand_index)?;
             let to = self.positions.part(id, &alias.output_index)?;
             Some((to.start, from.start))
         };
-        stated.iter().filter_map(pair).collect()
+        // The whole of an async-start is a table of its own, whatever is said of what it leads to.
+        stated.iter().filter(|a| !is_table(a)).filter_map(pair).collect()
     }
 
     /// What the operands of an instruction hold, as far as it reads them itself.
@@ -392,22 +415,23 @@ impl Runner<'_, '_> {
                 self.forward(from, to);
             }
         }
-    }
-
-    /// Whether a position must have a place of its own or be forwarded: all that holds data.
-    fn needs_place(&self, id: InstructionId, position: Position) -> bool {
-        let is_inner_table = self.positions.is_tuple(position) && !self.positions.is_whole(position);
-        // Lists of operands within asynchronous results are not always given tables.
-        !is_inner_table && !matches!(self.module[id].op, Op::AllReduceDone | Op::CopyDone)
+        // The whole of a copy is its own; of a tuple, the elements are not.
+        if let Op::Copy = instruction.op {
+            self.held[positions.whole(id) as usize] = None;
+        }
     }
 
     /// The operand and the result of an in-place operation are the same memory.
     fn in_place(&mut self, id: InstructionId, aliases: &FxHashMap<Position, Position>) {
         let mut pairs: Vec<(Position, Position)> = aliases.iter().map(|(&to, &from)| (from, to)).collect();
         pairs.sort_unstable();
-        let instruction = &self.module[id];
-        if let (Op::DynamicUpdateSlice, Some(&first)) = (&instruction.op, instruction.operands().first()) {
-            pairs.push((self.positions.whole(first), self.positions.whole(id)));
+        for (operand, result) in in_place(self.module, id) {
+            let from = self.module[id].operands().get(operand).map(|&o| self.positions.whole(o));
+            let to = match result {
+                Some(element) => self.positions.part(id, &[element]).map(|p| p.start),
+                None => Some(self.positions.whole(id)),
+            };
+            pairs.extend(from.zip(to));
         }
         for (from, to) in pairs {
             self.same_spot(id, from, to);
@@ -456,6 +480,7 @@ impl Runner<'_, '_> {
         let (begin, body_begin) = (self.needs.times.begin(condition), self.needs.times.begin(body));
         let end = self.needs.times.of(id);
         let mut carried = self.positions.of(init);
+        let before: Vec<Option<Held>> = carried.clone().map(|p| self.held[p as usize]).collect();
         for round in 0..=usize::from(twice) {
             // Loops inside go round twice in the first round only: in the second, what they read and write is the same.
             let inner = twice && round == 0;
@@ -468,6 +493,14 @@ impl Runner<'_, '_> {
             self.arrive(id, carried, in_body.clone(), body_begin);
             self.computation(body, inner);
             carried = self.positions.of(root);
+        }
+        for (nth, (before, after)) in before.into_iter().zip(carried.clone()).enumerate() {
+            let after = self.held[after as usize];
+            if before.map(|h| h.tag) != after.map(|h| h.tag) && before.is_some() && after.is_some() {
+                for at in [&in_condition, &in_body, &self.positions.of(id)] {
+                    self.merged(at.start + nth as u32);
+                }
+            }
         }
         // The condition is asked once more before the loop ends.
         self.needs.now = end;
@@ -516,6 +549,7 @@ impl Runner<'_, '_> {
                 }
                 continue;
             }
+            self.merged(position);
             let tag = self.writers.len() as Tag;
             self.writers.push(position);
             self.memory.write(first.spot, tag);
@@ -551,37 +585,4 @@ impl Runner<'_, '_> {
             }
         }
     }
-}
-
-/// Whether an operation can, in principle, write its result over an operand of the same size: not if it reads elements
-/// after it has written others to their place.
-fn may_write_over(module: &Module, id: InstructionId) -> bool {
-    if let Op::CollectivePermute(p) = &module[id].op {
-        // Slices are written into the second operand.
-        return !p.slice_sizes.is_empty();
-    }
-    !matches!(
-        module[id].opcode(),
-        Opcode::Dot
-            | Opcode::RaggedDot
-            | Opcode::ScaledDot
-            | Opcode::Convolution
-            | Opcode::Transpose
-            | Opcode::Reverse
-            | Opcode::Concatenate
-            | Opcode::Slice
-            | Opcode::DynamicSlice
-            | Opcode::Pad
-            | Opcode::Gather
-            | Opcode::Broadcast
-            | Opcode::Reduce
-            | Opcode::ReduceWindow
-            | Opcode::SelectAndScatter
-            | Opcode::Fft
-            | Opcode::AllGather
-            | Opcode::AllToAll
-            | Opcode::ReduceScatter
-            | Opcode::Copy
-            | Opcode::Reshape
-    )
 }

@@ -34,6 +34,7 @@ pub(super) fn check(positions: &Positions<'_>, target: &Target, assignment: &Ass
         if let Some(fault) = kind_fault(positions, &donated, number, allocation) {
             faults.push(fault);
         }
+        faults.extend(given_faults(positions, target, number, allocation));
     }
     let total: i128 = assignment.allocations.iter().map(|a| i128::from(a.size)).sum();
     if let Some(stated) = assignment.stated_total.filter(|&s| i128::from(s) != total) {
@@ -103,4 +104,47 @@ fn kind_fault(
     let name = module[intruder.instruction].name();
     let message = format!("allocation {number} holds {what}, and `{name}` is written there");
     Some(Diagnostic::error(&WRONG_KIND, message).at_instruction(intruder.instruction, Part::Whole))
+}
+
+/// What the caller hands over, and what is there before the run, lies at the beginning of memory that is just as large.
+fn given_faults(
+    positions: &Positions<'_>,
+    target: &Target,
+    number: usize,
+    allocation: &Assigned,
+) -> Option<Diagnostic> {
+    let module = positions.module();
+    let wrong = |piece: &Piece, message: String| {
+        Some(Diagnostic::error(&WRONG_KIND, message).at_instruction(piece.instruction, Part::Whole))
+    };
+    for piece in &allocation.pieces {
+        let instruction = &module[piece.instruction];
+        let name = instruction.name();
+        let (what, is_at_home) = match instruction.op {
+            Op::Parameter { number, .. } if module.entry() == Some(instruction.parent()) => {
+                let home = allocation.parameter.as_ref();
+                ("the parameter's own", home.is_some_and(|h| h.0 == number && h.1 == piece.index))
+            }
+            Op::Constant(_) => ("a constant's", allocation.is_constant || allocation.is_thread_local),
+            _ => continue,
+        };
+        if !is_at_home {
+            return wrong(piece, format!("`{name}` needs {what} memory, which allocation {number} is not"));
+        }
+        let needed = instruction.shape.at(&piece.index).and_then(|s| target.byte_size(s));
+        if piece.offset != 0 {
+            return wrong(
+                piece,
+                format!("`{name}` begins at {} of allocation {number}, not at its beginning", piece.offset),
+            );
+        }
+        if allocation.parameter.is_some() && needed != Some(allocation.size) {
+            let given = needed.unwrap_or(0);
+            return wrong(
+                piece,
+                format!("`{name}` has {given} bytes, but allocation {number} has {}", allocation.size),
+            );
+        }
+    }
+    None
 }

@@ -63,7 +63,7 @@ pub fn judge(module: &VerifiedModule, target: &Target, text: &str) -> Vec<Diagno
             }
         }
         // What cannot be planned has no statements to compare; the proof says what it can.
-        Err(faults) if dump.assignment.is_none() => return faults,
+        Err(faults) if dump.assignment.is_none() => return faults.into_iter().map(|f| dump.placed(f)).collect(),
         Err(_) => {}
     }
     let Some(assignment) = &dump.assignment else { return Vec::new() };
