@@ -154,3 +154,18 @@ fn what_is_written_reads_back_and_does_the_same() {
     };
     compare(&[".mlir"], translate, 70);
 }
+
+#[test]
+fn artifacts_that_are_cut_off_anywhere_are_refused() {
+    let Some(folder) = samples() else { return };
+    let bytes = std::fs::read(folder.join("13_control_flow.bc")).expect("it can be read");
+    for end in 0..bytes.len() {
+        assert!(hloom_stablehlo::read_bytecode(&bytes[..end]).is_err(), "cut off at {end}");
+    }
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x55;
+        // Whatever it says now, it is read or refused.
+        let _ = hloom_stablehlo::read_bytecode(&changed).and_then(|m| hloom_stablehlo::to_hlo(&m));
+    }
+}

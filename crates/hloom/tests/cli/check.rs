@@ -91,6 +91,50 @@ fn different_programs_run_side_by_side() {
 }
 
 #[test]
+fn one_program_sends_what_the_other_receives() {
+    let program = "module {
+  func.func @sender(%t: !stablehlo.token) -> !stablehlo.token {
+    %x = stablehlo.constant dense<[1, 2]> : tensor<2xi64>
+    %0 = \"stablehlo.send\"(%x, %t) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>} : (tensor<2xi64>, !stablehlo.token) -> !stablehlo.token
+    return %0 : !stablehlo.token
+  }
+  func.func @receiver(%t: !stablehlo.token) -> (tensor<2xi64>, !stablehlo.token) {
+    %0, %1 = \"stablehlo.recv\"(%t) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>} : (!stablehlo.token) -> (tensor<2xi64>, !stablehlo.token)
+    return %0, %1 : tensor<2xi64>, !stablehlo.token
+  }
+  func.func @main() {
+    %t = stablehlo.create_token : !stablehlo.token
+    %r:3 = \"interpreter.run_parallel\"(%t, %t) {programs = [[@sender], [@receiver]]} : (!stablehlo.token, !stablehlo.token) -> (!stablehlo.token, tensor<2xi64>, !stablehlo.token)
+    check.expect_eq_const %r#1, dense<[1, 2]> : tensor<2xi64>
+    func.return
+  }
+}
+";
+    let folder = Folder::new("check-send").with("send.mlir", program);
+    folder.hloom(&["check", "send.mlir", "--engine", "eval"]).exits(0);
+}
+
+#[test]
+fn sizes_that_follow_from_constants_are_worked_out() {
+    let program = "func.func @main() {
+  %x = stablehlo.constant dense<[1, 2, 3, 4, 5, 6]> : tensor<6xi64>
+  %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<6xi64>) -> tensor<i32>
+  %two = stablehlo.constant dense<2> : tensor<i32>
+  %m = stablehlo.divide %n, %two : tensor<i32>
+  %a = stablehlo.reshape %two : (tensor<i32>) -> tensor<1xi32>
+  %b = stablehlo.reshape %m : (tensor<i32>) -> tensor<1xi32>
+  %s = stablehlo.concatenate %a, %b, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+  %r = stablehlo.dynamic_reshape %x, %s : (tensor<6xi64>, tensor<2xi32>) -> tensor<?x?xi64>
+  %d = stablehlo.add %r, %r : tensor<?x?xi64>
+  check.expect_eq_const %d, dense<[[2, 4, 6], [8, 10, 12]]> : tensor<2x3xi64>
+  func.return
+}
+";
+    let folder = Folder::new("check-dynamic").with("d.mlir", program);
+    folder.hloom(&["check", "d.mlir"]).exits(0);
+}
+
+#[test]
 fn stablehlo_is_run_and_converted() {
     let program = "func.func @main() -> tensor<2xi32> {
   %x = stablehlo.constant dense<[20, 22]> : tensor<2xi32>

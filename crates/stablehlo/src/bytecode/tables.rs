@@ -22,7 +22,11 @@ struct Entry<'a> {
 #[cold]
 fn unknown_code(what: &str, dialect: &str, code: u64) -> Box<Diagnostic> {
     let message = format!("{what} {code} of the dialect {dialect} is not known");
-    Box::new(Diagnostic::error(&codes::NEWER_BYTECODE, message))
+    let error = Diagnostic::error(&codes::NEWER_BYTECODE, message);
+    Box::new(match dialect {
+        "builtin" | "vhlo" | "sdy" => error,
+        _ => error.help("only portable artifacts have an encoding that stays: serialize the module as one"),
+    })
 }
 
 const DIRECTIONS: &[&str] = &["EQ", "NE", "GE", "GT", "LE", "LT"];

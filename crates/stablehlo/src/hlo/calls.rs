@@ -2,7 +2,7 @@
 
 use super::{Translate, Translator};
 use crate::mlir::{Attr, AttrId};
-use hloom_ir::attributes::{CustomCallApiVersion, OutputOperandAlias};
+use hloom_ir::attributes::{CustomCallApiVersion, OutputOperandAlias, SliceDim};
 use hloom_ir::diagnostic::codes::mlir as codes;
 use hloom_ir::layout::{Tile, is_permutation};
 use hloom_ir::op::{BinaryOp, CustomCall, Transfer, UnaryOp};
@@ -56,7 +56,11 @@ impl Translator<'_, '_> {
         let config: Option<Box<[u8]>> = match self.attr("backend_config").map(|id| (id, m.attr(id))) {
             Some((_, Attr::String(s))) if !s.is_empty() => Some(s.as_ref().into()),
             Some((id, Attr::Dict(_))) => Some(m.attr_text(id).into_bytes().into()),
-            _ => None,
+            // Some front ends write the configuration of a call as an annotation.
+            _ => match m.find(self.at, "mhlo.backend_config").map(|id| (id, m.attr(id))) {
+                Some((id, Attr::Dict(fields))) if !fields.is_empty() => Some(m.attr_text(id).into_bytes().into()),
+                _ => None,
+            },
         };
         let shape = match &shapes[..] {
             [one] => one.clone(),
@@ -120,6 +124,7 @@ impl Translator<'_, '_> {
                 let operands = self.operands()?;
                 self.emit_results(Op::TopK { k, largest, is_stable: true }, operands)?;
             }
+            "ApproxTopK" => self.approx_top_k()?,
             "shape_assertion" => {
                 let holds = self.operand(0)?;
                 if self.fold(holds).is_some_and(|f| f.values == [0]) {
@@ -130,6 +135,42 @@ impl Translator<'_, '_> {
             _ => return self.dynamic_call(target),
         }
         Ok(true)
+    }
+
+    /// The first of each slice in the order that a comparator gives; here always exactly so: sorted, and cut off.
+    fn approx_top_k(&mut self) -> Translate<()> {
+        let m = self.m;
+        let config = m.find(self.at, "mhlo.backend_config").or_else(|| self.attr("backend_config"));
+        let number = |name| config.and_then(|c| m.field(c, name)).and_then(|id| m.as_int(id));
+        let (Some(dimension), Some(k)) = (number("reduction_dim"), number("top_k")) else {
+            return Err(self.bad_attribute("mhlo.backend_config", "a dictionary with reduction_dim and top_k"));
+        };
+        let callee = self.attr("called_computations").and_then(|id| m.list(id).first().copied());
+        let function = callee.and_then(|c| m.as_str(c)).and_then(|name| self.functions.get(name));
+        let Some(&to_apply) = function.and_then(|f| self.translated.get(f)) else {
+            return Err(self.bad_attribute("called_computations", "a list of one function"));
+        };
+        // Half of the operands are what a slice would begin with, which sorting does not need.
+        let operands = self.operands()?;
+        let inputs = &operands[..operands.len() / 2];
+        let shapes: Vec<Shape> = inputs.iter().map(|&x| self.shape(x).clone()).collect();
+        let Some(rank) = shapes.first().and_then(|s| s.as_array()).map(|a| a.rank() as i64) else {
+            return Err(self.error(&codes::BAD_OPERANDS, "ApproxTopK takes arrays"));
+        };
+        let dimension = if dimension < 0 { dimension + rank } else { dimension };
+        let shape = if let [one] = &shapes[..] { one.clone() } else { Shape::tuple(shapes) };
+        let sorted = self.emit(Op::Sort { dimension, is_stable: true, to_apply }, inputs, shape)?;
+        let mut results = Vec::new();
+        for i in 0..inputs.len() {
+            let part = if inputs.len() == 1 { sorted } else { self.element(sorted, i)? };
+            let sizes = self.shape(part).as_array().map(|a| a.dims().to_vec()).unwrap_or_default();
+            let limit = |(d, &size): (usize, &i64)| if d as i64 == dimension { k.min(size) } else { size };
+            let dims = sizes.iter().enumerate().map(limit).map(|limit| SliceDim { start: 0, limit, stride: 1 });
+            let dims = dims.collect();
+            let shape = self.result_shape(i)?;
+            results.push(self.emit(Op::Slice { dims }, [part].as_slice(), shape)?);
+        }
+        self.bind_all(&results)
     }
 
     pub(super) fn composite(&mut self) -> Translate<()> {
@@ -266,7 +307,12 @@ impl Translator<'_, '_> {
 
     /// Which devices send to which, where the operation says so.
     fn transfer_pairs(&mut self, id: hloom_ir::InstructionId) -> Translate<()> {
-        let pairs = self.ints("source_target_pairs")?;
+        let mut pairs = self.ints("source_target_pairs")?.to_vec();
+        if pairs.is_empty()
+            && let Some(channel) = self.transfer()?.channel_id
+        {
+            pairs = self.routes.get(&channel).cloned().unwrap_or_default();
+        }
         if pairs.is_empty() {
             return Ok(());
         }

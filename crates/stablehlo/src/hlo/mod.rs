@@ -120,6 +120,8 @@ pub(crate) struct Translator<'m, 'a> {
     region_count: usize,
     /// How deep functions are being written in place of their calls.
     inlining: usize,
+    /// Which devices send to which, by channel, where programs that run side by side show it.
+    routes: FxHashMap<i64, Vec<i64>>,
     /// Axes of meshes that the code being translated handles itself.
     manual_axes: Vec<String>,
 }
@@ -153,6 +155,7 @@ impl<'m, 'a> Translator<'m, 'a> {
             spans: Vec::new(),
             region_count: 0,
             inlining: 0,
+            routes: FxHashMap::default(),
             manual_axes: Vec::new(),
         })
     }

@@ -4,12 +4,13 @@
 //! function that is its own, and gives the results of all, of which those of the others are zeros.
 
 use super::{Translate, Translator};
-use crate::mlir::{OpId, ValueId};
+use crate::mlir::{OpId, OpKind, ValueId};
 use hloom_ir::attributes::ComparisonDirection;
 use hloom_ir::diagnostic::codes::mlir as codes;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::op::BinaryOp;
 use hloom_ir::{ElementType, Literal, Op, Shape};
+use rustc_hash::FxHashMap;
 
 impl Translator<'_, '_> {
     /// Translates `programs[replica][partition]`.
@@ -33,6 +34,7 @@ impl Translator<'_, '_> {
     }
 
     fn switched(&mut self, all: &[OpId], partitions: i64) -> Translate<()> {
+        self.find_routes(all);
         let at = self.at;
         let mut distinct: Vec<OpId> = Vec::new();
         for &function in all {
@@ -88,6 +90,31 @@ impl Translator<'_, '_> {
         let computation = self.end(outer, root);
         self.out.set_entry(computation);
         Ok(())
+    }
+
+    /// The device whose program sends on a channel sends to the one whose program receives on it.
+    fn find_routes(&mut self, all: &[OpId]) {
+        let m = self.m;
+        let mut ends: FxHashMap<i64, (Vec<i64>, Vec<i64>)> = FxHashMap::default();
+        for (device, &function) in all.iter().enumerate() {
+            let mut stack = vec![function];
+            while let Some(op) = stack.pop() {
+                for &region in &m.op(op).regions {
+                    stack.extend(m.region(region).blocks.iter().flat_map(|b| &b.ops));
+                }
+                let handle = m.find(op, "channel_handle").and_then(|h| m.field(h, "handle"));
+                let Some(channel) = handle.and_then(|h| m.as_int(h)) else { continue };
+                match m.kind(op) {
+                    OpKind::Send => ends.entry(channel).or_default().0.push(device as i64),
+                    OpKind::Recv => ends.entry(channel).or_default().1.push(device as i64),
+                    _ => {}
+                }
+            }
+        }
+        for (channel, (sources, targets)) in ends {
+            let pairs = sources.iter().zip(&targets).flat_map(|(&s, &t)| [s, t]).collect();
+            self.routes.insert(channel, pairs);
+        }
     }
 
     fn computation_of(&self, function: OpId) -> Translate<ComputationId> {

@@ -9,10 +9,12 @@ mod ops;
 mod regions;
 mod types;
 
+use hloom_formats::hlo_text::print_sharding;
 use hloom_ir::diagnostic::codes::mlir as codes;
 use hloom_ir::diagnostic::{Diagnostic, Part, Place};
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::shape::Shape;
+use hloom_ir::sharding::Sharding;
 use hloom_ir::{Module, Op};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt::Write;
@@ -168,8 +170,18 @@ impl<'m> Writer<'m> {
             self.values.insert(p, value);
         }
         let mut results = Vec::new();
-        for (_, leaf) in m[root].shape.leaves() {
-            results.push(self.ty(root, leaf)?);
+        let shardings = m[root].common.sharding.as_ref().map_or(&[][..], |s| s.leaves());
+        for (i, (_, leaf)) in m[root].shape.leaves().into_iter().enumerate() {
+            let ty = self.ty(root, leaf)?;
+            // The sharding of a tuple that is returned is that of the results.
+            let own = shardings.get(i).filter(|_| is_entry && matches!(m[root].op, Op::Tuple));
+            results.push(match own {
+                Some(leaf) => {
+                    let text = print_sharding(&Sharding::Leaf(Box::new(leaf.clone())));
+                    format!("{ty} {{mhlo.sharding = {}}}", types::quoted(text.as_bytes()))
+                }
+                None => ty,
+            });
         }
         let visibility = if is_entry { "public" } else { "private" };
         let name = types::symbol(&self.functions[&computation]);

@@ -4,7 +4,7 @@ use super::attributes::{WindowNames, channel_handle};
 use super::types::{array, list, matrix, quoted, symbol};
 use super::{Val, Writer, Written};
 use crate::mlir::print::{write_float, write_literal};
-use hloom_ir::attributes::{ResultAccuracy, RngAlgorithm, RngDistribution};
+use hloom_ir::attributes::{DotAlgorithm, ResultAccuracy, RngAlgorithm, RngDistribution};
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::diagnostic::codes::mlir as codes;
 use hloom_ir::entity::InstructionId;
@@ -363,6 +363,7 @@ impl Writer<'_> {
                     list(&d.rhs_contracting),
                 )];
                 attributes.extend(self.precision(&dot.precision).map(|p| format!("precision_config = {p}")));
+                attributes.extend(algorithm(dot.precision.algorithm).map(|a| format!("algorithm = {a}")));
                 self.generic(id, "stablehlo.dot_general", attributes)
             }
             Op::RaggedDot(dot) => {
@@ -536,6 +537,9 @@ impl Writer<'_> {
     }
 
     fn custom_call(&mut self, id: InstructionId, call: &CustomCall) -> Written<Val> {
+        if call.window.is_some() || call.conv_dims.is_some() || call.literal.is_some() {
+            return Err(self.refuse(id, "a custom-call with a window or a literal"));
+        }
         let mut attributes = vec![format!("api_version = {} : i32", call.api_version.proto_number())];
         if let Some(config) = &self.m[id].common.backend_config {
             // A dictionary is text of MLIR already.
@@ -588,6 +592,32 @@ fn layout_list(shapes: &[Shape]) -> String {
     };
     let texts: Vec<String> = shapes.iter().map(one).collect();
     texts.join(", ")
+}
+
+/// The types and the number of products of a dot algorithm; `None` where nothing is said.
+fn algorithm(algorithm: DotAlgorithm) -> Option<String> {
+    use DotAlgorithm::*;
+    let (operand, sum, products, imprecise) = match algorithm {
+        Unset => return None,
+        AnyF8AnyF8F32 => ("f8E4M3FN", "f32", 1, false),
+        AnyF8AnyF8F32FastAccum => ("f8E4M3FN", "f32", 1, true),
+        F16F16F16 => ("f16", "f16", 1, false),
+        F16F16F32 => ("f16", "f32", 1, false),
+        Bf16Bf16Bf16 => ("bf16", "bf16", 1, false),
+        Bf16Bf16F32 => ("bf16", "f32", 1, false),
+        Bf16Bf16F32X3 => ("bf16", "f32", 3, false),
+        Bf16Bf16F32X6 => ("bf16", "f32", 6, false),
+        Bf16Bf16F32X9 => ("bf16", "f32", 9, false),
+        Tf32Tf32F32 => ("tf32", "f32", 1, false),
+        Tf32Tf32F32X3 => ("tf32", "f32", 3, false),
+        F32F32F32 => ("f32", "f32", 1, false),
+        F64F64F64 => ("f64", "f64", 1, false),
+    };
+    Some(format!(
+        "#stablehlo.dot_algorithm<lhs_precision_type = {operand}, rhs_precision_type = {operand}, \
+         accumulation_type = {sum}, lhs_component_count = 1, rhs_component_count = 1, \
+         num_primitive_operations = {products}, allow_imprecise_accumulation = {imprecise}>"
+    ))
 }
 
 fn transfer_attributes(channel: Option<i64>, is_host_transfer: bool, receives: bool) -> Vec<String> {
