@@ -3,7 +3,9 @@
 use hloom_formats::hlo_text;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_plan::check::{Assignment, check};
-use hloom_plan::dump::{Part, dump_b};
+use hloom_plan::copies::{Inserted, insert_copies};
+use hloom_plan::dump::{Part, dump_a, dump_b};
+use hloom_plan::judge::judge;
 use hloom_plan::plan;
 use hloom_plan::summary::{advise, sharings, summarise};
 use hloom_target::Target;
@@ -99,4 +101,71 @@ fn an_update_of_thousands_of_parameters_at_once() {
         list("x").replacen("x0", "late", 1)
     );
     assert_eq!(temporaries(&text), 0);
+}
+
+/// Adds copies to a module without a schedule, and proves that the plan of the result is right.
+fn copied(text: &str) -> Inserted {
+    let target = Target::named("cpu").unwrap();
+    let mut module = parse(text).into_module();
+    let inserted = insert_copies(&mut module, &target).unwrap();
+    module.is_scheduled = true;
+    let module =
+        verify(module, &VerifyOptions { devices: None }).unwrap_or_else(|e| panic!("{:?}", e.diagnostics.first()));
+    let plan = plan(&module, &target).unwrap();
+    assert_eq!(check(&module, &target, &Assignment::from(&plan)), []);
+    inserted
+}
+
+#[test]
+fn a_loop_that_turns_thousands_of_values_round() {
+    let n = 5_000;
+    let tuple = format!("({})", vec!["f32[16]"; n].join(", "));
+    let list = |name: &str, by: usize| (0..n).map(|i| format!("{name}{}", (i + by) % n)).collect::<Vec<_>>().join(", ");
+    let mut text = format!("HloModule wheel\n\nbody {{\n  p = {tuple} parameter(0)\n");
+    for i in 0..n {
+        let _ = writeln!(text, "  g{i} = f32[16] get-tuple-element(p), index={i}");
+    }
+    let _ = writeln!(text, "  ROOT b = {tuple} tuple({})\n}}\n\ncondition {{", list("g", 1));
+    let _ = writeln!(text, "  q = {tuple} parameter(0)\n  ROOT no = pred[] constant(false)\n}}\n\nENTRY e {{");
+    for i in 0..n {
+        let _ = writeln!(text, "  x{i} = f32[16] parameter({i})");
+    }
+    let _ = writeln!(text, "  init = {tuple} tuple({})", list("x", 0));
+    let _ = writeln!(text, "  ROOT w = {tuple} while(init), condition=condition, body=body\n}}");
+    // Parameters are copied on the way in; in the loop each moves on by one, and one steps aside.
+    assert_eq!(copied(&text).copies, n + n + 1);
+}
+
+#[test]
+fn thousands_of_readers_before_thousands_of_updates() {
+    let n = 20_000;
+    let mut text = String::from(
+        "HloModule m\n\nENTRY e {\n  p = f32[16] parameter(0)\n  i = s32[] parameter(1)\n  s = f32[1] parameter(2)\n  up0 = f32[16] negate(p)\n",
+    );
+    for i in 1..n {
+        let _ = writeln!(text, "  up{i} = f32[16] dynamic-update-slice(up{}, s, i)", i - 1);
+    }
+    for i in 0..n {
+        let _ = writeln!(text, "  r{i} = f32[16] exponential(up0)");
+    }
+    let shapes = vec!["f32[16]"; n + 1].join(", ");
+    let readers: Vec<String> = (0..n).map(|i| format!("r{i}")).collect();
+    let _ = writeln!(text, "  ROOT t = ({shapes}) tuple(up{}, {})\n}}", n - 1, readers.join(", "));
+    let inserted = copied(&text);
+    assert_eq!((inserted.copies, inserted.dependencies), (0, n), "every reader comes before the first update");
+}
+
+#[test]
+fn a_long_dump_is_judged() {
+    let n = 50_000;
+    let mut text = String::from("HloModule chain, is_scheduled=true\n\nENTRY e {\n  v0 = f32[16]{0} parameter(0)\n");
+    for i in 1..n {
+        let root = if i + 1 == n { "ROOT " } else { "" };
+        let _ = writeln!(text, "  {root}v{i} = f32[16]{{0}} reverse(v{}), dimensions={{0}}", i - 1);
+    }
+    text.push_str("}\n");
+    let (module, target) = (parse(&text), Target::named("cpu").unwrap());
+    let dump = dump_a(&plan(&module, &target).unwrap(), &target);
+    assert_eq!(judge(&module, &target, &dump), []);
+    assert_eq!(judge(&module, &target, &dump[..dump.len() - 20]).len(), 1);
 }

@@ -5,7 +5,7 @@
 //! operand that it reads last.
 
 use super::moments::{Moment, Moments};
-use super::sites::{Edge, Edges, Site, Target};
+use super::sites::{Edge, Edges, Holder, Site};
 use crate::dataflow::{Dataflow, ValueId};
 use crate::overwrite::Overwrite;
 use crate::positions::Position;
@@ -58,9 +58,9 @@ pub(super) fn cuts(dataflow: &Dataflow<'_>, moments: &Moments, overwrite: &Overw
         parent: (0..nodes).collect(),
         taken: FxHashMap::default(),
     };
-    let node = |target: Target| match target {
-        Target::Value(v) => v,
-        Target::Result(nth) => values + nth,
+    let node = |target: Holder| match target {
+        Holder::Value(v) => v,
+        Holder::Result(nth) => values + nth,
     };
     for nth in 0..found.results {
         classes.taken.insert(values + nth, BTreeMap::from([(moments.last(), (moments.last(), values + nth))]));

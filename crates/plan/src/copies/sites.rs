@@ -29,7 +29,7 @@ pub(super) enum Site {
 
 /// A node of the sharing: a value, or a part of the program's result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Target {
+pub(super) enum Holder {
     Value(ValueId),
     Result(u32),
 }
@@ -41,7 +41,7 @@ pub(super) struct Edge {
     /// Which part of the operand or result, counted in pre-order.
     pub(super) nth: u32,
     pub(super) from: ValueId,
-    pub(super) to: Target,
+    pub(super) to: Holder,
     /// When what a copy would write is there.
     pub(super) copied: (Moment, Moment),
     pub(super) depth: u32,
@@ -53,7 +53,7 @@ pub(super) struct Edges {
     pub(super) edges: Vec<Edge>,
     pub(super) slots: FxHashSet<Slot>,
     /// Values that are one piece of memory whatever is copied, each with when that memory is needed besides.
-    pub(super) tied: Vec<(Target, Target)>,
+    pub(super) tied: Vec<(Holder, Holder)>,
     /// When memory carries a value that is not (yet) read.
     pub(super) carried: Vec<(ValueId, (Moment, Moment))>,
     /// The number of parts of the program's result.
@@ -114,14 +114,14 @@ fn is_copyable(shape: &Shape) -> bool {
 }
 
 impl Collector<'_, '_> {
-    fn edge(&mut self, site: Site, whole: Range<Position>, position: Position, to: Target) {
+    fn edge(&mut self, site: Site, whole: Range<Position>, position: Position, to: Holder) {
         let shape = self.dataflow.positions.shape(position);
         let Some(from) = self.dataflow.at(position) else { return };
-        if to == Target::Value(from) {
+        if to == Holder::Value(from) {
             return;
         }
         if !is_copyable(shape) {
-            self.found.tied.push((Target::Value(from), to));
+            self.found.tied.push((Holder::Value(from), to));
             return;
         }
         let module = self.dataflow.module();
@@ -161,13 +161,13 @@ impl Collector<'_, '_> {
             }
             let others = [value(&in_condition), Some(carried)];
             for other in others.into_iter().flatten() {
-                self.found.tied.push((Target::Value(here), Target::Value(other)));
+                self.found.tied.push((Holder::Value(here), Holder::Value(other)));
             }
             // The condition must leave for the body what it found, whoever reads it.
             let through = (self.moments.begin(condition), self.moments.begin(body));
             self.found.carried.push((carried, through));
-            self.edge(Site::Operand(id, 0), init.clone(), init.start + nth, Target::Value(here));
-            self.edge(Site::Root(body), root.clone(), root.start + nth, Target::Value(here));
+            self.edge(Site::Operand(id, 0), init.clone(), init.start + nth, Holder::Value(here));
+            self.edge(Site::Root(body), root.clone(), root.start + nth, Holder::Value(here));
         }
     }
 
@@ -182,7 +182,7 @@ impl Collector<'_, '_> {
             for &branch in branches {
                 let Some(root) = module.root(branch) else { continue };
                 let root = self.dataflow.positions.of(root);
-                self.edge(Site::Root(branch), root.clone(), root.start + nth as u32, Target::Value(here));
+                self.edge(Site::Root(branch), root.clone(), root.start + nth as u32, Holder::Value(here));
             }
         }
     }
@@ -199,18 +199,18 @@ impl Collector<'_, '_> {
             let whole = self.dataflow.positions.of(operand);
             // Results that are written into the same part are the same memory.
             if let Some(&other) = written.get(&(pair.operand, part.start)) {
-                self.found.tied.push((Target::Value(other), Target::Value(to)));
+                self.found.tied.push((Holder::Value(other), Holder::Value(to)));
                 continue;
             }
             written.insert((pair.operand, part.start), to);
             if let Op::AsyncUpdate { .. } = module[id].op {
                 // What has been started cannot be moved.
                 if let Some(from) = self.dataflow.at(part.start) {
-                    self.found.tied.push((Target::Value(from), Target::Value(to)));
+                    self.found.tied.push((Holder::Value(from), Holder::Value(to)));
                 }
                 continue;
             }
-            self.edge(Site::Operand(id, pair.operand as u32), whole, part.start, Target::Value(to));
+            self.edge(Site::Operand(id, pair.operand as u32), whole, part.start, Holder::Value(to));
         }
     }
 
@@ -230,12 +230,12 @@ impl Collector<'_, '_> {
             if let (Some(from), Some(to)) = (from, to)
                 && let Some(value) = self.dataflow.at(from.start)
             {
-                let result = Target::Result(to.start - whole.start);
-                self.found.tied.push((Target::Value(value), result));
+                let result = Holder::Result(to.start - whole.start);
+                self.found.tied.push((Holder::Value(value), result));
             }
         }
         for position in whole.clone() {
-            self.edge(Site::Root(entry), whole.clone(), position, Target::Result(position - whole.start));
+            self.edge(Site::Root(entry), whole.clone(), position, Holder::Result(position - whole.start));
         }
     }
 }
