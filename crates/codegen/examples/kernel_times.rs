@@ -1,11 +1,11 @@
 //! How long the kernels of a program take to compile, and to run on one core:
-//! `kernel_times FILE.hlo… [--run] [--why] [--threads N] [--repeat N] [--quick] [--avx2]`.
+//! `kernel_times FILE.hlo… [--run] [--why] [--ir] [--threads N] [--repeat N] [--quick] [--avx2]`.
 //!
 //! Every instruction outside of fusions that has a kernel gets one; the first line of a file is with a cold process.
 
 #![allow(clippy::print_stdout, reason = "it is a command")]
 
-use hloom_codegen::{Effort, KernelLibrary, KernelRequest, Machine, Options, compile, supports};
+use hloom_codegen::{Effort, KernelLibrary, KernelRequest, Machine, Options, compile, llvm_ir, supports};
 use hloom_ir::{Module, Op};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -86,12 +86,14 @@ fn speeds(module: &Module, requests: &[KernelRequest], library: &KernelLibrary) 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let mut options = Options::default();
-    let (mut files, mut repeat, mut runs, mut why) = (Vec::new(), 3, false, false);
+    let (mut files, mut repeat) = (Vec::new(), 3);
+    let (mut runs, mut why, mut shows_ir) = (false, false, false);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--threads" => options.threads = arguments.next().and_then(|n| n.parse().ok()).unwrap_or(1),
             "--repeat" => repeat = arguments.next().and_then(|n| n.parse().ok()).unwrap_or(3),
             "--why" => why = true,
+            "--ir" => shows_ir = true,
             "--run" => runs = true,
             "--quick" => options.effort = Effort::Quick,
             "--avx2" => options.machine = Machine::host().without_avx512(),
@@ -107,6 +109,10 @@ fn main() {
             let looked = start.elapsed();
             if turn == 0 && why {
                 without.iter().for_each(|(why, count)| println!("{count:6} without a kernel: {why}"));
+            }
+            if shows_ir {
+                println!("{}", llvm_ir(&module, &requests, &options).unwrap_or_else(|e| e.to_string()));
+                break;
             }
             let (start, cpu) = (Instant::now(), cpu_ms());
             match compile(&module, &requests, &options) {

@@ -41,6 +41,6 @@ mod tile;
 mod unsupported;
 
 pub use generator::Effort;
-pub use library::{CompileError, Kernel, KernelFn, KernelLibrary, KernelRequest, Options, compile, supports};
+pub use library::{CompileError, Kernel, KernelFn, KernelLibrary, KernelRequest, Options, compile, llvm_ir, supports};
 pub use machine::Machine;
 pub use unsupported::Unsupported;

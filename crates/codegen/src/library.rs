@@ -132,11 +132,26 @@ struct Work {
     programs: Vec<Program>,
 }
 
-/// Compiles a kernel for each request.
-pub fn compile(module: &Module, requests: &[KernelRequest], options: &Options) -> Result<KernelLibrary, CompileError> {
+/// The code of the kernels as LLVM reads it, to look at.
+pub fn llvm_ir(module: &Module, requests: &[KernelRequest], options: &Options) -> Result<String, CompileError> {
+    let (work, _) = lowered(module, requests, options)?;
+    let context = Context::create();
+    let ir = Ir::new(&context, "kernels");
+    let mut constants = Constants { globals: FxHashMap::default(), kept: Vec::new() };
+    for (n, w) in work.iter().enumerate() {
+        emit_kernel(&ir, &options.machine, &w.graph, &w.programs, &format!("k{n}"), &mut constants);
+    }
+    Ok(ir.module.print_to_string().to_string())
+}
+
+/// The different kernels of the requests, and for each request the number of its kernel.
+fn lowered(
+    module: &Module,
+    requests: &[KernelRequest],
+    options: &Options,
+) -> Result<(Vec<Work>, Vec<usize>), CompileError> {
     let mut numbers: FxHashMap<(Graph, bool), usize> = FxHashMap::default();
-    let mut library = KernelLibrary::default();
-    let mut work: Vec<Work> = Vec::new();
+    let (mut work, mut of_request): (Vec<Work>, Vec<usize>) = (Vec::new(), Vec::new());
     for (n, request) in requests.iter().enumerate() {
         let unsupported = |why| CompileError::Unsupported(n, why);
         let graph = Graph::of(module, request.instruction).map_err(unsupported)?;
@@ -151,32 +166,80 @@ pub fn compile(module: &Module, requests: &[KernelRequest], options: &Options) -
                 work.len() - 1
             }
         };
-        library.of_request.push(number);
+        of_request.push(number);
     }
+    Ok((work, of_request))
+}
+
+/// Compiles a kernel for each request.
+pub fn compile(module: &Module, requests: &[KernelRequest], options: &Options) -> Result<KernelLibrary, CompileError> {
+    let (work, of_request) = lowered(module, requests, options)?;
+    let mut library = KernelLibrary { of_request, ..KernelLibrary::default() };
     if work.is_empty() {
         return Ok(library);
     }
-    let size: usize = work.iter().map(|w| w.programs.iter().map(|p| p.items.len() + 10).sum::<usize>()).sum();
-    // A thread pays for itself from some hundreds of items on.
-    let threads = options.threads.min(work.len()).min(size / 400 + 1).max(1);
-    let share = work.len().div_ceil(threads);
-    let made: Vec<Result<Batch, String>> = if threads == 1 {
-        vec![compile_batch(&work, 0, options)]
-    } else {
-        std::thread::scope(|scope| {
-            let parts = work.chunks(share).enumerate();
-            let running: Vec<_> =
-                parts.map(|(n, part)| scope.spawn(move || compile_batch(part, n * share, options))).collect();
+    let jobs = jobs(&work, options);
+    let run = |job: &Job| compile_batch(&work, job, &options.machine);
+    let made: Vec<Result<Batch, String>> = match &jobs[..] {
+        [one] => vec![run(one)],
+        _ if options.threads <= 1 => jobs.iter().map(run).collect(),
+        _ => std::thread::scope(|scope| {
+            let running: Vec<_> = jobs.iter().map(|job| scope.spawn(move || run(job))).collect();
             running.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
-        })
+        }),
     };
-    for batch in made {
+    let mut kernels: Vec<Option<Kernel>> = vec![None; work.len()];
+    for (batch, job) in made.into_iter().zip(&jobs) {
         let batch = batch.map_err(CompileError::Failed)?;
-        library.kernels.extend(batch.kernels);
+        for (&n, kernel) in job.kernels.iter().zip(batch.kernels) {
+            kernels[n] = Some(kernel);
+        }
         library._code.push(batch.code);
         library._constants.extend(batch.constants);
     }
+    let all: Option<Vec<Kernel>> = kernels.into_iter().collect();
+    library.kernels = all.ok_or_else(|| CompileError::Failed("a kernel was not made".into()))?;
     Ok(library)
+}
+
+/// Kernels that are compiled together.
+struct Job {
+    kernels: Vec<usize>,
+    effort: Effort,
+    size: usize,
+}
+
+/// Kernels that take less than this are compiled quickly where there are many: with so little work, calling them costs as
+/// much as what better code would save.
+const SMALL_NANOSECONDS: f64 = 150.0;
+const MANY_SMALL: usize = 24;
+/// A thread pays for itself from so many items on.
+const ITEMS_PER_THREAD: usize = 400;
+
+/// Shares the kernels out among jobs of about equal size.
+fn jobs(work: &[Work], options: &Options) -> Vec<Job> {
+    let size = |w: &Work| w.programs.iter().map(|p| p.items.len() + 10).sum::<usize>();
+    let is_small = |w: &Work| w.programs.iter().map(Program::nanoseconds).sum::<f64>() < SMALL_NANOSECONDS;
+    let (mut small, mut other): (Vec<usize>, Vec<usize>) = (0..work.len()).partition(|&n| is_small(&work[n]));
+    if small.len() < MANY_SMALL || options.effort == Effort::Quick {
+        other.append(&mut small);
+    }
+    let mut jobs: Vec<Job> = Vec::new();
+    for (mut kernels, effort) in [(other, options.effort), (small, Effort::Quick)] {
+        let total: usize = kernels.iter().map(|&n| size(&work[n])).sum();
+        let count = options.threads.min(kernels.len()).min(total / ITEMS_PER_THREAD + 1);
+        let first = jobs.len();
+        jobs.extend((0..count).map(|_| Job { kernels: Vec::new(), effort, size: 0 }));
+        // The largest first, each to the job that has least so far.
+        kernels.sort_by_key(|&n| std::cmp::Reverse(size(&work[n])));
+        for n in kernels {
+            if let Some(job) = jobs[first..].iter_mut().min_by_key(|j| j.size) {
+                job.kernels.push(n);
+                job.size += size(&work[n]);
+            }
+        }
+    }
+    jobs
 }
 
 struct Batch {
@@ -185,16 +248,16 @@ struct Batch {
     constants: Vec<Data>,
 }
 
-fn compile_batch(work: &[Work], first: usize, options: &Options) -> Result<Batch, String> {
-    let machine = &options.machine;
+fn compile_batch(work: &[Work], job: &Job, machine: &Machine) -> Result<Batch, String> {
     let context = Context::create();
     let ir = Ir::new(&context, "kernels");
-    let generator = Generator::for_machine(machine, options.effort)?;
+    let generator = Generator::for_machine(machine, job.effort)?;
     generator.prepare(&ir.module);
     let mut constants = Constants { globals: FxHashMap::default(), kept: Vec::new() };
     let mut facts = Vec::new();
-    for (n, w) in work.iter().enumerate() {
-        facts.push(emit_kernel(&ir, machine, &w.graph, &w.programs, &format!("k{}", first + n), &mut constants));
+    for &n in &job.kernels {
+        let w = &work[n];
+        facts.push(emit_kernel(&ir, machine, &w.graph, &w.programs, &format!("k{n}"), &mut constants));
     }
     if cfg!(debug_assertions) {
         ir.module.verify().map_err(|e| format!("{e}\n{}", ir.module.print_to_string()))?;
@@ -202,8 +265,8 @@ fn compile_batch(work: &[Work], first: usize, options: &Options) -> Result<Batch
     let object = generator.object(&ir.module)?;
     let code = loader::load(object.as_slice(), &machine.architecture)?;
     let mut kernels = Vec::new();
-    for (n, (work_units, unit_nanoseconds)) in facts.into_iter().enumerate() {
-        let name = format!("k{}", first + n);
+    for (n, (work_units, unit_nanoseconds)) in job.kernels.iter().zip(facts) {
+        let name = format!("k{n}");
         let address = code.address(&name).ok_or_else(|| format!("the function {name} is missing"))?;
         // SAFETY: the code at this address was made by `emit_kernel` with just this signature.
         let function = unsafe { std::mem::transmute::<usize, KernelFn>(address) };

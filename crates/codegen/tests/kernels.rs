@@ -292,6 +292,24 @@ ENTRY e { p = f32[40,33] parameter(0)
  ROOT f = f32[33,40] fusion(p, q), kind=kLoop, calls=body }
 ";
     check_all(transposed, 72);
+    // One element more than fills the vectors, compared on the way.
+    let odd = "HloModule m
+body {
+  x = f64[25] parameter(0)
+  y = f64[25] parameter(1)
+  zero = f64[] constant(0)
+  z = f64[25] broadcast(zero), dimensions={}
+  p = f64[25] multiply(x, y)
+  c = pred[25] compare(p, z), direction=EQ
+  s = f64[25] select(c, x, p)
+  d = f64[25] divide(y, s)
+  ROOT r = f64[25] select(c, z, d)
+}
+ENTRY e { p = f64[25] parameter(0)
+ q = f64[25] parameter(1)
+ ROOT f = f64[25] fusion(p, q), kind=kLoop, calls=body }
+";
+    check_all(odd, 73);
 }
 
 #[test]

@@ -300,7 +300,8 @@ impl<'c> Emitter<'_, 'c> {
         if !has_rest || size.is_some_and(|s| s % step == 0) {
             return state;
         }
-        if self.machine.has_masks {
+        // A single turn has no use for lanes. (And a constant mask of one lane makes LLVM 19 fail.)
+        if self.machine.has_masks && size.is_none_or(|s| s % step != 1) {
             let (rest, after) = (self.block("rest"), self.block("after_rest"));
             let before = self.here();
             match size {
