@@ -39,9 +39,12 @@ static LISTS: &[(&str, &[Named])] = &[(
     &[
         Once("normalize-layouts"),
         Once("defuse"),
-        Once("inline-calls"),
-        Once("flatten-call-graph"),
         Once("expand"),
+        // What is called from many places is made small before it is copied to each.
+        Fixpoint(1, &["simplify-tuples", "simplify-shapes", "cse", "dce"]),
+        Once("inline-calls"),
+        Once("dce"),
+        Once("flatten-call-graph"),
         Fixpoint(
             4,
             &[

@@ -323,3 +323,73 @@ proptest! {
         }
     }
 }
+
+/// Two negations of the sum of two parameters, and a computation to call.
+fn sums() -> (Module, [InstructionId; 5], ComputationId) {
+    let mut module = Module::new("m");
+    let mut b = Builder::new(&mut module, "main");
+    let f32s = Shape::array(ElementType::F32, [2]);
+    let x = b.parameter(0, f32s.clone(), "x").unwrap();
+    let y = b.parameter(1, f32s.clone(), "y").unwrap();
+    let sum = b.add(x, y).unwrap();
+    let minus = b.negate(sum).unwrap();
+    let plus = b.negate(minus).unwrap();
+    let callee = b
+        .define("double", |b| {
+            let p = b.parameter(0, f32s.clone(), "p")?;
+            b.add(p, p)
+        })
+        .unwrap();
+    b.finish_entry(plus);
+    (module, [x, y, sum, minus, plus], callee)
+}
+
+#[test]
+fn inlining_copies_a_body_in_place_of_a_call() {
+    let (mut module, [.., sum, _, plus], callee) = sums();
+    let main = module.entry().unwrap();
+    let value = module.inline_computation(main, callee, &[sum]).unwrap();
+    assert_eq!(module[value].operands(), [sum, sum]);
+    assert_eq!(module.root(main), Some(plus), "the root is what it was");
+    assert_eq!(module[callee].instructions().len(), 2, "the callee is as it was");
+    assert_eq!(module.inline_computation(main, callee, &[]), None, "an argument is missing");
+    let foreign = module[callee].instructions()[0];
+    assert_eq!(module.inline_computation(main, callee, &[foreign]), None, "it is not of this computation");
+    check_consistency(&module).unwrap();
+}
+
+#[test]
+fn outlining_makes_a_computation_of_members() {
+    let (mut module, [x, y, sum, minus, plus], _) = sums();
+    let main = module.entry().unwrap();
+    let call = |to_apply| Op::Call { to_apply, is_composite: false };
+    let caller = module.outline(&[sum, minus, plus], &[plus], "all", call).unwrap();
+    assert_eq!(module[caller].operands(), [x, y]);
+    assert_eq!(module.root(main), Some(caller));
+    module.remove_instructions(&[sum, minus, plus]).unwrap();
+    assert_eq!(module[x].users(), [caller]);
+    check_consistency(&module).unwrap();
+}
+
+#[test]
+fn outlining_with_several_results_gives_a_tuple() {
+    let (mut module, [_, _, sum, minus, plus], _) = sums();
+    let call = |to_apply| Op::Call { to_apply, is_composite: false };
+    let caller = module.outline(&[sum, minus], &[sum, minus], "both", call).unwrap();
+    assert_eq!(module[caller].shape.to_string(), "(f32[2]{0}, f32[2]{0})");
+    let element = module[plus].operands()[0];
+    assert_eq!((module[element].operands(), &module[element].op), (&[caller][..], &Op::GetTupleElement { index: 1 }));
+    assert_eq!(module.outline(&[], &[], "nothing", call), Err(EditError::NoSuchOperand));
+    check_consistency(&module).unwrap();
+}
+
+#[test]
+fn what_is_dead_gives_its_operands_free() {
+    let (mut module, [x, _, sum, ..], _) = sums();
+    let main = module[x].parent();
+    let dead = Builder::resume(&mut module, main).add(x, sum).unwrap();
+    assert_eq!(module.release_operands(dead).as_slice(), [x, sum]);
+    assert_eq!(module[x].users(), [sum]);
+    module.remove_instructions(&[dead]).unwrap();
+    check_consistency(&module).unwrap();
+}
