@@ -8,6 +8,7 @@
 //! products that are made in another order. It never panics on a verified module and takes time in proportion to the
 //! module's size. Most passes are lists of rules, each a small function with its guard ([`rewrite`]).
 
+pub mod bitcasts;
 pub mod conditional;
 pub mod copy_insertion;
 pub mod cse;

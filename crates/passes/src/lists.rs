@@ -63,6 +63,7 @@ static LISTS: &[(&str, &[Named])] = &[(
         Once("hoist-invariants"),
         Fixpoint(2, &["simplify-tuples", "simplify-shapes", "cse", "dce"]),
         Once("fusion"),
+        Once("bitcast-reshapes"),
     ],
 )];
 

@@ -6,6 +6,7 @@ use hloom_ir::diagnostic::{Blame, Diagnostic, did_you_mean};
 
 /// Every pass, in alphabetical order.
 pub static ALL: &[&Pass] = &[
+    &crate::bitcasts::PASS,
     &crate::rules::dot::PASS,
     &crate::copy_insertion::PASS,
     &crate::cse::PASS,

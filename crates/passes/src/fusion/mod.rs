@@ -46,7 +46,7 @@ fn fuse(module: &mut Module) -> usize {
 }
 
 /// The entry, and what is run by loops, branches and calls from there.
-fn flow_computations(module: &Module) -> Vec<ComputationId> {
+pub(crate) fn flow_computations(module: &Module) -> Vec<ComputationId> {
     let mut seen: SideTable<ComputationId, bool> = SideTable::default();
     let mut found: Vec<ComputationId> = module.entry().into_iter().collect();
     let mut next = 0;

@@ -92,15 +92,11 @@ impl Side {
         self.is_free_first() || self.is_summed_first()
     }
 
-    /// Whether what is summed over and what is not can each be read in one stride.
-    fn is_strided(&self) -> bool {
+    /// Whether kernels can read it as it is: what is summed over in one stride, and what is not as well. Of the first
+    /// operand the outer ones of the others may lie elsewhere: they are like a batch that uses the second again.
+    fn is_readable(&self, is_first: bool) -> bool {
         let consecutive = |list: &[i64]| list.windows(2).all(|pair| pair[0] + 1 == pair[1]);
-        consecutive(&self.free) && consecutive(&self.summed)
-    }
-
-    /// Whether kernels can read it as it is.
-    fn is_readable(&self) -> bool {
-        self.has_form() || self.is_strided()
+        self.has_form() || consecutive(&self.summed) && (is_first || consecutive(&self.free))
     }
 
     /// Whether it is an operand in the form.
@@ -155,14 +151,14 @@ fn canonical_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId>
     let (mut lhs, mut rhs) = sides(module, i)?;
     let was_canonical = lhs.is_canonical() && rhs.is_canonical();
     let mut changed = false;
-    for side in [&mut lhs, &mut rhs] {
+    for (side, is_first) in [(&mut lhs, true), (&mut rhs, false)] {
         // The dimensions that are not summed over come out in the order in which the operand has them.
         if let Some(mut before) = side.before_transpose(module)
             && before.free.is_sorted()
         {
             let summed = before.summed.clone();
             before.summed.sort_unstable();
-            if before.is_readable() {
+            if before.is_readable(is_first) {
                 before.summed = summed;
                 *side = before;
                 changed = true;
@@ -177,9 +173,12 @@ fn canonical_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId>
         side.summed = order.iter().map(|&k| side.summed.get(k).copied()).collect::<Option<DimVec>>()?;
     }
     let in_form = lhs.has_form() && rhs.has_form();
-    let readable = lhs.is_readable() && rhs.is_readable();
+    let readable = lhs.is_readable(true) && rhs.is_readable(false);
     if !changed && (was_canonical || readable && !in_form) {
         return None;
+    }
+    if !readable && rhs.is_readable(true) && lhs.is_readable(false) && is_larger(module, rhs.value, i) {
+        return swapped_dot(module, i, lhs, rhs);
     }
     let Op::Dot(dot) = &module[i].op else { return None };
     let precision = dot.precision.clone();
@@ -191,8 +190,8 @@ fn canonical_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId>
         to = lhs.batch.iter().map(|&d| lhs.dims[d as usize]).collect();
         to.extend([lhs.size(&lhs.free)?, rhs.size(&rhs.free)?]);
     } else {
-        lhs = if lhs.is_readable() { lhs } else { lhs.transposed(&mut b, true)? };
-        rhs = if rhs.is_readable() { rhs } else { rhs.transposed(&mut b, false)? };
+        lhs = if lhs.is_readable(true) { lhs } else { lhs.transposed(&mut b, true)? };
+        rhs = if rhs.is_readable(false) { rhs } else { rhs.transposed(&mut b, false)? };
     }
     let dims = DotDimensionNumbers {
         lhs_contracting: lhs.summed,
@@ -204,6 +203,35 @@ fn canonical_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId>
     let op = Op::Dot(Box::new(Dot { dims, precision }));
     let value = b.push_shaped(op, &[lhs.value, rhs.value], shape).ok()?;
     if result.dims() == to.as_slice() { Some(value) } else { b.reshape(value, result.dims().iter().copied()).ok() }
+}
+
+fn is_larger(module: &Module, a: InstructionId, b: InstructionId) -> bool {
+    let bytes = |i: InstructionId| array(module, i).and_then(ArrayShape::byte_size);
+    bytes(a) > bytes(b)
+}
+
+/// The product with its operands in the other order, and its result transposed instead of the second operand.
+fn swapped_dot(module: &mut Module, i: InstructionId, lhs: Side, rhs: Side) -> Option<InstructionId> {
+    let Op::Dot(dot) = &module[i].op else { return None };
+    let mut precision = dot.precision.clone();
+    precision.operand_precision.reverse();
+    let sizes = |side: &Side, list: &[i64]| list.iter().map(|&d| side.dims[d as usize]).collect::<DimVec>();
+    let mut dims = sizes(&lhs, &lhs.batch);
+    dims.extend(sizes(&rhs, &rhs.free));
+    dims.extend(sizes(&lhs, &lhs.free));
+    let (batch, first) = (lhs.batch.len() as i64, rhs.free.len() as i64);
+    let order: DimVec = (0..batch).chain(batch + first..dims.len() as i64).chain(batch..batch + first).collect();
+    let shape = ArrayShape::new(array(module, i)?.element_type, dims).with_default_layout();
+    let numbers = DotDimensionNumbers {
+        lhs_contracting: rhs.summed,
+        rhs_contracting: lhs.summed,
+        lhs_batch: rhs.batch,
+        rhs_batch: lhs.batch,
+    };
+    let mut b = beside(module, i);
+    let op = Op::Dot(Box::new(Dot { dims: numbers, precision }));
+    let value = b.push_shaped(op, &[rhs.value, lhs.value], shape).ok()?;
+    b.transpose(value, order).ok()
 }
 
 /// Products of more elements than this are left to the kernels for matrices.
