@@ -30,7 +30,7 @@ pub struct Options<'o> {
     /// Make up values for constants that the dump leaves out, instead of failing.
     pub fill_constants: bool,
     /// Code for custom calls besides that for the calls found in XLA's dumps.
-    pub custom_calls: CustomCalls,
+    pub custom_calls: Option<&'o CustomCalls>,
     /// Who is told of every value.
     pub observer: Option<&'o dyn Observer>,
     /// Raise to end the run.

@@ -72,7 +72,7 @@ fn a_custom_call_of_ones_own_is_called() {
         Ok(floats(&array.elements::<f32>().iter().map(|x| 2.0 * x).collect::<Vec<_>>()))
     };
     custom_calls.register("my_kernel", Box::new(twice));
-    let options = Options { custom_calls, ..Options::default() };
+    let options = Options { custom_calls: Some(&custom_calls), ..Options::default() };
     let results = run_on(1, CALL, vec![floats(&[1.0, 2.5])], &options).expect("the call is provided");
     assert_eq!(results[0].as_array().unwrap().elements::<f32>(), [2.0, 5.0]);
 }
@@ -81,7 +81,7 @@ fn a_custom_call_of_ones_own_is_called() {
 fn a_custom_call_that_gives_another_shape_is_found_out() {
     let mut custom_calls = CustomCalls::default();
     custom_calls.register("my_kernel", Box::new(|_, _, _| Ok(floats(&[1.0]))));
-    let options = Options { custom_calls, ..Options::default() };
+    let options = Options { custom_calls: Some(&custom_calls), ..Options::default() };
     let error = fails(run_on(1, CALL, vec![floats(&[1.0, 2.5])], &options));
     assert_eq!(error.code, &codes::UNSUPPORTED);
     assert!(error.message.contains("it gives f32[1], but is declared to give f32[2]"), "{}", error.message);
@@ -109,7 +109,8 @@ ENTRY e {
   ROOT z = f32[2] all-reduce(y), replica_groups={}, to_apply=add
 }
 "#;
-    let options = Options { custom_calls, time_limit: Some(Duration::from_secs(60)), ..Options::default() };
+    let options =
+        Options { custom_calls: Some(&custom_calls), time_limit: Some(Duration::from_secs(60)), ..Options::default() };
     let start = Instant::now();
     let error = fails(run_on(3, text, vec![floats(&[1.0, 2.0])], &options));
     assert!(start.elapsed() < Duration::from_secs(30), "the others waited");

@@ -25,6 +25,7 @@ pub mod manager;
 pub mod normalize_layouts;
 pub mod pass;
 pub mod registry;
+pub mod replicate;
 pub mod rewrite;
 pub mod rules;
 pub mod schedule;

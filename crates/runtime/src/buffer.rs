@@ -24,6 +24,19 @@ impl Buffer {
         Ok(Buffer { shape: array.shape().into(), block: Some(Arc::new(block)) })
     }
 
+    /// An array of `shape` whose elements, in row-major order, `fill` writes.
+    pub fn filled(allocator: &Allocator, shape: ArrayShape, fill: impl FnOnce(&mut [u8])) -> Result<Buffer, Fault> {
+        let len = shape.byte_size().and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
+        let mut block = allocator.block(len)?;
+        fill(block.bytes_mut());
+        Ok(Buffer { shape: shape.into(), block: Some(Arc::new(block)) })
+    }
+
+    /// What stands for a token.
+    pub fn token() -> Buffer {
+        Buffer { shape: Shape::Token, block: None }
+    }
+
     /// A leaf of a value; one that is no array has no memory.
     pub fn from_leaf(allocator: &Allocator, leaf: &Value) -> Result<Buffer, Fault> {
         match leaf {

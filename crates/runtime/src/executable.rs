@@ -43,6 +43,8 @@ pub struct ExecuteOptions<'o> {
     pub threads: Option<usize>,
     /// Is kept at the instruction that device 0 is at, for a progress display.
     pub progress: Option<&'o AtomicU32>,
+    /// Code for custom calls besides that for the calls found in XLA's dumps.
+    pub custom_calls: Option<&'o CustomCalls>,
 }
 
 /// The stack of a device's thread; the evaluator's calls nest, and address space is cheap.
@@ -262,7 +264,7 @@ fn eval_options<'o>(options: &ExecuteOptions<'o>, fill_constants: bool) -> Optio
     Options {
         max_steps: options.max_steps,
         fill_constants,
-        custom_calls: CustomCalls::default(),
+        custom_calls: options.custom_calls,
         cancel: options.cancel,
         time_limit: options.time_limit,
         progress: options.progress,

@@ -57,9 +57,8 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
     let module = device.module();
     let call = attributes(device, i)?;
     let options = device.shared.options;
-    if let Some(handler) =
-        options.custom_calls.get(&call.target).or_else(|| device.shared.prepared.builtin_calls.get(&call.target))
-    {
+    let given = options.custom_calls.and_then(|calls| calls.get(&call.target));
+    if let Some(handler) = given.or_else(|| device.shared.prepared.builtin_calls.get(&call.target)) {
         let value = handler(device, i, operands)?;
         // What follows relies on it, whoever provides the call.
         if !value.fits(&module[i].shape) {

@@ -49,10 +49,14 @@ impl Translator<'_, '_> {
                 }
             }
             "mhlo.backend_config" => {
-                if let Attr::String(s) = self.m.attr(value)
-                    && !s.is_empty()
-                {
-                    self.out.instruction_mut(id).common.backend_config = Some(s.as_ref().into());
+                let config: Option<Box<[u8]>> = match self.m.attr(value) {
+                    Attr::String(s) if !s.is_empty() => Some(s.as_ref().into()),
+                    // The attributes of a call by XLA's foreign function interface.
+                    Attr::Dict(_) => Some(self.m.attr_text(value).into_bytes().into()),
+                    _ => None,
+                };
+                if config.is_some() {
+                    self.out.instruction_mut(id).common.backend_config = config;
                 }
             }
             "mhlo.memory_kind" | "mhlo.layout_mode" => {

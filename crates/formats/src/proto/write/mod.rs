@@ -8,11 +8,13 @@ mod order;
 mod shape;
 mod sharding;
 
-use super::wire::write_bytes;
+use super::wire::{Fields, write_bytes};
 use hloom_ir::diagnostic::codes::proto as codes;
 use hloom_ir::diagnostic::{Diagnostic, Part};
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
+use hloom_ir::sharding::Sharding;
+use prost::Message;
 
 /// What to write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +23,8 @@ pub enum Container {
     Module,
     /// An `HloProto` with it inside: what XLA dumps to files.
     Proto,
+    /// An `HloModuleProtoWithConfig`: what a runtime shows of a program that it has compiled.
+    WithConfig,
 }
 
 /// Writes the module. Ids are given anew, computations and instructions are put in an order in which what is used
@@ -38,7 +42,27 @@ pub fn write(module: &Module, container: Container) -> Result<Vec<u8>, Vec<Diagn
             write_bytes(&mut proto, 1, &bytes);
             proto
         }
+        Container::WithConfig => {
+            let mut config = Vec::new();
+            // The layout of the entry is the program shape that the module carries.
+            let shape = Fields::new(&bytes).flatten().find(|f| f.number == 4).and_then(|f| f.value.bytes());
+            if let Some(shape) = shape {
+                write_bytes(&mut config, 1, shape);
+            }
+            let count = |n: i64| u64::try_from(n).unwrap_or(1);
+            prost::encoding::uint64::encode(4, &count(module.config.replica_count), &mut config);
+            prost::encoding::uint64::encode(5, &count(module.config.num_partitions), &mut config);
+            let mut proto = Vec::with_capacity(bytes.len() + config.len() + 16);
+            write_bytes(&mut proto, 1, &bytes);
+            write_bytes(&mut proto, 2, &config);
+            proto
+        }
     })
+}
+
+/// An `OpSharding`.
+pub fn write_sharding(of: &Sharding) -> Vec<u8> {
+    sharding::sharding(of).encode_to_vec()
 }
 
 fn cannot_encode(instruction: InstructionId, part: Part, message: impl Into<String>) -> Diagnostic {

@@ -34,4 +34,7 @@ super::codes! {
     1011 NOT_A_NUMBER "a value is not finite",
         "With --check-nan the run ends at the first instruction that made a NaN or an infinity out of finite operands. The message names it, its operands and its source line.",
         "hloom run p.hlo --seed 0 --check-nan";
+    1012 CUSTOM_CALL_FAILED "a custom call failed",
+        "Code that the program calls, and that is not part of it, says that it could not do what it was asked for.",
+        "";
 }

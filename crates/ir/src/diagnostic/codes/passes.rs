@@ -10,4 +10,7 @@ super::codes! {
     703 BROKEN_MODULE "a pass left a module that is not valid",
         "The module was valid before the pass and is not afterwards: a bug in hloom, whatever the program. The errors that follow say what the verifier found.",
         "";
+    704 CANNOT_PARTITION "a program cannot be partitioned",
+        "A program of several partitions says how its arrays are spread over the devices, in a way that does not fit the arrays, the devices, or what hloom can do so far. The message says what does not fit.",
+        "";
 }

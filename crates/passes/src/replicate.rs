@@ -1,0 +1,366 @@
+//! Programs of several partitions, the simple way: every device computes all of what is global.
+//!
+//! A parameter that is spread over the devices is gathered, a result that is to be spread is cut, and where the program
+//! takes care of its part itself (the body of a manual computation) values are cut on the way in and gathered on the way
+//! out. What was gathered is not cut again if the parts are the same, so a program that is all manual stays as it is.
+//! It is right for every program, at the price of memory and of work done on all devices.
+
+use hloom_ir::attributes::SliceDim;
+use hloom_ir::builder::Builder;
+use hloom_ir::device_list::ReplicaGroups;
+use hloom_ir::diagnostic::{Diagnostic, codes::passes as codes};
+use hloom_ir::edit::EditError;
+use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::infer::ShapeError;
+use hloom_ir::module::Module;
+use hloom_ir::op::{AllGather, Collective};
+use hloom_ir::order::PostOrder;
+use hloom_ir::shape::ArrayShape;
+use hloom_ir::sharding::{LeafSharding, Sharding, ShardingKind, Subgroups, TileDevices};
+use hloom_ir::{Op, Shape};
+use rustc_hash::FxHashMap;
+
+mod axes;
+
+/// How an array is cut: into how many parts along each dimension, and which of them each device has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Tiling {
+    parts: Vec<i64>,
+    /// For each device, the number of its part along each dimension.
+    index: Vec<Vec<i64>>,
+}
+
+type Replicate<T> = Result<T, Diagnostic>;
+
+fn error(message: impl Into<String>) -> Diagnostic {
+    Diagnostic::error(&codes::CANNOT_PARTITION, message)
+}
+
+fn broken(e: EditError) -> Diagnostic {
+    error(format!("an edit of the program failed: {e:?}"))
+}
+
+fn from_shape(e: ShapeError) -> Diagnostic {
+    Diagnostic::error(e.code, e.message)
+}
+
+impl Tiling {
+    fn is_whole(&self) -> bool {
+        self.parts.iter().all(|&n| n == 1)
+    }
+
+    /// The sizes of a part.
+    fn local(&self, dims: &[i64]) -> Replicate<Vec<i64>> {
+        if dims.len() != self.parts.len() {
+            return Err(error(format!(
+                "a sharding of {} dimensions is on an array of {}",
+                self.parts.len(),
+                dims.len()
+            )));
+        }
+        let cut = |(&size, &parts): (&i64, &i64)| match parts > 0 && size % parts == 0 {
+            true => Ok(size / parts),
+            false => Err(error(format!("a dimension of {size} cannot be cut into {parts} equal parts"))),
+        };
+        dims.iter().zip(&self.parts).map(cut).collect()
+    }
+
+    /// How a sharding cuts an array of that rank over `devices`.
+    fn of(sharding: &LeafSharding, rank: usize, devices: usize) -> Replicate<Tiling> {
+        let whole = Tiling { parts: vec![1; rank], index: vec![vec![0; rank]; devices] };
+        let tiles = match &sharding.kind {
+            ShardingKind::Replicated | ShardingKind::Unknown | ShardingKind::Manual | ShardingKind::Maximal { .. } => {
+                return Ok(whole);
+            }
+            ShardingKind::Tiled(tiles) => tiles,
+            ShardingKind::Unreduced | ShardingKind::Named(_) => {
+                return Err(error("unreduced values and named shardings cannot be partitioned yet"));
+            }
+        };
+        let devices_of = match &tiles.devices {
+            TileDevices::Explicit(list) => Some(list.clone()),
+            TileDevices::Iota(iota) => iota.expand(1 << 20),
+        };
+        let devices_of = devices_of.filter(|d| d.len() == devices);
+        let devices_of = devices_of.ok_or_else(|| error("a sharding is over another number of devices"))?;
+        let data = match &tiles.subgroups {
+            Subgroups::None => tiles.dims.len(),
+            Subgroups::ReplicateLast => tiles.dims.len().saturating_sub(1),
+            Subgroups::Types(types) => tiles.dims.len().saturating_sub(types.len()),
+        };
+        if data != rank || tiles.dims.iter().any(|&d| d < 1) {
+            return Err(error("a sharding does not fit its array"));
+        }
+        let mut index = vec![Vec::new(); devices];
+        for (position, &device) in devices_of.iter().enumerate() {
+            let mut rest = position as i64;
+            let mut at = vec![0; tiles.dims.len()];
+            for d in (0..at.len()).rev() {
+                at[d] = rest % tiles.dims[d];
+                rest /= tiles.dims[d];
+            }
+            at.truncate(rank);
+            let slot = usize::try_from(device).ok().and_then(|d| index.get_mut(d));
+            *slot.ok_or_else(|| error(format!("a sharding names device {device}, of {devices}")))? = at;
+        }
+        if index.iter().any(|i| i.len() != rank) {
+            return Err(error("a sharding leaves a device without a part"));
+        }
+        Ok(Tiling { parts: tiles.dims[..rank].to_vec(), index })
+    }
+}
+
+/// Makes of a program of global arrays one that each of `devices` partitions runs on its parts.
+pub fn replicate(module: &mut Module, devices: usize) -> Replicate<()> {
+    let mut work = Work { devices, gathered: FxHashMap::default(), made: Vec::new() };
+    let meshes = axes::Meshes::of(module, devices);
+    let entry = module.entry();
+    let computations: Vec<ComputationId> = module.computations().to_vec();
+    for computation in computations {
+        work.gathered.clear();
+        work.made.clear();
+        let is_entry = Some(computation) == entry;
+        let mut changed = false;
+        if is_entry {
+            changed |= work.parameters(module, computation)?;
+        }
+        changed |= work.boundaries(module, computation, &meshes)?;
+        if is_entry {
+            changed |= work.results(module, computation)?;
+            module.config.entry_layout = None;
+        }
+        if changed {
+            work.sweep(module)?;
+            let order = PostOrder::new(module).instructions(computation);
+            module.reorder(computation, order).map_err(broken)?;
+        }
+    }
+    Ok(())
+}
+
+struct Work {
+    devices: usize,
+    /// What each whole was gathered from.
+    gathered: FxHashMap<InstructionId, (InstructionId, Tiling)>,
+    made: Vec<InstructionId>,
+}
+
+impl Work {
+    fn array(module: &Module, x: InstructionId) -> Replicate<ArrayShape> {
+        let shape = module[x].shape.as_array().map(|a| ArrayShape::new(a.element_type, a.dims().iter().copied()));
+        shape.ok_or_else(|| error(format!("{} is no array, and cannot be cut", module[x].name())))
+    }
+
+    /// The part of the device at hand.
+    fn cut(&mut self, module: &mut Module, x: InstructionId, tiling: &Tiling) -> Replicate<InstructionId> {
+        if tiling.is_whole() {
+            return Ok(x);
+        }
+        if let Some((local, of)) = self.gathered.get(&x)
+            && of == tiling
+        {
+            return Ok(*local);
+        }
+        let shape = Work::array(module, x)?;
+        let local = tiling.local(shape.dims())?;
+        let parent = module[x].parent();
+        let first = module[parent].instructions().len();
+        let mut b = Builder::resume(module, parent);
+        let mut build = || {
+            let id = b.push(Op::PartitionId, &[])?;
+            let id = b.convert(id, hloom_ir::ElementType::S32)?;
+            let mut starts = Vec::new();
+            for (d, &size) in local.iter().enumerate() {
+                let table: Vec<i32> = tiling.index.iter().map(|at| (at[d] * size) as i32).collect();
+                let table = b.constant_array([table.len() as i64], &table)?;
+                let start = b.dynamic_slice(table, &[id], [1])?;
+                starts.push(b.reshape(start, [])?);
+            }
+            b.dynamic_slice(x, &starts, local.iter().copied())
+        };
+        let part = build().map_err(from_shape)?;
+        self.note(module, parent, first);
+        Ok(part)
+    }
+
+    /// The whole of which each device has a part.
+    fn gather(&mut self, module: &mut Module, x: InstructionId, tiling: &Tiling) -> Replicate<InstructionId> {
+        if tiling.is_whole() {
+            return Ok(x);
+        }
+        let local = Work::array(module, x)?.dims().to_vec();
+        if local.len() != tiling.parts.len() {
+            return Err(error("a sharding does not fit its array"));
+        }
+        let (parent, devices) = (module[x].parent(), self.devices as i64);
+        let first = module[parent].instructions().len();
+        let channel = module[parent].instructions().len() as i64 + 1_000_000;
+        // For each part, in order, a device that has it.
+        let count: i64 = tiling.parts.iter().product();
+        let mut holder = vec![None; usize::try_from(count).unwrap_or(0)];
+        for (device, at) in tiling.index.iter().enumerate() {
+            let number = at.iter().zip(&tiling.parts).fold(0, |n, (&i, &parts)| n * parts + i);
+            if let Some(slot) = usize::try_from(number).ok().and_then(|n| holder.get_mut(n)) {
+                slot.get_or_insert(device as i64);
+            }
+        }
+        let holders: Option<Vec<i64>> = holder.into_iter().collect();
+        let holders = holders.ok_or_else(|| error("a part of an array is on no device"))?;
+        let mut b = Builder::resume(module, parent);
+        let mut build = || {
+            let with_device: Vec<i64> = [1].into_iter().chain(local.iter().copied()).collect();
+            let row = b.reshape(x, with_device)?;
+            let collective = Collective {
+                channel_id: Some(channel),
+                replica_groups: ReplicaGroups::Explicit(vec![(0..devices).collect()]),
+                constrain_layout: false,
+                use_global_device_ids: true,
+                mode: None,
+            };
+            let mut all = b.push(Op::AllGather(Box::new(AllGather { collective, dimension: 0 })), &[row])?;
+            if holders != (0..devices).collect::<Vec<_>>() {
+                let mut rows = Vec::new();
+                for &device in &holders {
+                    let whole = local.iter().map(|&n| SliceDim { start: 0, limit: n, stride: 1 });
+                    let row = SliceDim { start: device, limit: device + 1, stride: 1 };
+                    rows.push(b.slice(all, [row].into_iter().chain(whole))?);
+                }
+                all = b.concatenate(&rows, 0)?;
+            }
+            // From [parts…, local…] to [part, local, part, local…], which lies as the whole does.
+            let rank = local.len() as i64;
+            let split = b.reshape(all, tiling.parts.iter().chain(&local).copied())?;
+            let turned = b.transpose(split, (0..rank).flat_map(|d| [d, rank + d]))?;
+            b.reshape(turned, local.iter().zip(&tiling.parts).map(|(n, parts)| n * parts))
+        };
+        let whole = build().map_err(from_shape)?;
+        self.note(module, parent, first);
+        self.gathered.insert(whole, (x, tiling.clone()));
+        Ok(whole)
+    }
+
+    fn note(&mut self, module: &Module, computation: ComputationId, first: usize) {
+        self.made.extend(&module[computation].instructions()[first..]);
+    }
+
+    fn parameters(&mut self, module: &mut Module, entry: ComputationId) -> Replicate<bool> {
+        let mut changed = false;
+        for p in module.parameters(entry) {
+            let Some(Sharding::Leaf(leaf)) = module[p].common.sharding.as_deref().cloned() else { continue };
+            let Ok(shape) = Work::array(module, p) else { continue };
+            let tiling = Tiling::of(&leaf, shape.rank(), self.devices)?;
+            if tiling.is_whole() {
+                continue;
+            }
+            let local = ArrayShape::new(shape.element_type, tiling.local(shape.dims())?);
+            let users: Vec<InstructionId> = module[p].users().to_vec();
+            let is_root = module.root(entry) == Some(p);
+            module.instruction_mut(p).shape = Shape::from(local).with_default_layout();
+            let whole = self.gather(module, p, &tiling)?;
+            for user in users {
+                for n in 0..module[user].operands().len() {
+                    if module[user].operands()[n] == p {
+                        module.replace_operand(user, n, whole).map_err(broken)?;
+                    }
+                }
+            }
+            if is_root {
+                module.set_root(whole);
+            }
+            changed = true;
+        }
+        Ok(changed)
+    }
+
+    /// Where manual computations begin and end.
+    fn boundaries(&mut self, module: &mut Module, c: ComputationId, meshes: &axes::Meshes) -> Replicate<bool> {
+        let mut dead = Vec::new();
+        for i in module[c].instructions().to_vec() {
+            let Op::CustomCall(call) = &module[i].op else { continue };
+            let (key, inward) = match &*call.target {
+                "xla.sdy.GlobalToLocalShape" => ("xla.sdy.in_shardings", true),
+                "xla.sdy.LocalToGlobalShape" => ("xla.sdy.out_shardings", false),
+                _ => continue,
+            };
+            let common = &module[i].common;
+            let text = |key: &str| common.frontend_attribute(key).unwrap_or_default().to_owned();
+            let shardings = meshes.shardings(&text(key))?;
+            let operands: Vec<InstructionId> = module[i].operands().to_vec();
+            if shardings.len() != operands.len() {
+                return Err(error(format!("{} has {} shardings", module[i].name(), shardings.len())));
+            }
+            let mut values = Vec::new();
+            for (&x, tiling) in operands.iter().zip(&shardings) {
+                values.push(if inward { self.cut(module, x, tiling)? } else { self.gather(module, x, tiling)? });
+            }
+            if module[i].shape.is_tuple() {
+                for user in module[i].users().to_vec() {
+                    let Op::GetTupleElement { index } = module[user].op else {
+                        return Err(error(format!("{} uses a manual computation as a tuple", module[user].name())));
+                    };
+                    let value = usize::try_from(index).ok().and_then(|n| values.get(n)).copied();
+                    let value = value.ok_or_else(|| error("a manual computation has no such result"))?;
+                    module.replace_all_uses(user, value).map_err(broken)?;
+                    dead.push(user);
+                }
+            } else if let [value] = values[..] {
+                module.replace_all_uses(i, value).map_err(broken)?;
+            }
+            dead.push(i);
+        }
+        let changed = !dead.is_empty();
+        module.remove_instructions(&dead).map_err(broken)?;
+        Ok(changed)
+    }
+
+    fn results(&mut self, module: &mut Module, entry: ComputationId) -> Replicate<bool> {
+        let Some(root) = module.root(entry) else { return Ok(false) };
+        let Some(sharding) = module[root].common.sharding.as_deref().cloned() else { return Ok(false) };
+        let leaves = sharding.leaves();
+        if !module[root].shape.is_tuple() {
+            let Some(leaf) = leaves.first() else { return Ok(false) };
+            let rank = Work::array(module, root)?.rank();
+            // A single result is taken out of a tuple that holds it, only to say how it is spread.
+            let value = match (&module[root].op, module[root].operands()) {
+                (Op::GetTupleElement { index: 0 }, &[tuple]) if matches!(module[tuple].op, Op::Tuple) => {
+                    module[tuple].operands()[0]
+                }
+                _ => root,
+            };
+            let tiling = Tiling::of(leaf, rank, self.devices)?;
+            let part = self.cut(module, value, &tiling)?;
+            module.set_root(part);
+            return Ok(true);
+        }
+        if !matches!(module[root].op, Op::Tuple) {
+            return Err(error("the results of a program are not written out as a tuple"));
+        }
+        let operands: Vec<InstructionId> = module[root].operands().to_vec();
+        let mut shapes = Vec::new();
+        for (n, (&x, leaf)) in operands.iter().zip(leaves).enumerate() {
+            let mut part = x;
+            if let Ok(shape) = Work::array(module, x) {
+                part = self.cut(module, x, &Tiling::of(leaf, shape.rank(), self.devices)?)?;
+            }
+            module.replace_operand(root, n, part).map_err(broken)?;
+            shapes.push(module[part].shape.clone());
+        }
+        if shapes.len() == operands.len() {
+            module.instruction_mut(root).shape = Shape::tuple(shapes);
+        }
+        Ok(true)
+    }
+
+    /// Removes what was made and is not needed after all.
+    fn sweep(&mut self, module: &mut Module) -> Replicate<()> {
+        let mut dead = Vec::new();
+        let mut is_dead = rustc_hash::FxHashSet::default();
+        for &i in self.made.iter().rev() {
+            let unused = module[i].users().iter().all(|u| is_dead.contains(u));
+            if unused && module.root(module[i].parent()) != Some(i) && is_dead.insert(i) {
+                dead.push(i);
+            }
+        }
+        module.remove_instructions(&dead).map_err(broken)
+    }
+}

@@ -1,0 +1,224 @@
+//! Shardings by the axes of a mesh, as Shardy writes them: `#sdy.sharding_per_value<[<@mesh, [{"x"}, {}]>]>`.
+
+use super::{Replicate, Tiling, error};
+use hloom_ir::module::Module;
+
+/// The meshes of a module.
+pub(super) struct Meshes {
+    devices: usize,
+    meshes: Vec<(String, Mesh)>,
+}
+
+struct Mesh {
+    axes: Vec<(String, i64)>,
+    /// The device at each position; in order when empty.
+    device_ids: Vec<i64>,
+}
+
+/// An axis, or a part of it: the sizes before it and of it.
+struct AxisRef {
+    name: String,
+    part: Option<(i64, i64)>,
+}
+
+/// What is left of a text.
+struct Cursor<'t>(&'t str);
+
+impl<'t> Cursor<'t> {
+    fn eat(&mut self, text: &str) -> bool {
+        match self.0.trim_start().strip_prefix(text) {
+            Some(rest) => {
+                self.0 = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn expect(&mut self, text: &str) -> Replicate<()> {
+        match self.eat(text) {
+            true => Ok(()),
+            false => Err(error(format!("a sharding is not understood where `{text}` is expected: {}", self.0))),
+        }
+    }
+
+    fn until(&mut self, ends: &[char]) -> &'t str {
+        let rest = self.0.trim_start();
+        let end = rest.find(ends).unwrap_or(rest.len());
+        self.0 = &rest[end..];
+        rest[..end].trim()
+    }
+
+    fn number(&mut self) -> Replicate<i64> {
+        let rest = self.0.trim_start();
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        self.0 = &rest[end..];
+        rest[..end].parse().map_err(|_| error("a sharding has no number where it must have one"))
+    }
+
+    fn quoted(&mut self) -> Replicate<String> {
+        self.expect("\"")?;
+        let name = self.until(&['"']).to_owned();
+        self.expect("\"")?;
+        Ok(name)
+    }
+
+    /// Items between commas up to `end`.
+    fn list<T>(&mut self, end: &str, mut item: impl FnMut(&mut Self) -> Replicate<T>) -> Replicate<Vec<T>> {
+        let mut items = Vec::new();
+        while !self.eat(end) {
+            items.push(item(self)?);
+            if !self.eat(",") {
+                self.expect(end)?;
+                break;
+            }
+        }
+        Ok(items)
+    }
+
+    fn axis(&mut self) -> Replicate<AxisRef> {
+        let name = self.quoted()?;
+        let part = if self.eat(":") {
+            self.expect("(")?;
+            let before = self.number()?;
+            self.expect(")")?;
+            Some((before, self.number()?))
+        } else {
+            None
+        };
+        Ok(AxisRef { name, part })
+    }
+
+    fn mesh(&mut self) -> Replicate<Mesh> {
+        self.expect("<")?;
+        let mut axes = Vec::new();
+        if self.eat("[") {
+            axes = self.list("]", |c| {
+                let name = c.quoted()?;
+                c.expect("=")?;
+                Ok((name, c.number()?))
+            })?;
+        }
+        let mut device_ids = Vec::new();
+        let _ = self.eat(",");
+        if self.eat("device_ids") {
+            self.expect("=")?;
+            self.expect("[")?;
+            device_ids = self.list("]", Cursor::number)?;
+        } else if self.eat("maximal_device_id") {
+            self.expect("=")?;
+            device_ids = vec![self.number()?];
+        }
+        self.expect(">")?;
+        Ok(Mesh { axes, device_ids })
+    }
+}
+
+impl Meshes {
+    /// Those that the module names.
+    pub(super) fn of(module: &Module, devices: usize) -> Meshes {
+        let text = module.config.frontend_attributes.get("xla.sdy.meshes").map_or("{}", |t| t);
+        let mut cursor = Cursor(text);
+        let read = |cursor: &mut Cursor<'_>| {
+            cursor.expect("{")?;
+            cursor.list("}", |c| {
+                let name = c.until(&['=']).to_owned();
+                c.expect("=")?;
+                let _ = c.eat("#sdy.mesh");
+                Ok((name, c.mesh()?))
+            })
+        };
+        // A mesh that is not understood is missed only if something is spread over it.
+        Meshes { devices, meshes: read(&mut cursor).unwrap_or_default() }
+    }
+
+    /// How each value is cut.
+    pub(super) fn shardings(&self, text: &str) -> Replicate<Vec<Tiling>> {
+        let mut c = Cursor(text);
+        let _ = c.eat("#sdy.sharding_per_value");
+        c.expect("<")?;
+        c.expect("[")?;
+        c.list("]", |c| {
+            c.expect("<")?;
+            let inline = if c.eat("mesh") { Some(c.mesh()?) } else { None };
+            let mesh = match &inline {
+                Some(mesh) => mesh,
+                None => {
+                    c.expect("@")?;
+                    let name = c.until(&[',', '>']);
+                    let found = self.meshes.iter().find(|(n, _)| n == name);
+                    &found.ok_or_else(|| error(format!("there is no mesh @{name}")))?.1
+                }
+            };
+            c.expect(",")?;
+            c.expect("[")?;
+            let dims = c.list("]", |c| {
+                c.expect("{")?;
+                let mut axes = Vec::new();
+                while !c.eat("}") {
+                    if !c.eat("?") {
+                        axes.push(c.axis()?);
+                    }
+                    let _ = c.eat(",");
+                }
+                if c.eat("p") {
+                    c.number()?;
+                }
+                Ok(axes)
+            })?;
+            // What else is said (replicated axes) does not matter for who has which part.
+            let mut depth = 0;
+            while depth > 0 || !c.eat(">") {
+                let rest = c.0.trim_start();
+                let mut chars = rest.chars();
+                match chars.next() {
+                    None => return Err(error("a sharding ends in its middle")),
+                    Some('<' | '{' | '[') => depth += 1,
+                    Some('>' | '}' | ']') => depth -= 1,
+                    Some(_) => {}
+                }
+                c.0 = chars.as_str();
+            }
+            self.tiling(mesh, &dims)
+        })
+    }
+
+    fn tiling(&self, mesh: &Mesh, dims: &[Vec<AxisRef>]) -> Replicate<Tiling> {
+        let positions: i64 = mesh.axes.iter().map(|a| a.1).product();
+        if dims.iter().all(Vec::is_empty) {
+            return Ok(Tiling { parts: vec![1; dims.len()], index: vec![vec![0; dims.len()]; self.devices] });
+        }
+        if positions != self.devices as i64 {
+            return Err(error(format!("a mesh of {positions} devices is used on {}", self.devices)));
+        }
+        let mut parts = vec![1; dims.len()];
+        let mut index = vec![Vec::new(); self.devices];
+        for position in 0..positions {
+            // The place on each axis, the first varying slowest.
+            let mut rest = position;
+            let mut at = vec![0; mesh.axes.len()];
+            for (a, (_, size)) in mesh.axes.iter().enumerate().rev() {
+                at[a] = rest % size;
+                rest /= size;
+            }
+            let mut of_device = Vec::with_capacity(dims.len());
+            for (d, axes) in dims.iter().enumerate() {
+                let (mut number, mut count) = (0, 1);
+                for axis in axes {
+                    let a = mesh.axes.iter().position(|(n, _)| *n == axis.name);
+                    let a = a.ok_or_else(|| error(format!("the mesh has no axis {:?}", axis.name)))?;
+                    let (before, size) = axis.part.unwrap_or((1, mesh.axes[a].1));
+                    let after = mesh.axes[a].1 / (before * size).max(1);
+                    number = number * size + at[a] / after.max(1) % size.max(1);
+                    count *= size;
+                }
+                parts[d] = count;
+                of_device.push(number);
+            }
+            let device = mesh.device_ids.get(position as usize).copied().unwrap_or(position);
+            let slot = usize::try_from(device).ok().and_then(|d| index.get_mut(d));
+            *slot.ok_or_else(|| error(format!("a mesh names device {device}, of {}", self.devices)))? = of_device;
+        }
+        Ok(Tiling { parts, index })
+    }
+}

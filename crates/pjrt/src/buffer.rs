@@ -1,0 +1,229 @@
+//! Buffers: arrays on a device, as a caller holds them.
+//!
+//! A buffer is deleted when its array was given up, by the caller or because a program took it; the handle lives on until
+//! it is destroyed. As long as there are external references the memory stays, whatever becomes of the buffer.
+
+use crate::abi::{
+    BufferCopyToDeviceArgs, BufferCopyToMemoryArgs, BufferDecreaseExternalReferenceCountArgs, BufferDeleteArgs,
+    BufferDestroyArgs, BufferDeviceArgs, BufferDimensionsArgs, BufferDynamicDimensionIndicesArgs,
+    BufferElementTypeArgs, BufferGetMemoryLayoutArgs, BufferIncreaseExternalReferenceCountArgs, BufferIsDeletedArgs,
+    BufferIsOnCpuArgs, BufferMemoryArgs, BufferMemoryLayout, BufferMemoryLayoutTiled, BufferOnDeviceSizeInBytesArgs,
+    BufferOpaqueDeviceMemoryDataPointerArgs, BufferReadyEventArgs, BufferUnpaddedDimensionsArgs,
+    BufferUnsafePointerArgs, Handle, LayoutOf,
+};
+use crate::client::Client;
+use crate::element_type;
+use crate::event::Event;
+use crate::status::{Code, Status};
+use hloom_ir::Shape;
+use hloom_runtime::Buffer as Data;
+use std::ptr::null_mut;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// An array on a device.
+pub struct Buffer {
+    pub(crate) client: Client,
+    /// The number of its device.
+    pub(crate) device: usize,
+    /// The kind of its memory.
+    pub(crate) memory_kind: usize,
+    element_type: i32,
+    dims: Vec<i64>,
+    /// Dimensions from the fastest-varying: all arrays are in row-major order.
+    minor_to_major: Vec<i64>,
+    held: Mutex<Held>,
+}
+
+struct Held {
+    /// The array, unless deleted.
+    data: Option<Data>,
+    external_references: usize,
+    /// What the external references refer to.
+    referred: Option<Data>,
+}
+
+impl Buffer {
+    /// A buffer for an array. Tokens become arrays without elements.
+    pub fn new(client: &Client, device: usize, memory_kind: usize, data: Data) -> Buffer {
+        let (element_type, dims) = match data.shape() {
+            Shape::Array(a) | Shape::Buffer(a) => (element_type::number(a.element_type), a.dims().to_vec()),
+            _ => (element_type::number(hloom_ir::ElementType::Pred), vec![0]),
+        };
+        let minor_to_major = (0..dims.len() as i64).rev().collect();
+        let held = Mutex::new(Held { data: Some(data), external_references: 0, referred: None });
+        Buffer { client: client.clone(), device, memory_kind, element_type, dims, minor_to_major, held }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The array.
+    pub fn data(&self) -> Result<Data, Status> {
+        self.held().data.clone().ok_or_else(|| Status::invalid("the buffer has been deleted or donated"))
+    }
+
+    /// Takes the array away, for good.
+    pub fn donate(&self) -> Result<Data, Status> {
+        let mut held = self.held();
+        if held.external_references > 0 {
+            return Err(Status::invalid("Donation requested for buffer with external reference"));
+        }
+        held.data.take().ok_or_else(|| Status::invalid("the buffer has been deleted or donated"))
+    }
+
+    /// Whether it could be donated.
+    pub fn is_donatable(&self) -> bool {
+        self.held().external_references == 0
+    }
+
+    /// Whether the array is gone.
+    pub fn is_deleted(&self) -> bool {
+        self.held().data.is_none()
+    }
+
+    /// The sizes of the array.
+    pub fn dims(&self) -> &[i64] {
+        &self.dims
+    }
+
+    /// Its layout as the C API says it.
+    fn layout(&self) -> BufferMemoryLayout {
+        let tiled = BufferMemoryLayoutTiled {
+            struct_size: 56,
+            extension_start: null_mut(),
+            minor_to_major: self.minor_to_major.as_ptr(),
+            minor_to_major_size: self.minor_to_major.len(),
+            tile_dims: null_mut(),
+            tile_dim_sizes: null_mut(),
+            num_tiles: 0,
+        };
+        BufferMemoryLayout { struct_size: 76, extension_start: null_mut(), of: LayoutOf { tiled }, type_: 0 }
+    }
+
+    /// A copy on another device or in another memory.
+    fn copy_to(&self, device: usize, memory_kind: usize) -> Result<Buffer, Status> {
+        if device >= self.client.devices.len() {
+            return Err(Status::invalid("the device is not one of the client's"));
+        }
+        let copy = self.data()?.duplicate(self.client.runtime.allocator())?;
+        Ok(Buffer::new(&self.client, device, memory_kind, copy))
+    }
+}
+
+pub(crate) fn destroy(args: &mut BufferDestroyArgs) -> Result<(), Status> {
+    drop(args.buffer.take());
+    Ok(())
+}
+
+pub(crate) fn get_element_type(args: &mut BufferElementTypeArgs) -> Result<(), Status> {
+    args.type_ = args.buffer.get()?.element_type;
+    Ok(())
+}
+
+pub(crate) fn dimensions(args: &mut BufferDimensionsArgs) -> Result<(), Status> {
+    let dims = &args.buffer.get()?.dims;
+    (args.dims, args.num_dims) = (dims.as_ptr(), dims.len());
+    Ok(())
+}
+
+pub(crate) fn unpadded_dimensions(args: &mut BufferUnpaddedDimensionsArgs) -> Result<(), Status> {
+    let dims = &args.buffer.get()?.dims;
+    (args.unpadded_dims, args.num_dims) = (dims.as_ptr().cast_mut(), dims.len());
+    Ok(())
+}
+
+pub(crate) fn dynamic_dimension_indices(args: &mut BufferDynamicDimensionIndicesArgs) -> Result<(), Status> {
+    args.buffer.get()?;
+    (args.dynamic_dim_indices, args.num_dynamic_dims) = (null_mut(), 0);
+    Ok(())
+}
+
+pub(crate) fn memory_layout(args: &mut BufferGetMemoryLayoutArgs) -> Result<(), Status> {
+    args.layout = args.buffer.get()?.layout();
+    Ok(())
+}
+
+pub(crate) fn on_device_size_in_bytes(args: &mut BufferOnDeviceSizeInBytesArgs) -> Result<(), Status> {
+    args.on_device_size_in_bytes = args.buffer.get()?.data()?.bytes().len();
+    Ok(())
+}
+
+pub(crate) fn device(args: &mut BufferDeviceArgs) -> Result<(), Status> {
+    let buffer = args.buffer.get()?;
+    args.device = buffer.client.device(buffer.device);
+    Ok(())
+}
+
+pub(crate) fn memory(args: &mut BufferMemoryArgs) -> Result<(), Status> {
+    let buffer = args.buffer.get()?;
+    args.memory = buffer.client.memory(buffer.device, buffer.memory_kind);
+    Ok(())
+}
+
+pub(crate) fn delete(args: &mut BufferDeleteArgs) -> Result<(), Status> {
+    drop(args.buffer.get()?.held().data.take());
+    Ok(())
+}
+
+pub(crate) fn is_deleted(args: &mut BufferIsDeletedArgs) -> Result<(), Status> {
+    args.is_deleted = u8::from(args.buffer.get()?.is_deleted());
+    Ok(())
+}
+
+pub(crate) fn copy_to_device(args: &mut BufferCopyToDeviceArgs) -> Result<(), Status> {
+    let device = args.dst_device.get()?.description.id as usize;
+    args.dst_buffer = Handle::give(args.buffer.get()?.copy_to(device, 0)?);
+    Ok(())
+}
+
+pub(crate) fn copy_to_memory(args: &mut BufferCopyToMemoryArgs) -> Result<(), Status> {
+    let memory = args.dst_memory.get()?;
+    args.dst_buffer = Handle::give(args.buffer.get()?.copy_to(memory.device, memory.kind)?);
+    Ok(())
+}
+
+pub(crate) fn is_on_cpu(args: &mut BufferIsOnCpuArgs) -> Result<(), Status> {
+    args.buffer.get()?;
+    args.is_on_cpu = 1;
+    Ok(())
+}
+
+pub(crate) fn ready_event(args: &mut BufferReadyEventArgs) -> Result<(), Status> {
+    args.buffer.get()?;
+    args.event = Handle::give(Event::done());
+    Ok(())
+}
+
+pub(crate) fn unsafe_pointer(args: &mut BufferUnsafePointerArgs) -> Result<(), Status> {
+    args.buffer_pointer = args.buffer.get()?.data()?.bytes().as_ptr() as usize;
+    Ok(())
+}
+
+pub(crate) fn opaque_pointer(args: &mut BufferOpaqueDeviceMemoryDataPointerArgs) -> Result<(), Status> {
+    args.device_memory_ptr = args.buffer.get()?.data()?.bytes().as_ptr().cast_mut().cast();
+    Ok(())
+}
+
+pub(crate) fn increase_references(args: &mut BufferIncreaseExternalReferenceCountArgs) -> Result<(), Status> {
+    let buffer = args.buffer.get()?;
+    let data = buffer.data()?;
+    let mut held = buffer.held();
+    held.external_references += 1;
+    held.referred.get_or_insert(data);
+    Ok(())
+}
+
+pub(crate) fn decrease_references(args: &mut BufferDecreaseExternalReferenceCountArgs) -> Result<(), Status> {
+    let mut held = args.buffer.get()?.held();
+    match held.external_references {
+        0 => Err(Status::new(Code::FailedPrecondition, "the buffer has no external references")),
+        n => {
+            held.external_references = n - 1;
+            if n == 1 {
+                held.referred = None;
+            }
+            Ok(())
+        }
+    }
+}

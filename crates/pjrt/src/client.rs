@@ -1,0 +1,265 @@
+//! Clients: devices, their memories, and what they share.
+
+use crate::abi::{
+    ClientAddressableDevicesArgs, ClientAddressableMemoriesArgs, ClientCreateArgs, ClientDefaultDeviceAssignmentArgs,
+    ClientDestroyArgs, ClientDevicesArgs, ClientLookupAddressableDeviceArgs, ClientLookupDeviceArgs,
+    ClientPlatformNameArgs, ClientPlatformVersionArgs, ClientProcessIndexArgs, ClientTopologyDescriptionArgs,
+    ClientUpdateGlobalProcessInfoArgs, Handle, NamedValues, OptionValue, PluginAttributesArgs, PluginInitializeArgs,
+    read_options,
+};
+use crate::device::{Device, DeviceDescription};
+use crate::memory::{KINDS, Memory};
+use crate::status::{Code, Status};
+use crate::topology::TopologyDescription;
+use hloom_runtime::ClientOptions;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+/// More virtual devices than anybody means.
+const MAX_DEVICES: i64 = 4096;
+
+/// What a client's buffers and programs share with it; it lives as long as any of them.
+pub struct Shared {
+    /// Where programs run.
+    pub runtime: hloom_runtime::Client,
+    /// The name of the platform that is reported.
+    pub platform_name: String,
+    /// The devices, by their numbers.
+    pub devices: Vec<Device>,
+    /// The memories, [`KINDS`] for each device.
+    pub memories: Vec<Memory>,
+    device_handles: Vec<Handle<Device>>,
+    memory_handles: Vec<Handle<Memory>>,
+    topology: TopologyDescription,
+}
+
+// SAFETY: the handles are to what is kept beside them, and never changed.
+unsafe impl Send for Shared {}
+// SAFETY: likewise.
+unsafe impl Sync for Shared {}
+
+/// A client. Clones are the same.
+#[derive(Clone)]
+pub struct Client(Arc<Shared>);
+
+impl Deref for Client {
+    type Target = Shared;
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+/// How a client is to be.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How many virtual devices.
+    pub devices: usize,
+    /// The name of the platform to report.
+    pub platform_name: String,
+    /// Threads that may compute at once.
+    pub threads: Option<usize>,
+}
+
+impl Options {
+    /// What a caller's options ask for, and the environment where they say nothing.
+    pub fn new(options: &[(String, OptionValue)]) -> Result<Options, Status> {
+        let variable = |name: &str| std::env::var(name).ok().map(OptionValue::String);
+        let find = |name: &str, variable_name: &str| {
+            let given = options.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v.clone());
+            given.or_else(|| variable(variable_name))
+        };
+        let number = |name: &str, variable_name: &str| match find(name, variable_name) {
+            None => Ok(None),
+            Some(value) => match value.as_int().filter(|n| (1..=MAX_DEVICES).contains(n)) {
+                Some(n) => Ok(Some(n as usize)),
+                None => Err(Status::invalid(format!("{name} must be a number from 1 to {MAX_DEVICES}, not {value:?}"))),
+            },
+        };
+        let name = find("platform_name", "HLOOM_PLATFORM_NAME");
+        let platform_name = match name.as_ref().map(OptionValue::as_str) {
+            None => "hloom".to_owned(),
+            Some(Some(name)) if !name.is_empty() => name.to_owned(),
+            Some(_) => return Err(Status::invalid("platform_name must be a name")),
+        };
+        let nodes = find("num_nodes", "").and_then(|v| v.as_int()).unwrap_or(1);
+        if nodes > 1 {
+            return Err(Status::unimplemented(format!("devices of {nodes} processes cannot work together yet")));
+        }
+        Ok(Options {
+            devices: number("num_devices", "HLOOM_NUM_DEVICES")?.unwrap_or(1),
+            platform_name,
+            threads: number("num_threads", "HLOOM_NUM_THREADS")?,
+        })
+    }
+}
+
+impl Client {
+    /// A client with virtual devices.
+    pub fn new(options: &Options) -> Client {
+        let runtime = hloom_runtime::Client::new(&ClientOptions { threads: options.threads, ..Default::default() });
+        let device = |id| Device {
+            description: DeviceDescription::new(id, &options.platform_name),
+            memories: Vec::new(),
+            allocator: runtime.allocator().clone(),
+        };
+        let mut devices: Vec<Device> = (0..options.devices).map(device).collect();
+        let memory = |id| Memory::new(id / KINDS.len(), id % KINDS.len());
+        let mut memories: Vec<Memory> = (0..options.devices * KINDS.len()).map(memory).collect();
+        // The elements of the vectors stay where they are, so each can know the others' addresses.
+        let device_handles: Vec<_> = devices.iter().map(Handle::lend).collect();
+        for memory in &mut memories {
+            memory.devices = [device_handles[memory.device]];
+        }
+        let memory_handles: Vec<_> = memories.iter().map(Handle::lend).collect();
+        for (device, handles) in devices.iter_mut().zip(memory_handles.chunks(KINDS.len())) {
+            device.memories = handles.to_vec();
+        }
+        let topology = TopologyDescription::new(&options.platform_name, options.devices);
+        Client(Arc::new(Shared {
+            runtime,
+            platform_name: options.platform_name.clone(),
+            devices,
+            memories,
+            device_handles,
+            memory_handles,
+            topology,
+        }))
+    }
+
+    /// The handle of a device.
+    pub fn device(&self, number: usize) -> Handle<Device> {
+        self.device_handles.get(number).copied().unwrap_or(Handle::null())
+    }
+
+    /// The memory of that kind of a device.
+    pub fn memory(&self, device: usize, kind: usize) -> Handle<Memory> {
+        self.memory_handles.get(device * KINDS.len() + kind).copied().unwrap_or(Handle::null())
+    }
+
+    /// The topology.
+    pub fn topology(&self) -> &TopologyDescription {
+        &self.topology
+    }
+}
+
+/// What the plugin says of itself.
+fn plugin_attributes() -> &'static NamedValues {
+    static ATTRIBUTES: OnceLock<NamedValues> = OnceLock::new();
+    ATTRIBUTES.get_or_init(|| {
+        let version = |name: &str, list: [i64; 3]| (name.to_owned(), OptionValue::IntList(list.to_vec()));
+        NamedValues::new(vec![
+            // Programs are written for this version, or for the newest that the caller knows.
+            version("stablehlo_current_version", [1, 17, 0]),
+            version("stablehlo_minimum_version", [0, 9, 0]),
+            version("sdy_current_version", [0, 0, 1]),
+            ("xla_version".to_owned(), OptionValue::Int(2)),
+            ("supports_cross_host_transfers".to_owned(), OptionValue::Bool(false)),
+        ])
+    })
+}
+
+pub(crate) fn plugin_initialize(_: &mut PluginInitializeArgs) -> Result<(), Status> {
+    Ok(())
+}
+
+pub(crate) fn attributes(args: &mut PluginAttributesArgs) -> Result<(), Status> {
+    let attributes = plugin_attributes();
+    (args.attributes, args.num_attributes) = (attributes.as_ptr(), attributes.len());
+    Ok(())
+}
+
+pub(crate) fn create(args: &mut ClientCreateArgs) -> Result<(), Status> {
+    // SAFETY: the caller's options.
+    let options = unsafe { read_options(args.create_options, args.num_options) };
+    args.client = Handle::give(Client::new(&Options::new(&options)?));
+    Ok(())
+}
+
+pub(crate) fn destroy(args: &mut ClientDestroyArgs) -> Result<(), Status> {
+    drop(args.client.take());
+    Ok(())
+}
+
+pub(crate) fn platform_name(args: &mut ClientPlatformNameArgs) -> Result<(), Status> {
+    let name = &args.client.get()?.platform_name;
+    (args.platform_name, args.platform_name_size) = (name.as_ptr(), name.len());
+    Ok(())
+}
+
+pub(crate) fn process_index(args: &mut ClientProcessIndexArgs) -> Result<(), Status> {
+    args.client.get()?;
+    args.process_index = 0;
+    Ok(())
+}
+
+pub(crate) fn platform_version(args: &mut ClientPlatformVersionArgs) -> Result<(), Status> {
+    let version = args.client.get()?.topology.version();
+    (args.platform_version, args.platform_version_size) = (version.as_ptr(), version.len());
+    Ok(())
+}
+
+pub(crate) fn topology(args: &mut ClientTopologyDescriptionArgs) -> Result<(), Status> {
+    args.topology = Handle::lend(&args.client.get()?.topology);
+    Ok(())
+}
+
+pub(crate) fn devices(args: &mut ClientDevicesArgs) -> Result<(), Status> {
+    let devices = &args.client.get()?.device_handles;
+    (args.devices, args.num_devices) = (devices.as_ptr().cast_mut(), devices.len());
+    Ok(())
+}
+
+pub(crate) fn addressable_devices(args: &mut ClientAddressableDevicesArgs) -> Result<(), Status> {
+    let devices = &args.client.get()?.device_handles;
+    (args.addressable_devices, args.num_addressable_devices) = (devices.as_ptr().cast_mut(), devices.len());
+    Ok(())
+}
+
+fn lookup(client: Handle<Client>, id: i32) -> Result<Handle<Device>, Status> {
+    let found = usize::try_from(id).map_or(Handle::null(), |id| client.get().map_or(Handle::null(), |c| c.device(id)));
+    client.get()?;
+    match found.is_null() {
+        false => Ok(found),
+        true => Err(Status::new(Code::NotFound, format!("there is no device {id}"))),
+    }
+}
+
+pub(crate) fn lookup_device(args: &mut ClientLookupDeviceArgs) -> Result<(), Status> {
+    args.device = lookup(args.client, args.id)?;
+    Ok(())
+}
+
+pub(crate) fn lookup_addressable_device(args: &mut ClientLookupAddressableDeviceArgs) -> Result<(), Status> {
+    args.addressable_device = lookup(args.client, args.local_hardware_id)?;
+    Ok(())
+}
+
+pub(crate) fn addressable_memories(args: &mut ClientAddressableMemoriesArgs) -> Result<(), Status> {
+    let memories = &args.client.get()?.memory_handles;
+    (args.addressable_memories, args.num_addressable_memories) = (memories.as_ptr().cast_mut(), memories.len());
+    Ok(())
+}
+
+pub(crate) fn default_device_assignment(args: &mut ClientDefaultDeviceAssignmentArgs) -> Result<(), Status> {
+    let client = args.client.get()?;
+    let count = |n: i32| usize::try_from(n).ok().filter(|&n| n > 0);
+    let needed = count(args.num_replicas).zip(count(args.num_partitions)).and_then(|(r, p)| r.checked_mul(p));
+    let needed = needed.ok_or_else(|| Status::invalid("replicas and partitions must be counted from one"))?;
+    if needed > client.devices.len() {
+        let message = format!("{needed} devices are needed, there are {}", client.devices.len());
+        return Err(Status::invalid(message));
+    }
+    if args.default_assignment.is_null() || args.default_assignment_size < needed {
+        return Err(Status::invalid(format!("the assignment has no room for {needed} devices")));
+    }
+    for device in 0..needed {
+        // SAFETY: the caller's array is that long.
+        unsafe { args.default_assignment.add(device).write(device as i32) };
+    }
+    Ok(())
+}
+
+/// Other processes are not known here, so nothing changes with them.
+pub(crate) fn update_global_process_info(_: &mut ClientUpdateGlobalProcessInfoArgs) -> Result<(), Status> {
+    Ok(())
+}

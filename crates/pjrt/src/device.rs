@@ -1,0 +1,150 @@
+//! Devices: virtual ones, all in this process.
+
+use crate::abi::{
+    AsyncTrackingEventDestroyArgs, DeviceAddressableMemoriesArgs, DeviceClearMemoryStatsArgs,
+    DeviceCreateAsyncTrackingEventArgs, DeviceDefaultMemoryArgs, DeviceDescriptionAttributesArgs,
+    DeviceDescriptionDebugStringArgs, DeviceDescriptionIdArgs, DeviceDescriptionKindArgs,
+    DeviceDescriptionProcessIndexArgs, DeviceDescriptionToStringArgs, DeviceGetAttributesArgs,
+    DeviceGetDescriptionArgs, DeviceIsAddressableArgs, DeviceLocalHardwareIdArgs, DeviceMemoryStatsArgs, Handle,
+    NamedValues,
+};
+use crate::memory::Memory;
+use crate::status::Status;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+/// What there is to say of a device.
+pub struct DeviceDescription {
+    /// Its number.
+    pub id: i32,
+    kind: String,
+    debug_string: String,
+    to_string: String,
+    attributes: NamedValues,
+}
+
+impl DeviceDescription {
+    /// The device of that number on that platform.
+    pub(crate) fn new(id: usize, platform: &str) -> DeviceDescription {
+        DeviceDescription {
+            id: i32::try_from(id).unwrap_or(i32::MAX),
+            kind: platform.to_owned(),
+            debug_string: format!("HLOOM_{id}"),
+            to_string: format!("HloomDevice(id={id})"),
+            attributes: NamedValues::default(),
+        }
+    }
+
+    /// The name of its kind.
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+}
+
+/// A virtual device.
+pub struct Device {
+    /// What there is to say of it.
+    pub description: DeviceDescription,
+    /// Its memories, in the order of [`crate::memory::KINDS`]; set when the client is complete.
+    pub(crate) memories: Vec<Handle<Memory>>,
+    pub(crate) allocator: hloom_runtime::memory::Allocator,
+}
+
+// SAFETY: handles are to memories of the same client, which live as long, and are never changed.
+unsafe impl Send for Device {}
+// SAFETY: likewise.
+unsafe impl Sync for Device {}
+
+pub(crate) fn description_id(args: &mut DeviceDescriptionIdArgs) -> Result<(), Status> {
+    args.id = args.device_description.get()?.id;
+    Ok(())
+}
+
+pub(crate) fn description_process_index(args: &mut DeviceDescriptionProcessIndexArgs) -> Result<(), Status> {
+    args.device_description.get()?;
+    args.process_index = 0;
+    Ok(())
+}
+
+pub(crate) fn description_attributes(args: &mut DeviceDescriptionAttributesArgs) -> Result<(), Status> {
+    let attributes = &args.device_description.get()?.attributes;
+    (args.attributes, args.num_attributes) = (attributes.as_ptr(), attributes.len());
+    Ok(())
+}
+
+pub(crate) fn description_kind(args: &mut DeviceDescriptionKindArgs) -> Result<(), Status> {
+    let kind = &args.device_description.get()?.kind;
+    (args.device_kind, args.device_kind_size) = (kind.as_ptr(), kind.len());
+    Ok(())
+}
+
+pub(crate) fn description_debug_string(args: &mut DeviceDescriptionDebugStringArgs) -> Result<(), Status> {
+    let text = &args.device_description.get()?.debug_string;
+    (args.debug_string, args.debug_string_size) = (text.as_ptr(), text.len());
+    Ok(())
+}
+
+pub(crate) fn description_to_string(args: &mut DeviceDescriptionToStringArgs) -> Result<(), Status> {
+    let text = &args.device_description.get()?.to_string;
+    (args.to_string, args.to_string_size) = (text.as_ptr(), text.len());
+    Ok(())
+}
+
+pub(crate) fn get_description(args: &mut DeviceGetDescriptionArgs) -> Result<(), Status> {
+    args.device_description = Handle::lend(&args.device.get()?.description);
+    Ok(())
+}
+
+pub(crate) fn is_addressable(args: &mut DeviceIsAddressableArgs) -> Result<(), Status> {
+    args.device.get()?;
+    args.is_addressable = 1;
+    Ok(())
+}
+
+pub(crate) fn local_hardware_id(args: &mut DeviceLocalHardwareIdArgs) -> Result<(), Status> {
+    args.local_hardware_id = args.device.get()?.description.id;
+    Ok(())
+}
+
+pub(crate) fn addressable_memories(args: &mut DeviceAddressableMemoriesArgs) -> Result<(), Status> {
+    let memories = &args.device.get()?.memories;
+    (args.memories, args.num_memories) = (memories.as_ptr().cast_mut(), memories.len());
+    Ok(())
+}
+
+pub(crate) fn default_memory(args: &mut DeviceDefaultMemoryArgs) -> Result<(), Status> {
+    args.memory = args.device.get()?.memories.first().copied().unwrap_or(Handle::null());
+    Ok(())
+}
+
+/// The devices share the memory of the host, so each tells of all that is in use.
+pub(crate) fn memory_stats(args: &mut DeviceMemoryStatsArgs) -> Result<(), Status> {
+    let statistics = args.device.get()?.allocator.statistics();
+    args.bytes_in_use = statistics.bytes_in_use as i64;
+    (args.peak_bytes_in_use, args.peak_bytes_in_use_is_set) = (statistics.peak_bytes_in_use as i64, 1);
+    (args.num_allocs, args.num_allocs_is_set) = (statistics.requests as i64, 1);
+    Ok(())
+}
+
+pub(crate) fn clear_memory_stats(args: &mut DeviceClearMemoryStatsArgs) -> Result<(), Status> {
+    args.device.get()?;
+    Err(Status::unimplemented("what was counted of memory is not forgotten"))
+}
+
+pub(crate) fn get_attributes(args: &mut DeviceGetAttributesArgs) -> Result<(), Status> {
+    unsafe extern "C" fn nothing(_: *mut c_void) {}
+    let attributes = &args.device.get()?.description.attributes;
+    (args.attributes, args.num_attributes) = (attributes.as_ptr(), attributes.len());
+    args.device_attributes = null_mut();
+    args.attributes_deleter = Some(nothing);
+    Ok(())
+}
+
+pub(crate) fn create_async_tracking_event(args: &mut DeviceCreateAsyncTrackingEventArgs) -> Result<(), Status> {
+    args.event = null_mut();
+    Ok(())
+}
+
+pub(crate) fn destroy_async_tracking_event(_: &mut AsyncTrackingEventDestroyArgs) -> Result<(), Status> {
+    Ok(())
+}

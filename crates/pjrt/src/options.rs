@@ -1,0 +1,177 @@
+//! How a caller wants a program compiled: the parts of `CompileOptionsProto` that mean something here.
+
+use crate::status::Status;
+use prost::Message;
+
+/// `CompileOptionsProto`.
+#[derive(Clone, PartialEq, Message)]
+struct CompileOptionsProto {
+    #[prost(bool, tag = "2")]
+    parameter_is_tupled_arguments: bool,
+    #[prost(message, optional, tag = "3")]
+    build: Option<BuildOptionsProto>,
+    #[prost(bool, tag = "4")]
+    compile_portable_executable: bool,
+}
+
+/// `ExecutableBuildOptionsProto`.
+#[derive(Clone, PartialEq, Message)]
+struct BuildOptionsProto {
+    #[prost(int64, tag = "1")]
+    device_ordinal: i64,
+    #[prost(int64, tag = "4")]
+    num_replicas: i64,
+    #[prost(int64, tag = "5")]
+    num_partitions: i64,
+    #[prost(message, optional, tag = "9")]
+    device_assignment: Option<DeviceAssignmentProto>,
+    #[prost(bool, repeated, tag = "12")]
+    allow_propagation_to_output: Vec<bool>,
+}
+
+/// `DeviceAssignmentProto`.
+#[derive(Clone, PartialEq, Message)]
+struct DeviceAssignmentProto {
+    #[prost(int32, tag = "1")]
+    replica_count: i32,
+    #[prost(int32, tag = "2")]
+    computation_count: i32,
+    #[prost(message, repeated, tag = "3")]
+    computation_devices: Vec<ComputationDeviceProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ComputationDeviceProto {
+    #[prost(int64, repeated, tag = "1")]
+    replica_device_ids: Vec<i64>,
+}
+
+/// How a program is to be compiled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CompileOptions {
+    /// Copies of the program side by side.
+    pub replicas: usize,
+    /// Parts that each is cut into.
+    pub partitions: usize,
+    /// The device of each replica and partition, the partitions of a replica one after the other.
+    pub devices: Vec<usize>,
+    /// All arguments come as one tuple.
+    pub tupled_arguments: bool,
+}
+
+impl CompileOptions {
+    /// What a caller's options say, for a client with that many devices.
+    pub fn decode(bytes: &[u8], available: usize) -> Result<CompileOptions, Status> {
+        let options = CompileOptionsProto::decode(bytes)
+            .map_err(|e| Status::invalid(format!("the compile options are not a CompileOptionsProto: {e}")))?;
+        let build = options.build.unwrap_or_default();
+        let count = |n: i64, what: &str| match n {
+            ..=0 => Ok(1),
+            n if n as usize <= available => Ok(n as usize),
+            n => Err(Status::invalid(format!("a program for {n} {what} cannot run on {available} devices"))),
+        };
+        let replicas = count(build.num_replicas, "replicas")?;
+        let partitions = count(build.num_partitions, "partitions")?;
+        let devices = match &build.device_assignment {
+            Some(assignment) if !assignment.computation_devices.is_empty() => {
+                assigned(assignment, replicas, partitions)?
+            }
+            _ if replicas * partitions == 1 => vec![build.device_ordinal.max(0)],
+            _ => (0..(replicas * partitions) as i64).collect(),
+        };
+        let known = |id: i64| usize::try_from(id).ok().filter(|&id| id < available);
+        let devices = devices.into_iter().map(|id| {
+            known(id).ok_or_else(|| Status::invalid(format!("there is no device {id}: the client has {available}")))
+        });
+        let devices: Vec<usize> = devices.collect::<Result<_, _>>()?;
+        let distinct: std::collections::BTreeSet<_> = devices.iter().collect();
+        if distinct.len() != devices.len() {
+            return Err(Status::invalid("the device assignment names a device twice"));
+        }
+        if devices.len() != replicas * partitions {
+            let message =
+                format!("{replicas} replicas of {partitions} partitions need {} devices", replicas * partitions);
+            return Err(Status::invalid(message));
+        }
+        Ok(CompileOptions { replicas, partitions, devices, tupled_arguments: options.parameter_is_tupled_arguments })
+    }
+
+    /// The device assignment as `DeviceAssignmentProto`.
+    pub fn assignment(&self) -> Vec<u8> {
+        let devices_of = |partition: usize| ComputationDeviceProto {
+            replica_device_ids: (0..self.replicas)
+                .map(|replica| self.devices[replica * self.partitions + partition] as i64)
+                .collect(),
+        };
+        DeviceAssignmentProto {
+            replica_count: self.replicas as i32,
+            computation_count: self.partitions as i32,
+            computation_devices: (0..self.partitions).map(devices_of).collect(),
+        }
+        .encode_to_vec()
+    }
+}
+
+/// The devices of an assignment, the partitions of a replica one after the other.
+fn assigned(assignment: &DeviceAssignmentProto, replicas: usize, partitions: usize) -> Result<Vec<i64>, Status> {
+    let mut devices = Vec::with_capacity(replicas * partitions);
+    for replica in 0..replicas {
+        for partition in 0..partitions {
+            let of_partition = assignment.computation_devices.get(partition);
+            match of_partition.and_then(|c| c.replica_device_ids.get(replica)) {
+                Some(&id) => devices.push(id),
+                None => {
+                    let message =
+                        format!("the device assignment says nothing of replica {replica}, partition {partition}");
+                    return Err(Status::invalid(message));
+                }
+            }
+        }
+    }
+    Ok(devices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(replicas: i64, partitions: i64, ids: &[&[i64]]) -> Vec<u8> {
+        let device = |list: &&[i64]| ComputationDeviceProto { replica_device_ids: list.to_vec() };
+        let assignment = DeviceAssignmentProto {
+            replica_count: replicas as i32,
+            computation_count: partitions as i32,
+            computation_devices: ids.iter().map(device).collect(),
+        };
+        let build = BuildOptionsProto {
+            device_ordinal: -1,
+            num_replicas: replicas,
+            num_partitions: partitions,
+            device_assignment: (!ids.is_empty()).then_some(assignment),
+            allow_propagation_to_output: vec![true],
+        };
+        CompileOptionsProto { build: Some(build), ..Default::default() }.encode_to_vec()
+    }
+
+    #[test]
+    fn the_assignment_comes_back_as_it_was_given() {
+        let options = CompileOptions::decode(&encoded(2, 2, &[&[3, 1], &[0, 2]]), 4).unwrap();
+        assert_eq!(options.devices, [3, 0, 1, 2]);
+        let again = DeviceAssignmentProto::decode(&*options.assignment()).unwrap();
+        assert_eq!(again.computation_devices[0].replica_device_ids, [3, 1]);
+        assert_eq!(again.computation_devices[1].replica_device_ids, [0, 2]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for (bytes, why) in [
+            (encoded(1, 8, &[]), "8 partitions"),
+            (encoded(1, 1, &[&[7]]), "no device 7"),
+            (encoded(1, 2, &[&[1], &[1]]), "twice"),
+            (encoded(1, 2, &[&[1]]), "says nothing"),
+            (vec![0xff; 3], "not a CompileOptionsProto"),
+        ] {
+            let status = CompileOptions::decode(&bytes, 4).unwrap_err();
+            assert!(status.message.contains(why), "{}", status.message);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Programs on their way in: the formats that callers write them in, and compiling them.
+
+use crate::client::Client;
+use crate::ffi;
+use crate::options::CompileOptions;
+use crate::shardings::Shardings;
+use crate::status::{Code, Status};
+use hloom_eval::DeviceGrid;
+use hloom_ir::attributes::AliasKind;
+use hloom_ir::diagnostic::{Diagnostic, Place};
+use hloom_ir::module::Module;
+use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
+use hloom_ir::{InstructionId, Shape};
+use hloom_passes::replicate::replicate;
+use std::hash::{Hash, Hasher};
+
+/// A program as a caller wrote it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Source {
+    /// `mlir`, `hlo` or `hlo_with_config`.
+    pub format: String,
+    /// The program.
+    pub code: Vec<u8>,
+    /// `CompileOptionsProto`.
+    pub options: Vec<u8>,
+}
+
+/// The beginning of MLIR bytecode.
+const BYTECODE: &[u8] = b"ML\xefR";
+
+impl Source {
+    /// The program in HLO.
+    pub fn read(&self) -> Result<Module, Status> {
+        match self.format.as_str() {
+            "mlir" if self.code.starts_with(BYTECODE) => {
+                Ok(hloom_stablehlo::to_hlo(&hloom_stablehlo::read_bytecode(&self.code)?)?)
+            }
+            "mlir" => Err(Status::unimplemented("programs in the text of MLIR are not read yet")),
+            "hlo" | "hlo_with_config" => {
+                hloom_formats::proto::read(&self.code).map_err(|found| Status::from_diagnostics(&found))
+            }
+            other => Err(Status::unimplemented(format!("programs in the format {other:?} are not known"))),
+        }
+    }
+
+    /// Text that is the same for the same program only, in every process.
+    pub fn fingerprint(&self) -> String {
+        let half = |seed: u64| {
+            let mut hasher = rustc_hash::FxHasher::default();
+            (seed, &self.format, &self.code, &self.options).hash(&mut hasher);
+            hasher.finish()
+        };
+        format!("{:016x}{:016x}", half(1), half(0x9e37_79b9_7f4a_7c15))
+    }
+
+    const MAGIC: &[u8] = b"hloom executable 1\n";
+
+    /// All of it in one sequence of bytes.
+    pub fn serialize(&self) -> Vec<u8> {
+        let mut bytes = Self::MAGIC.to_vec();
+        for part in [self.format.as_bytes(), &self.code, &self.options] {
+            bytes.extend((part.len() as u64).to_le_bytes());
+            bytes.extend(part);
+        }
+        bytes
+    }
+
+    /// What [`Source::serialize`] wrote.
+    pub fn deserialize(bytes: &[u8]) -> Result<Source, Status> {
+        let mut rest = bytes.strip_prefix(Self::MAGIC).ok_or_else(|| Status::invalid("not an executable of hloom"))?;
+        let mut part = || {
+            let (len, after) = rest.split_first_chunk::<8>()?;
+            let (part, after) = after.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)?;
+            rest = after;
+            Some(part.to_vec())
+        };
+        let mut next = || part().ok_or_else(|| Status::new(Code::DataLoss, "the executable ends in its middle"));
+        let format = String::from_utf8_lossy(&next()?).into_owned();
+        Ok(Source { format, code: next()?, options: next()? })
+    }
+}
+
+/// An argument of a program.
+pub struct Parameter {
+    /// Its shape on one device.
+    pub shape: Shape,
+    /// Whether a run takes its memory.
+    pub donated: bool,
+}
+
+/// A program that is ready to run.
+pub struct Program {
+    /// Where it runs.
+    pub client: Client,
+    /// As it was given.
+    pub source: Source,
+    /// The program as it was understood.
+    pub module: VerifiedModule,
+    /// How it was compiled.
+    pub options: CompileOptions,
+    /// How arguments and results are spread over the devices.
+    pub shardings: (Shardings, Shardings),
+    /// The targets of custom calls that the caller provides.
+    pub custom_calls: Vec<String>,
+    /// Whether it calls code of this very process, by a number that means nothing in another.
+    pub is_bound_to_process: bool,
+    /// What runs.
+    pub executable: hloom_runtime::Executable,
+    /// Its arguments.
+    pub parameters: Vec<Parameter>,
+    /// The shapes of its results on one device.
+    pub outputs: Vec<Shape>,
+    /// Text that is the same for the same program only.
+    pub fingerprint: String,
+}
+
+impl Program {
+    /// Compiles a program.
+    pub fn compile(client: &Client, source: Source) -> Result<Program, Status> {
+        let options = CompileOptions::decode(&source.options, client.devices.len())?;
+        if options.tupled_arguments {
+            return Err(Status::unimplemented("arguments that come as one tuple are not supported"));
+        }
+        let mut module = source.read()?;
+        module.config.replica_count = options.replicas as i64;
+        module.config.num_partitions = options.partitions as i64;
+        let outputs = signature(&module).1.len();
+        let shardings = Shardings::of(&module, outputs);
+        if options.partitions > 1 {
+            replicate(&mut module, options.partitions).map_err(|found| located(&[found], &module))?;
+        }
+        let devices = i64::try_from(options.devices.len()).ok();
+        let module = verify(module, &VerifyOptions { devices })
+            .map_err(|invalid| located(&invalid.diagnostics, &invalid.module))?;
+        let grid = DeviceGrid { replicas: options.replicas, partitions: options.partitions };
+        let compile = hloom_runtime::CompileOptions { grid, fill_constants: false };
+        let executable = client.runtime.compile(&module, &compile).map_err(|found| located(&found, module.module()))?;
+        let (parameters, outputs) = signature(module.module());
+        let fingerprint = source.fingerprint();
+        let custom_calls = ffi::targets(module.module());
+        let is_bound_to_process = custom_calls.iter().any(|t| ffi::is_bound_to_process(t));
+        Ok(Program {
+            client: client.clone(),
+            source,
+            module,
+            options,
+            executable,
+            parameters,
+            outputs,
+            is_bound_to_process,
+            custom_calls,
+            shardings,
+            fingerprint,
+        })
+    }
+
+    /// The name of the module.
+    pub fn name(&self) -> &str {
+        &self.module.module().name
+    }
+}
+
+/// The arguments and results of a program.
+fn signature(module: &Module) -> (Vec<Parameter>, Vec<Shape>) {
+    let Some(entry) = module.entry() else { return (Vec::new(), Vec::new()) };
+    let shapes: Vec<Shape> = module.parameters(entry).iter().map(|&p| module[p].shape.clone()).collect();
+    let outputs = match module.root(entry).map(|root| &module[root].shape) {
+        Some(Shape::Tuple(elements)) => elements.to_vec(),
+        Some(shape) => vec![shape.clone()],
+        None => Vec::new(),
+    };
+    let donated = donated(module, &shapes, &outputs);
+    let parameter = |(shape, donated)| Parameter { shape, donated };
+    (shapes.into_iter().zip(donated).map(parameter).collect(), outputs)
+}
+
+/// Which parameters give up their memory: those that share it with a result, and those that may give it to any result if
+/// there is one of their size that has none yet.
+fn donated(module: &Module, parameters: &[Shape], outputs: &[Shape]) -> Vec<bool> {
+    let mut donated = vec![false; parameters.len()];
+    let mut taken = vec![false; outputs.len()];
+    for alias in &module.config.input_output_alias {
+        let output = match &alias.output_index[..] {
+            [] => Some(0),
+            [n, ..] => usize::try_from(*n).ok(),
+        };
+        let Some(output) = output.filter(|&o| o < outputs.len()) else { continue };
+        if let Some(donated) = usize::try_from(alias.parameter).ok().and_then(|p| donated.get_mut(p)) {
+            *donated = matches!(alias.kind, AliasKind::May | AliasKind::Must);
+            taken[output] = true;
+        }
+    }
+    for donor in &module.config.buffer_donors {
+        let Some(p) = usize::try_from(donor.parameter).ok().filter(|&p| p < parameters.len()) else { continue };
+        let size = parameters[p].byte_size();
+        let fitting = (0..outputs.len()).find(|&o| !taken[o] && outputs[o].byte_size() == size);
+        if let Some(output) = fitting.filter(|_| !donated[p]) {
+            donated[p] = true;
+            taken[output] = true;
+        }
+    }
+    donated
+}
+
+/// The findings, with the place in the source program where the first of them is.
+pub(crate) fn located(found: &[Diagnostic], module: &Module) -> Status {
+    let mut status = Status::from_diagnostics(found);
+    if let Some(Place::Instruction(id, _)) = found.first().map(|d| &d.place) {
+        status.message.push_str(&place(module, *id));
+    }
+    status
+}
+
+/// Where an instruction comes from.
+fn place(module: &Module, id: InstructionId) -> String {
+    let instruction = &module[id];
+    let mut text = format!("\nat {}", instruction.name());
+    if let Some(metadata) = &instruction.common.metadata {
+        if !metadata.op_name.is_empty() {
+            text.push_str(&format!(", {}", metadata.op_name));
+        }
+        if !metadata.source_file.is_empty() {
+            text.push_str(&format!(", {}:{}", metadata.source_file, metadata.source_line));
+        }
+    }
+    text
+}

@@ -1,0 +1,350 @@
+//! Arrays between the caller's memory and the devices.
+//!
+//! Everything is copied, at once: the caller's memory is free again when a function returns. Elements smaller than a byte
+//! take a byte each on both sides.
+
+use crate::abi::{
+    AsyncHostToDeviceTransferManagerBufferCountArgs, AsyncHostToDeviceTransferManagerBufferSizeArgs,
+    AsyncHostToDeviceTransferManagerDestroyArgs, AsyncHostToDeviceTransferManagerDeviceArgs,
+    AsyncHostToDeviceTransferManagerRetrieveBufferArgs, AsyncHostToDeviceTransferManagerTransferDataArgs,
+    BufferCopyRawToHostArgs, BufferMemoryLayout, BufferToHostBufferArgs, ClientBufferFromHostBufferArgs,
+    ClientCreateBuffersForAsyncHostToDeviceArgs, ClientCreateUninitializedBufferArgs,
+    ClientCreateViewOfDeviceBufferArgs, Handle, read, slice,
+};
+use crate::buffer::Buffer;
+use crate::client::Client;
+use crate::device::Device;
+use crate::element_type;
+use crate::event::Event;
+use crate::memory::Memory;
+use crate::status::Status;
+use hloom_ir::ElementType;
+use hloom_ir::shape::ArrayShape;
+use hloom_runtime::Buffer as Data;
+use std::sync::{Mutex, PoisonError};
+
+/// The shape that a caller names. Sizes are checked, and their product.
+fn shape(type_: i32, dims: *const i64, rank: usize) -> Result<ArrayShape, Status> {
+    let element_type = element_type::from_number(type_)?;
+    // SAFETY: the caller's list.
+    let dims = unsafe { slice(dims, rank) };
+    if dims.len() != rank {
+        return Err(Status::invalid("the sizes of the array are a null pointer"));
+    }
+    let shape = ArrayShape::new(element_type, dims.iter().copied());
+    match dims.iter().all(|&d| d >= 0) && shape.byte_size().is_some() {
+        true => Ok(shape),
+        false => Err(Status::invalid(format!("there are no arrays of sizes {dims:?}"))),
+    }
+}
+
+/// The device and the kind of memory that a caller names, in one way or the other.
+fn place(client: &Client, device: Handle<Device>, memory: Handle<Memory>) -> Result<(usize, usize), Status> {
+    let (device, kind) = match memory.is_null() {
+        false => memory.get().map(|m| (m.device, m.kind))?,
+        true => (device.get()?.description.id as usize, 0),
+    };
+    match device < client.devices.len() {
+        true => Ok((device, kind)),
+        false => Err(Status::invalid(format!("device {device} is not one of the client's"))),
+    }
+}
+
+/// The distances in bytes between elements in row-major order.
+fn row_major(shape: &ArrayShape) -> Vec<i64> {
+    let mut strides = vec![shape.element_type.bytes() as i64; shape.rank()];
+    for d in (1..shape.rank()).rev() {
+        strides[d - 1] = strides[d].saturating_mul(shape.dims()[d].max(1));
+    }
+    strides
+}
+
+/// Whether elements at these distances are in row-major order without gaps; dimensions of one element do not count.
+fn is_row_major(shape: &ArrayShape, strides: &[i64]) -> bool {
+    shape.dims().iter().zip(strides).zip(row_major(shape)).all(|((&size, &given), dense)| size == 1 || given == dense)
+}
+
+/// Visits all elements in row-major order with the offset of each in memory of those strides.
+fn for_each_offset(dims: &[i64], strides: &[i64], mut visit: impl FnMut(isize)) {
+    if dims.contains(&0) {
+        return;
+    }
+    let mut index = vec![0i64; dims.len()];
+    let mut offset = 0i64;
+    loop {
+        visit(offset as isize);
+        let mut d = dims.len();
+        loop {
+            if d == 0 {
+                return;
+            }
+            d -= 1;
+            index[d] += 1;
+            offset += strides[d];
+            if index[d] < dims[d] {
+                break;
+            }
+            offset -= strides[d] * dims[d];
+            index[d] = 0;
+        }
+    }
+}
+
+/// Elements smaller than a byte as they are kept: their bits in the low part, the sign spread over the rest.
+fn normalise(element_type: ElementType, bytes: &mut [u8]) {
+    let bits = element_type.bits();
+    if element_type == ElementType::Pred {
+        bytes.iter_mut().for_each(|b| *b = u8::from(*b != 0));
+    } else if bits < 8 && element_type.is_signed_integer() {
+        bytes.iter_mut().for_each(|b| *b = (((*b << (8 - bits)) as i8) >> (8 - bits)) as u8);
+    } else if bits < 8 {
+        bytes.iter_mut().for_each(|b| *b &= (1 << bits) - 1);
+    }
+}
+
+/// A copy of the array at `data` with the given distances between elements.
+///
+/// # Safety
+/// All elements can be read.
+unsafe fn copy_in(client: &Client, shape: ArrayShape, data: *const u8, strides: &[i64]) -> Result<Data, Status> {
+    let (element_type, width) = (shape.element_type, shape.element_type.bytes());
+    let dense = strides.is_empty() || is_row_major(&shape, strides);
+    let (dims, strides) = (shape.dims().to_vec(), strides.to_vec());
+    let fill = |bytes: &mut [u8]| {
+        if bytes.is_empty() || data.is_null() {
+            bytes.fill(0);
+        } else if dense {
+            // SAFETY: the elements lie one after the other, and there are as many as here.
+            unsafe { std::ptr::copy_nonoverlapping(data, bytes.as_mut_ptr(), bytes.len()) };
+        } else {
+            let mut to = bytes.chunks_exact_mut(width);
+            for_each_offset(&dims, &strides, |offset| {
+                if let Some(to) = to.next() {
+                    // SAFETY: there is an element at this offset, as the caller of this function promises.
+                    unsafe { std::ptr::copy_nonoverlapping(data.offset(offset), to.as_mut_ptr(), width) };
+                }
+            });
+        }
+        if element_type == ElementType::Pred || element_type.bits() < 8 {
+            normalise(element_type, bytes);
+        }
+    };
+    Ok(Data::filled(client.runtime.allocator(), shape, fill)?)
+}
+
+pub(crate) fn from_host(args: &mut ClientBufferFromHostBufferArgs) -> Result<(), Status> {
+    let client = args.client.get()?;
+    let shape = shape(args.type_, args.dims, args.num_dims)?;
+    let (device, kind) = place(client, args.device, args.memory)?;
+    // SAFETY: the caller's list.
+    let strides = unsafe { slice(args.byte_strides, args.num_byte_strides) };
+    if !strides.is_empty() && strides.len() != shape.rank() {
+        return Err(Status::invalid(format!("{} strides are given for {} dimensions", strides.len(), shape.rank())));
+    }
+    if args.data.is_null() && shape.byte_size() != Some(0) {
+        return Err(Status::invalid("the data are a null pointer"));
+    }
+    // SAFETY: the caller's array has that shape and those strides.
+    let data = unsafe { copy_in(client, shape, args.data.cast(), strides)? };
+    args.buffer = Handle::give(Buffer::new(client, device, kind, data));
+    args.done_with_host_buffer = Handle::give(Event::done());
+    Ok(())
+}
+
+/// A view of the caller's memory: a copy, so that the caller has it back at once.
+pub(crate) fn create_view(args: &mut ClientCreateViewOfDeviceBufferArgs) -> Result<(), Status> {
+    let client = args.client.get()?;
+    let shape = shape(args.element_type, args.dims, args.num_dims)?;
+    let (device, kind) = place(client, args.device, args.memory)?;
+    if args.device_buffer_ptr.is_null() && shape.byte_size() != Some(0) {
+        return Err(Status::invalid("the memory is a null pointer"));
+    }
+    let strides = layout_strides(&shape, args.layout)?;
+    // SAFETY: the caller's array has that shape.
+    let data = unsafe { copy_in(client, shape, args.device_buffer_ptr.cast(), &strides)? };
+    args.buffer = Handle::give(Buffer::new(client, device, kind, data));
+    if let Some(callback) = args.on_delete_callback {
+        // SAFETY: the caller's function with the caller's argument.
+        unsafe { callback(args.device_buffer_ptr, args.on_delete_callback_arg) };
+    }
+    Ok(())
+}
+
+pub(crate) fn create_uninitialized(args: &mut ClientCreateUninitializedBufferArgs) -> Result<(), Status> {
+    let client = args.client.get()?;
+    let shape = shape(args.shape_element_type, args.shape_dims, args.shape_num_dims)?;
+    let (device, kind) = place(client, args.device, args.memory)?;
+    let data = Data::filled(client.runtime.allocator(), shape, |bytes| bytes.fill(0))?;
+    args.buffer = Handle::give(Buffer::new(client, device, kind, data));
+    Ok(())
+}
+
+/// The distances in bytes between elements of an array of that layout; row-major when nothing is said.
+fn layout_strides(shape: &ArrayShape, layout: *const BufferMemoryLayout) -> Result<Vec<i64>, Status> {
+    // SAFETY: the caller's layout, or null.
+    let Some(layout) = (unsafe { read(layout) }) else { return Ok(row_major(shape)) };
+    let unfit = || Status::invalid("the layout does not fit the array");
+    if layout.type_ == 1 {
+        // SAFETY: the arm that the layout names, and the caller's list.
+        let strides = unsafe { slice(layout.of.strides.byte_strides, layout.of.strides.num_byte_strides) };
+        return if strides.len() == shape.rank() { Ok(strides.to_vec()) } else { Err(unfit()) };
+    }
+    // SAFETY: the arm that the layout names.
+    let tiled = unsafe { layout.of.tiled };
+    if tiled.num_tiles > 0 {
+        return Err(Status::unimplemented("arrays in tiles cannot be copied"));
+    }
+    // SAFETY: the caller's list.
+    let order = unsafe { slice(tiled.minor_to_major, tiled.minor_to_major_size) };
+    if !hloom_ir::layout::is_permutation(order, shape.rank()) {
+        return Err(unfit());
+    }
+    let mut strides = vec![0; shape.rank()];
+    let mut stride = shape.element_type.bytes() as i64;
+    for &d in order {
+        strides[d as usize] = stride;
+        stride = stride.saturating_mul(shape.dims()[d as usize].max(1));
+    }
+    Ok(strides)
+}
+
+pub(crate) fn to_host(args: &mut BufferToHostBufferArgs) -> Result<(), Status> {
+    let buffer = args.src.get()?;
+    let data = buffer.data()?;
+    let bytes = data.bytes();
+    if args.dst.is_null() {
+        args.dst_size = bytes.len();
+        return Ok(());
+    }
+    if args.dst_size < bytes.len() {
+        let message = format!("{} bytes do not fit in the {} that are given", bytes.len(), args.dst_size);
+        return Err(Status::invalid(message));
+    }
+    let to = args.dst.cast::<u8>();
+    match data.shape().as_array() {
+        Some(shape) if !bytes.is_empty() => {
+            let strides = layout_strides(shape, args.host_layout)?;
+            if is_row_major(shape, &strides) {
+                // SAFETY: the caller's memory has room for all.
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+            } else {
+                let width = shape.element_type.bytes();
+                let mut from = bytes.chunks_exact(width);
+                for_each_offset(shape.dims(), &strides, |offset| {
+                    if let Some(from) = from.next() {
+                        // SAFETY: the caller's memory has room for an array of the layout that it names.
+                        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.offset(offset), width) };
+                    }
+                });
+            }
+        }
+        _ => {}
+    }
+    args.event = Handle::give(Event::done());
+    Ok(())
+}
+
+pub(crate) fn copy_raw_to_host(args: &mut BufferCopyRawToHostArgs) -> Result<(), Status> {
+    let data = args.buffer.get()?.data()?;
+    let range = usize::try_from(args.offset).ok().zip(usize::try_from(args.transfer_size).ok());
+    let part = range.and_then(|(at, len)| data.bytes().get(at..at.checked_add(len)?));
+    let part = part.ok_or_else(|| Status::invalid("the bytes are not all within the buffer"))?;
+    if args.dst.is_null() && !part.is_empty() {
+        return Err(Status::invalid("there is nowhere to copy to"));
+    }
+    if !part.is_empty() {
+        // SAFETY: the caller's memory has room for what it asks for.
+        unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), args.dst.cast::<u8>(), part.len()) };
+    }
+    args.event = Handle::give(Event::done());
+    Ok(())
+}
+
+/// Arrays that are filled piece by piece.
+pub struct AsyncHostToDeviceTransferManager {
+    client: Client,
+    device: usize,
+    kind: usize,
+    arrays: Mutex<Vec<Piecewise>>,
+}
+
+struct Piecewise {
+    shape: ArrayShape,
+    bytes: Vec<u8>,
+}
+
+pub(crate) fn create_manager(args: &mut ClientCreateBuffersForAsyncHostToDeviceArgs) -> Result<(), Status> {
+    let client = args.client.get()?;
+    let (device, kind) = place(client, Handle::null(), args.memory)?;
+    // SAFETY: the caller's list.
+    let specs = unsafe { slice(args.shape_specs, args.num_shape_specs) };
+    let array = |spec: &crate::abi::ShapeSpec| {
+        let shape = shape(spec.element_type, spec.dims, spec.num_dims)?;
+        let len = shape.byte_size().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+        Ok(Piecewise { shape, bytes: vec![0; len] })
+    };
+    let arrays = Mutex::new(specs.iter().map(array).collect::<Result<_, Status>>()?);
+    args.transfer_manager =
+        Handle::give(AsyncHostToDeviceTransferManager { client: client.clone(), device, kind, arrays });
+    Ok(())
+}
+
+pub(crate) fn destroy_manager(args: &mut AsyncHostToDeviceTransferManagerDestroyArgs) -> Result<(), Status> {
+    drop(args.transfer_manager.take());
+    Ok(())
+}
+
+/// Uses one of the arrays of a manager.
+fn with_array<T>(
+    manager: &AsyncHostToDeviceTransferManager,
+    index: i32,
+    use_it: impl FnOnce(&mut Piecewise) -> Result<T, Status>,
+) -> Result<T, Status> {
+    let mut arrays = manager.arrays.lock().unwrap_or_else(PoisonError::into_inner);
+    let array = usize::try_from(index).ok().and_then(|i| arrays.get_mut(i));
+    use_it(array.ok_or_else(|| Status::invalid(format!("there is no array {index}")))?)
+}
+
+pub(crate) fn transfer_data(args: &mut AsyncHostToDeviceTransferManagerTransferDataArgs) -> Result<(), Status> {
+    let (at, len) = (usize::try_from(args.offset), usize::try_from(args.transfer_size));
+    // SAFETY: the caller's bytes.
+    let from = unsafe { slice(args.data.cast::<u8>(), len.unwrap_or(0)) };
+    with_array(args.transfer_manager.get()?, args.buffer_index, |array| {
+        let to = at.ok().and_then(|at| array.bytes.get_mut(at..at.checked_add(from.len())?));
+        let to = to.ok_or_else(|| Status::invalid("the bytes are not all within the array"))?;
+        to.copy_from_slice(from);
+        Ok(())
+    })?;
+    args.done_with_h2d_transfer = Handle::give(Event::done());
+    Ok(())
+}
+
+pub(crate) fn retrieve_buffer(args: &mut AsyncHostToDeviceTransferManagerRetrieveBufferArgs) -> Result<(), Status> {
+    let manager = args.transfer_manager.get()?;
+    let (shape, bytes) =
+        with_array(manager, args.buffer_index, |a| Ok((a.shape.clone(), std::mem::take(&mut a.bytes))))?;
+    if shape.byte_size() != Some(bytes.len() as i64) {
+        return Err(Status::invalid("the buffer has been retrieved before"));
+    }
+    let data = Data::filled(manager.client.runtime.allocator(), shape, |to| to.copy_from_slice(&bytes))?;
+    args.buffer_out = Handle::give(Buffer::new(&manager.client, manager.device, manager.kind, data));
+    Ok(())
+}
+
+pub(crate) fn manager_device(args: &mut AsyncHostToDeviceTransferManagerDeviceArgs) -> Result<(), Status> {
+    let manager = args.transfer_manager.get()?;
+    args.device_out = manager.client.device(manager.device);
+    Ok(())
+}
+
+pub(crate) fn manager_count(args: &mut AsyncHostToDeviceTransferManagerBufferCountArgs) -> Result<(), Status> {
+    let manager = args.transfer_manager.get()?;
+    args.buffer_count = manager.arrays.lock().unwrap_or_else(PoisonError::into_inner).len();
+    Ok(())
+}
+
+pub(crate) fn manager_size(args: &mut AsyncHostToDeviceTransferManagerBufferSizeArgs) -> Result<(), Status> {
+    let size = |a: &mut Piecewise| Ok(a.shape.byte_size().unwrap_or(0) as usize);
+    args.buffer_size = with_array(args.transfer_manager.get()?, args.buffer_index, size)?;
+    Ok(())
+}

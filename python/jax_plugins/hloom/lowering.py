@@ -1,0 +1,191 @@
+"""How JAX's operations are written for hloom: as for JAX's own CPU, but for calls back into Python."""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import itertools
+import threading
+import traceback
+
+import numpy as np
+
+# The library, which lives as long as the process, and functions that it keeps pointers to.
+_kept: list[object] = []
+
+_callbacks: dict[int, "Callback"] = {}
+_numbers = itertools.count(1)
+_failure = threading.local()
+
+
+class _Array(ctypes.Structure):
+    """An array of the library's: `struct HloomArray`."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("size", ctypes.c_size_t),
+    ]
+
+
+_CALL = ctypes.CFUNCTYPE(
+    ctypes.c_int32,
+    ctypes.c_uint64,
+    ctypes.POINTER(_Array),
+    ctypes.c_size_t,
+    ctypes.POINTER(_Array),
+    ctypes.c_size_t,
+    ctypes.POINTER(ctypes.c_char),
+    ctypes.c_size_t,
+)
+_RESOLVE = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t)
+
+
+class Callback:
+    """A Python function that programs call, for as long as somebody keeps this."""
+
+    def __init__(self, function, operand_avals, result_avals):
+        self.function = function
+        self.operands = [(a.shape, np.dtype(a.dtype)) for a in operand_avals]
+        self.results = [(a.shape, np.dtype(a.dtype)) for a in result_avals]
+        self.number = next(_numbers)
+        _callbacks[self.number] = self
+
+    def __call__(self, operands, results):
+        arguments = []
+        for (shape, dtype), given in zip(self.operands, operands):
+            array = np.empty(shape, dtype)
+            if array.nbytes:
+                ctypes.memmove(array.ctypes.data, given.data, array.nbytes)
+            arguments.append(array)
+        values = self.function(*arguments)
+        for (shape, dtype), value, to in zip(self.results, values, results):
+            array = np.ascontiguousarray(np.asarray(value, dtype=dtype)).reshape(shape)
+            if array.nbytes != to.size:
+                raise RuntimeError(f"a callback gave {array.nbytes} bytes where {to.size} are needed")
+            if array.nbytes:
+                ctypes.memmove(to.data, array.ctypes.data, array.nbytes)
+
+
+def _call(number, operands, operand_count, results, result_count, message, room):
+    """What the library calls: runs the function of that number, and says in `message` what went wrong."""
+    try:
+        _callbacks[number]([operands[i] for i in range(operand_count)], [results[i] for i in range(result_count)])
+        return 0
+    except BaseException:  # Nothing may pass through the library.
+        text = traceback.format_exc().encode()[: max(room - 1, 0)]
+        ctypes.memmove(message, text + b"\0", len(text) + 1)
+        return 1
+
+
+def _pointer(capsule) -> int:
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    name = ctypes.pythonapi.PyCapsule_GetName
+    name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    return get(capsule, name(capsule))
+
+
+def _emit_callback(original, platform, ctx, callback, token, operands, operand_avals, result_avals, **options):
+    """As `emit_python_callback` of JAX, for a platform that it does not know."""
+    if tuple(ctx.module_context.platforms) != (platform,):
+        return original(ctx, callback, token, operands, operand_avals, result_avals, **options)
+    import dataclasses
+
+    from jax._src import core, dtypes, ffi
+    from jax._src.interpreters import mlir
+
+    def checked(*arguments):
+        values = callback(*arguments)
+        if len(values) != len(result_avals):
+            raise RuntimeError(
+                "Mismatched number of outputs from callback. "
+                f"Expected: {len(result_avals)}, Actual: {len(values)}"
+            )
+        values = [dtypes.canonicalize_value(np.asarray(v)) for v in values]
+        for i, (value, aval) in enumerate(zip(values, result_avals)):
+            if value.shape != aval.shape:
+                raise RuntimeError(
+                    f"Incorrect output shape for return value #{i}: Expected: {aval.shape}, Actual: {value.shape}"
+                )
+            if value.dtype != aval.dtype:
+                raise RuntimeError(
+                    f"Incorrect output dtype for return value #{i}: Expected: {aval.dtype}, Actual: {value.dtype}"
+                )
+        return values
+
+    kept = Callback(checked, operand_avals, result_avals)
+    ctx.module_context.add_keepalive(kept)
+    if token:
+        operands = [token, *operands]
+        ctx = dataclasses.replace(
+            ctx, avals_in=[core.abstract_token, *ctx.avals_in], avals_out=[core.abstract_token, *ctx.avals_out]
+        )
+    call = ffi.build_ffi_lowering_function("hloom_python_callback", has_side_effect=options.get("has_side_effect", False))
+    result = call(ctx, *operands, number=np.uint64(kept.number))
+    if options.get("sharding") is not None:
+        mlir.set_sharding(ctx.module_context, result, options["sharding"])
+    results = result.results
+    if token:
+        token, *results = results
+    return results, token, kept
+
+
+def register(platform: str, path: str) -> None:
+    """Tells JAX and the library of each other."""
+    from jax._src import callback
+    from jax._src.interpreters import mlir
+    from jaxlib import xla_client
+
+    library = ctypes.CDLL(path)
+    library.hloom_register_custom_call.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
+    library.hloom_set_python_callback.argtypes = [_CALL]
+    library.hloom_set_resolver.argtypes = [_RESOLVE]
+
+    def give(name, target):
+        if isinstance(target, dict):
+            target = target.get("execute")
+        if target is not None:
+            name = name.encode() if isinstance(name, str) else name
+            library.hloom_register_custom_call(name, len(name), _pointer(target))
+
+    def handler(name, target, platform_name, api_version=1, traits=0):
+        if api_version == 1:
+            give(name, target)
+
+    def resolve(name, size):
+        """Calls that were registered for JAX's own CPU are ours too."""
+        try:
+            from jaxlib import lapack
+
+            lapack_initialize = getattr(lapack, "_lapack", None)
+            if lapack_initialize is not None and hasattr(lapack_initialize, "initialize"):
+                lapack_initialize.initialize()
+            wanted = ctypes.string_at(name, size).decode()
+            target = xla_client.custom_call_targets("Host").get(wanted)
+            if target is not None:
+                give(wanted, target)
+        except BaseException:
+            traceback.print_exc()
+
+    functions = _CALL(_call), _RESOLVE(resolve)
+    library.hloom_set_python_callback(functions[0])
+    library.hloom_set_resolver(functions[1])
+    _kept.extend([library, *functions, handler])
+    try:
+        xla_client.register_custom_call_handler(platform, handler)
+    except Exception:  # Another handler for the platform is there already.
+        pass
+
+    rules = mlir._platform_specific_lowerings
+    rules[platform] = collections.ChainMap(dict(rules.get(platform, {})), rules["cpu"])
+    if platform not in mlir._platforms_with_donation:
+        mlir._platforms_with_donation.append(platform)
+
+    original = callback.emit_python_callback
+
+    def emit_python_callback(ctx, function, token, operands, operand_avals, result_avals, **options):
+        return _emit_callback(
+            original, platform, ctx, function, token, operands, operand_avals, result_avals, **options
+        )
+
+    callback.emit_python_callback = emit_python_callback
