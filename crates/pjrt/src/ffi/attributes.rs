@@ -208,10 +208,16 @@ pub(super) struct Encoded {
     types: Vec<i32>,
     names: Vec<*const Span>,
     values: Vec<*const c_void>,
-    spans: Vec<Box<Span>>,
-    scalars: Vec<Box<Scalar>>,
-    lists: Vec<Box<List>>,
-    inner: Vec<(Encoded, Box<abi::Attributes>)>,
+    kept: Vec<Kept>,
+}
+
+/// What a pointer points to; in a box each, since addresses must stay.
+#[allow(dead_code, reason = "only kept, for the pointers to it")]
+enum Kept {
+    Span(Box<Span>),
+    Scalar(Box<Scalar>),
+    List(Box<List>),
+    Dictionary(Encoded, Box<abi::Attributes>),
 }
 
 impl Encoded {
@@ -223,19 +229,23 @@ impl Encoded {
             encoded.names.push(name);
             let (ty, value): (i32, *const c_void) = match value {
                 Attribute::Scalar(dtype, bytes) => {
-                    encoded.scalars.push(Box::new(Scalar { dtype: *dtype, value: bytes.as_ptr().cast() }));
-                    (attribute_type::SCALAR, address(encoded.scalars.last()))
+                    let scalar = Box::new(Scalar { dtype: *dtype, value: bytes.as_ptr().cast() });
+                    let at = (&raw const *scalar).cast();
+                    encoded.kept.push(Kept::Scalar(scalar));
+                    (attribute_type::SCALAR, at)
                 }
                 Attribute::List(dtype, size, bytes) => {
-                    encoded.lists.push(Box::new(List { dtype: *dtype, size: *size, data: bytes.as_ptr().cast() }));
-                    (attribute_type::ARRAY, address(encoded.lists.last()))
+                    let list = Box::new(List { dtype: *dtype, size: *size, data: bytes.as_ptr().cast() });
+                    let at = (&raw const *list).cast();
+                    encoded.kept.push(Kept::List(list));
+                    (attribute_type::ARRAY, at)
                 }
                 Attribute::String(text) => (attribute_type::STRING, encoded.span(text).cast()),
                 Attribute::Dictionary(entries) => {
                     let inner = Encoded::new(entries);
                     let attributes = Box::new(inner.attributes());
                     let at = (&raw const *attributes).cast();
-                    encoded.inner.push((inner, attributes));
+                    encoded.kept.push(Kept::Dictionary(inner, attributes));
                     (attribute_type::DICTIONARY, at)
                 }
             };
@@ -246,8 +256,10 @@ impl Encoded {
     }
 
     fn span(&mut self, bytes: &[u8]) -> *const Span {
-        self.spans.push(Box::new(Span { start: bytes.as_ptr(), len: bytes.len() }));
-        address(self.spans.last()).cast()
+        let span = Box::new(Span { start: bytes.as_ptr(), len: bytes.len() });
+        let at = &raw const *span;
+        self.kept.push(Kept::Span(span));
+        at
     }
 
     /// As a handler takes them.
@@ -261,10 +273,6 @@ impl Encoded {
             attributes: self.values.as_ptr(),
         }
     }
-}
-
-fn address<T>(boxed: Option<&Box<T>>) -> *const c_void {
-    boxed.map_or(std::ptr::null(), |b| (&raw const **b).cast())
 }
 
 #[cfg(test)]

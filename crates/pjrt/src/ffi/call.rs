@@ -16,6 +16,9 @@ use std::ptr::{null, null_mut};
 pub(super) struct Frame {
     pub(super) arguments: Vec<Option<Array>>,
     pub(super) results: Vec<Option<Array>>,
+    /// The sizes of each as the program has them, whatever the layouts.
+    argument_dims: Vec<Vec<i64>>,
+    result_dims: Vec<Vec<i64>>,
 }
 
 /// The dimensions of an array from the slowest-varying, where the layout is another than row-major.
@@ -64,11 +67,14 @@ impl Frame {
         let leaves: Vec<&Value> = operands.iter().flat_map(Value::leaves).collect();
         let layouts: Vec<&Shape> = call.operand_layouts.iter().flatten().collect();
         let mut arguments = Vec::with_capacity(leaves.len());
+        let mut argument_dims = Vec::with_capacity(leaves.len());
         for (i, leaf) in leaves.into_iter().enumerate() {
             let Ok(array) = leaf.as_array() else {
                 arguments.push(None);
+                argument_dims.push(Vec::new());
                 continue;
             };
+            argument_dims.push(array.dims().to_vec());
             let wanted = layouts.get(i).and_then(|s| s.as_array());
             arguments.push(Some(match order(wanted).filter(|o| o.len() == array.rank()) {
                 Some(order) => transposed(array, &order)?,
@@ -76,11 +82,14 @@ impl Frame {
             }));
         }
         let mut results = Vec::new();
+        let mut result_dims = Vec::new();
         for (index, leaf) in shape.leaves() {
             let Some(array) = leaf.as_array() else {
                 results.push(None);
+                result_dims.push(Vec::new());
                 continue;
             };
+            result_dims.push(array.dims().to_vec());
             let dims: Vec<i64> = match order(Some(array)) {
                 Some(order) => order.iter().map(|&d| array.dims()[d]).collect(),
                 None => array.dims().to_vec(),
@@ -93,7 +102,7 @@ impl Frame {
             }
             results.push(Some(result));
         }
-        Ok(Frame { arguments, results })
+        Ok(Frame { arguments, results, argument_dims, result_dims })
     }
 
     /// The results as a value of `shape`.
@@ -154,19 +163,16 @@ impl Frame {
         attributes: &[(String, Attribute)],
         context: &Context<'_>,
     ) -> Result<(), Status> {
-        let dims = |array: &Option<Array>| array.as_ref().map_or(Vec::new(), |a| a.dims().to_vec());
-        let argument_dims: Vec<Vec<i64>> = self.arguments.iter().map(dims).collect();
-        let result_dims: Vec<Vec<i64>> = self.results.iter().map(dims).collect();
         let arguments: Vec<abi::Buffer> = self
             .arguments
             .iter()
-            .zip(&argument_dims)
+            .zip(&self.argument_dims)
             .map(|(a, dims)| buffer(a.as_ref().map(|a| (a.element_type(), a.bytes().as_ptr().cast_mut())), dims))
             .collect();
         let results: Vec<abi::Buffer> = self
             .results
             .iter_mut()
-            .zip(&result_dims)
+            .zip(&self.result_dims)
             .map(|(a, dims)| buffer(a.as_mut().map(|a| (a.element_type(), a.bytes_mut().as_mut_ptr())), dims))
             .collect();
         let pointers = |list: &[abi::Buffer]| list.iter().map(std::ptr::from_ref).collect::<Vec<_>>();

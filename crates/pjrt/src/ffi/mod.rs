@@ -151,7 +151,9 @@ fn register(name: &[u8], handler: *mut c_void) -> Result<(), Status> {
     // SAFETY: the caller says that it is a function of this type.
     let handler = unsafe { std::mem::transmute::<*mut c_void, Handler>(handler) };
     let name = String::from_utf8_lossy(name).into_owned();
-    change_registry(|r| drop(r.handlers.insert(name, handler)));
+    change_registry(|r| {
+        r.handlers.insert(name, handler);
+    });
     Ok(())
 }
 
