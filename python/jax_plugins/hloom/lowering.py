@@ -134,6 +134,7 @@ def register(platform: str, path: str) -> None:
     """Tells JAX and the library of each other."""
     from jax._src import callback
     from jax._src.interpreters import mlir
+    from jax._src.lax import lax
     from jaxlib import xla_client
 
     library = ctypes.CDLL(path)
@@ -162,6 +163,10 @@ def register(platform: str, path: str) -> None:
                 lapack_initialize.initialize()
             wanted = ctypes.string_at(name, size).decode()
             target = xla_client.custom_call_targets("Host").get(wanted)
+            if target is None:
+                # What was registered before JAX's own CPU was started waits in a list.
+                waiting = getattr(xla_client, "_custom_callback", {}).get("Host", [])
+                target = next((t for name, t, version, _ in waiting if name == wanted and version == 1), None)
             if target is not None:
                 give(wanted, target)
         except BaseException:
@@ -177,7 +182,12 @@ def register(platform: str, path: str) -> None:
         pass
 
     rules = mlir._platform_specific_lowerings
-    rules[platform] = collections.ChainMap(dict(rules.get(platform, {})), rules["cpu"])
+    # Products of any precision are ours; the rule for JAX's CPU refuses those that it would ignore.
+    own = dict(rules.get(platform, {}))
+    for primitive in (lax.dot_general_p, lax.ragged_dot_general_p):
+        if primitive in mlir._lowerings:
+            own.setdefault(primitive, mlir._lowerings[primitive])
+    rules[platform] = collections.ChainMap(own, rules["cpu"])
     if platform not in mlir._platforms_with_donation:
         mlir._platforms_with_donation.append(platform)
 

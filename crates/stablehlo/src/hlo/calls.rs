@@ -224,6 +224,11 @@ impl Translator<'_, '_> {
             }
             _ => return Ok(false),
         };
+        // Of complex numbers the decomposition is exact near the cuts of the plane.
+        let operand = self.operand(0)?;
+        if self.shape(operand).as_array().is_some_and(|a| a.element_type.is_complex()) {
+            return Ok(false);
+        }
         self.unary(unary)?;
         Ok(true)
     }
