@@ -100,3 +100,39 @@ fn names_and_lines_of_the_source_are_kept() {
     assert_eq!(metadata.stack_frame_id, 1);
     assert!(module.instruction_by_name("weights").is_some());
 }
+
+/// `depth` branches, each inside the one before.
+fn nested(depth: usize) -> String {
+    let mut body = "stablehlo.return %x : tensor<4xf32>".to_owned();
+    for _ in 0..depth {
+        body = format!(
+            "%r = \"stablehlo.if\"(%p) ({{ {body} }}, {{ stablehlo.return %x : tensor<4xf32> }}) \
+             : (tensor<i1>) -> tensor<4xf32>\n stablehlo.return %r : tensor<4xf32>"
+        );
+    }
+    let body = body.rsplit_once("stablehlo.return").map_or(String::new(), |(b, e)| format!("{b}return{e}"));
+    format!("func.func @main(%p: tensor<i1>, %x: tensor<4xf32>) -> tensor<4xf32> {{\n{body}\n}}")
+}
+
+#[test]
+fn what_nests_as_deep_as_may_be_is_translated_and_written() {
+    let text = nested(60);
+    let module = to_hlo(&read_text(text.as_bytes()).expect("it can be read")).expect("it can be translated");
+    let written = hloom_stablehlo::from_hlo(&module).expect("it can be written");
+    assert_eq!(written.matches("stablehlo.if").count(), 60);
+    assert_eq!(refused(&nested(80)).0, "H0904");
+}
+
+#[test]
+fn meshes_and_shardings_become_tiles() {
+    let text = "sdy.mesh @mesh = <[\"x\"=2, \"y\"=4]>
+    func.func @main(%a: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {\"y\"}]>}) -> tensor<8x16xf32> {
+      %0 = stablehlo.negate %a {mhlo.sharding = \"{devices=[2,1,4]<=[8] last_tile_dim_replicate}\"} : tensor<8x16xf32>
+      return %0 : tensor<8x16xf32>
+    }";
+    let module = to_hlo(&read_text(text.as_bytes()).expect("it can be read")).expect("it can be translated");
+    let printed = hloom_formats::hlo_text::print(&module, &Default::default());
+    assert!(printed.contains("sharding={devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}"), "{printed}");
+    assert!(printed.contains("sharding={devices=[2,1,4]<=[8] last_tile_dim_replicate}"), "{printed}");
+    assert!(printed.contains("xla.sdy.meshes"), "{printed}");
+}

@@ -182,6 +182,9 @@ impl<'a> Reader<'a> {
             };
             self.module.ops[id.index()].regions = regions;
         }
+        if self.module.kind(id) == OpKind::SdyMesh {
+            self.module.meshes.push(id);
+        }
         self.module.ops[id.index()].first_result = ValueId(self.module.values.len() as u32);
         for (i, ty) in result_types.into_iter().enumerate() {
             let value = self.module.add_value(ty);

@@ -4,7 +4,7 @@
 //! in the form that XLA uses when it takes Shardy's operations through HLO.
 
 use super::{Translate, Translator};
-use crate::mlir::{Attr, AttrId, OpKind};
+use crate::mlir::{Attr, AttrId};
 use hloom_formats::hlo_text::read_sharding;
 use hloom_ir::diagnostic::codes::mlir as codes;
 use hloom_ir::entity::InstructionId;
@@ -107,7 +107,9 @@ impl Translator<'_, '_> {
             }
             Attr::Struct(kind, _) if kind == "sdy.sharding_per_value" => {
                 let shardings = m.field(value, "shardings").map_or(&[][..], |s| m.list(s));
-                let leaves: Option<Vec<LeafSharding>> = shardings.iter().map(|&s| leaf(s)).collect();
+                // One for each result; a list that is longer says nothing.
+                let count = m.op(self.at).result_count as usize;
+                let leaves: Option<Vec<LeafSharding>> = shardings.iter().take(count).map(|&s| leaf(s)).collect();
                 let Some(mut leaves) = leaves else { return Err(self.bad_sharding(name)) };
                 Ok(match leaves.len() {
                     0 => None,
@@ -127,7 +129,7 @@ impl Translator<'_, '_> {
     /// Puts the meshes of the module among its frontend attributes.
     pub(super) fn export_meshes(&mut self) {
         let m = self.m;
-        let meshes = m.body().iter().filter(|&&op| m.kind(op) == OpKind::SdyMesh).filter_map(|&op| {
+        let meshes = m.meshes.iter().filter_map(|&op| {
             Some(format!("{} = {}", m.string_attr(op, "sym_name")?, m.sdy_text(m.find(op, "mesh")?)?))
         });
         let meshes: Vec<String> = meshes.collect();

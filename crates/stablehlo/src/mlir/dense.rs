@@ -9,7 +9,7 @@ use hloom_ir::ElementType;
 use std::borrow::Cow;
 
 /// The most bytes that a repeated element is expanded to.
-pub const MAX_SPLAT_BYTES: i64 = 1 << 34;
+pub const MAX_SPLAT_BYTES: i64 = 1 << 28;
 
 /// `dense<…> : tensor<…>`.
 #[derive(Clone, Debug, PartialEq)]

@@ -22,8 +22,8 @@ use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// How deep regions may nest.
-pub const MAX_DEPTH: usize = 200;
+/// How deep regions may nest; real programs stay below ten.
+pub const MAX_DEPTH: usize = 64;
 
 /// The size of a dynamic dimension.
 pub const DYNAMIC: i64 = i64::MIN;
@@ -80,6 +80,8 @@ pub struct Module<'a> {
     pub regions: Vec<Region>,
     /// The operation that holds all others, `builtin.module`.
     pub root: Option<OpId>,
+    /// The meshes that shardings name.
+    pub meshes: Vec<OpId>,
     /// Blobs that `dense_resource` names.
     pub resources: FxHashMap<Cow<'a, [u8]>, Cow<'a, [u8]>>,
     /// Whether operations have places in a source text.

@@ -13,7 +13,7 @@ use std::fmt::Write;
 const MAX_PRINT_DEPTH: usize = 64;
 
 /// How long a text may become: parts that are shared can stand for exponentially many.
-const MAX_TEXT: usize = 1 << 22;
+pub(super) const MAX_TEXT: usize = 1 << 22;
 
 impl Module<'_> {
     /// The attribute as text.

@@ -4,11 +4,15 @@
 //! {mesh, dims, replicated, unreduced}, `sdy.dim_sharding` {axes, closed, priority}, `sdy.axis_ref` {name, sub_axis},
 //! `sdy.sub_axis` {pre_size, size}, `sdy.sharding_per_value` {shardings} and `sdy.manual_axes` {axes}.
 
-use super::{Attr, AttrId, Module, OpKind};
+use super::print::MAX_TEXT;
+use super::{Attr, AttrId, Module};
 use hloom_ir::device_list::IotaTransform;
 use hloom_ir::sharding::{ShardingKind, SubgroupType, Subgroups, TileAssignment, TileDevices};
 use smallvec::SmallVec;
 use std::fmt::Write;
+
+/// No mesh has more axes, and no array more dimensions, than this; what claims more has no sharding in HLO.
+const MAX_AXES: usize = 128;
 
 /// No mesh has more devices than this; one that claims more has no sharding in HLO.
 const MAX_DEVICES: i64 = 1 << 22;
@@ -35,15 +39,16 @@ impl Module<'_> {
     pub fn mesh(&self, id: AttrId) -> Option<Mesh> {
         let id = match self.attr(id) {
             Attr::Symbol(name) | Attr::String(name) => {
-                let named = |&&op: &&super::OpId| {
-                    self.kind(op) == OpKind::SdyMesh
-                        && self.string_attr(op, "sym_name").is_some_and(|n| n.as_bytes() == &name[..])
-                };
-                self.find(*self.body().iter().find(named)?, "mesh")?
+                let named =
+                    |&&op: &&super::OpId| self.string_attr(op, "sym_name").is_some_and(|n| n.as_bytes() == &name[..]);
+                self.find(*self.meshes.iter().find(named)?, "mesh")?
             }
             _ => id,
         };
         let axes = self.field(id, "axes").map_or(&[][..], |a| self.list(a));
+        if axes.len() > MAX_AXES {
+            return None;
+        }
         let axes = axes.iter().map(|&a| {
             let name = self.as_str(self.field(a, "name")?)?.to_owned();
             Some((name, self.as_int(self.field(a, "size")?)?))
@@ -69,6 +74,9 @@ impl Module<'_> {
                 out.push_str("#sdy.sharding_per_value<[");
                 let shardings = self.field(id, "shardings").map_or(&[][..], |s| self.list(s));
                 for (i, &s) in shardings.iter().enumerate() {
+                    if out.len() > MAX_TEXT {
+                        return None;
+                    }
                     if i > 0 {
                         out.push_str(", ");
                     }
@@ -105,7 +113,7 @@ impl Module<'_> {
     }
 
     fn write_axes(&self, out: &mut String, axes: &[AttrId]) {
-        for (i, &axis) in axes.iter().enumerate() {
+        for (i, &axis) in axes.iter().enumerate().take(MAX_AXES) {
             if i > 0 {
                 out.push_str(", ");
             }
@@ -136,7 +144,7 @@ impl Module<'_> {
         }
         out.push_str(", [");
         let dims = self.field(id, "dims").map_or(&[][..], |d| self.list(d));
-        for (i, &dim) in dims.iter().enumerate() {
+        for (i, &dim) in dims.iter().enumerate().take(MAX_AXES) {
             if i > 0 {
                 out.push_str(", ");
             }
@@ -179,10 +187,17 @@ impl Module<'_> {
         }
         let mut order: Vec<Axis> = Vec::new();
         let mut tiles: SmallVec<[i64; 4]> = SmallVec::new();
-        for &dim in self.field(id, "dims").map_or(&[][..], |d| self.list(d)) {
+        let dims = self.field(id, "dims").map_or(&[][..], |d| self.list(d));
+        if dims.len() > MAX_AXES {
+            return None;
+        }
+        for &dim in dims {
             let mut size = 1i64;
             for &axis in self.field(dim, "axes").map_or(&[][..], |a| self.list(a)) {
                 let axis = self.axis(&mesh, axis)?;
+                if order.len() >= MAX_AXES {
+                    return None;
+                }
                 if manual.contains(&mesh.axes[axis.index].0) {
                     continue;
                 }

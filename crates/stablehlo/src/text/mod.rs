@@ -140,8 +140,9 @@ impl<'a> Parser<'a> {
     /// Goes one level deeper.
     fn enter(&mut self, at: usize) -> Parse<()> {
         self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            let message = format!("this nests more than {MAX_DEPTH} deep");
+        // Operations and regions both count.
+        if self.depth > 2 * MAX_DEPTH {
+            let message = format!("this nests more than {} deep", 2 * MAX_DEPTH);
             return Err(Box::new(Diagnostic::error(&codes::TOO_DEEP, message).at(Span::new(at, at + 1))));
         }
         Ok(())
@@ -220,7 +221,11 @@ impl<'a> Parser<'a> {
             attributes: parsed.attributes,
             regions: parsed.regions,
         });
-        (OpId(self.m.ops.len() as u32 - 1), first_result)
+        let op = OpId(self.m.ops.len() as u32 - 1);
+        if self.m.kind(op) == OpKind::SdyMesh {
+            self.m.meshes.push(op);
+        }
+        (op, first_result)
     }
 
     /// Gives a name to values.
