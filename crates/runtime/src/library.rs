@@ -162,10 +162,10 @@ unsafe fn slice<'a, T>(address: *mut u8, bytes: usize) -> &'a [T] {
     unsafe { std::slice::from_raw_parts(address.cast(), bytes / size_of::<T>()) }
 }
 
-/// As [`slice`], to write.
+/// As [`slice()`], to write.
 ///
 /// # Safety
-/// As for [`slice`], and nobody may read them meanwhile.
+/// As for [`slice()`], and nobody may read them meanwhile.
 unsafe fn slice_mut<'a, T>(address: *mut u8, bytes: usize) -> &'a mut [T] {
     if bytes == 0 {
         return &mut [];
@@ -177,7 +177,7 @@ unsafe fn slice_mut<'a, T>(address: *mut u8, bytes: usize) -> &'a mut [T] {
 /// Whether there is a NaN among floats.
 ///
 /// # Safety
-/// As for [`slice`].
+/// As for [`slice()`].
 unsafe fn has_nan(element_type: ElementType, address: *mut u8, bytes: usize) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
