@@ -305,7 +305,9 @@ fn contiguous(program: &Program, var: VarId) -> bool {
 fn prefers_lanes(program: &Program, var: VarId) -> bool {
     let apart = |s: &crate::program::Store| {
         let varies = |t: &(Term, i64)| matches!(t.0, Term::Item(i) if program.item(i).vars.contains(&var));
-        s.offset.factor(Term::Var(var)) != 1 || s.offset.terms.iter().any(varies)
+        // Pairs are combined one by one.
+        let pairs = s.combine.is_some() && s.element_type.is_complex();
+        s.offset.factor(Term::Var(var)) != 1 || pairs || s.offset.terms.iter().any(varies)
     };
     if program.stores.iter().any(apart) {
         return false;
