@@ -211,7 +211,7 @@ struct Job {
 
 /// Kernels that take less than this are compiled quickly where there are many: with so little work, calling them costs as
 /// much as what better code would save.
-const SMALL_NANOSECONDS: f64 = 150.0;
+const SMALL_NANOSECONDS: f64 = 60.0;
 const MANY_SMALL: usize = 24;
 /// A thread pays for itself from so many items on.
 const ITEMS_PER_THREAD: usize = 400;

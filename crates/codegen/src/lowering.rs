@@ -87,6 +87,10 @@ fn scatter(
     let window: Vec<usize> = dims.update_window_dims.iter().map(|&d| d as usize).collect();
     let order: Vec<usize> = batch.iter().chain(&window).copied().collect();
     let sizes: Vec<i64> = order.iter().map(|&d| update_dims[d]).collect();
+    let unchanged = Target { dims: node.dims[..].into(), outputs: vec![(buffer, operand)] };
+    if sizes.contains(&0) {
+        return lower(graph, &unchanged);
+    }
     let mut program = lower_with(graph, &sizes, &|lowerer, index| {
         let mut at_update: Index = update_dims.iter().map(|_| Affine::default()).collect();
         for (&d, i) in order.iter().zip(index) {
@@ -140,10 +144,7 @@ fn scatter(
             let bytes = node.dims.iter().product::<i64>() * element_type.bytes() as i64;
             program.copy_first = Some((from, buffer, bytes));
         }
-        _ => {
-            let target = Target { dims: node.dims[..].into(), outputs: vec![(buffer, operand)] };
-            program.before = Some(Box::new(lower(graph, &target)?));
-        }
+        _ => program.before = Some(Box::new(lower(graph, &unchanged)?)),
     }
     Ok(program)
 }

@@ -7,6 +7,7 @@
 use crate::affine::{Affine, ItemId, Term, VarId};
 use crate::graph::{Data, Function, ScalarOp};
 use hloom_ir::ElementType;
+use hloom_ir::op::BinaryOp;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -123,20 +124,24 @@ impl Program {
     /// About how long all points of the nest take on one core: a guess by the number of items and how often each is
     /// computed.
     pub(crate) fn nanoseconds(&self) -> f64 {
+        let points = |vars: &[VarId]| vars.iter().map(|&v| self.extents[v as usize] as f64).product::<f64>();
         let mut cost = 0.0;
         for data in &self.items {
-            let points: f64 = data.vars.iter().map(|&v| self.extents[v as usize] as f64).product();
+            // Vectors hold fewer of what is wider.
+            let width = data.element_type.bytes().max(4) as f64 / 4.0;
             let each = match &data.item {
-                Item::Load { .. } => 0.03 * data.element_type.bytes() as f64,
+                Item::Load { .. } => 0.012 * data.element_type.bytes() as f64,
                 Item::Quotient(..) | Item::Remainder(..) => 2.0,
-                Item::Scalar(ScalarOp::Unary(op), _) if op.takes_result_accuracy() => 1.0,
-                Item::Scalar(..) => 0.05,
-                _ => 0.02,
+                Item::Scalar(ScalarOp::Unary(op), _) if op.takes_result_accuracy() => 0.4 * width,
+                Item::Scalar(ScalarOp::Binary(BinaryOp::Power | BinaryOp::Atan2), _) => 2.5 * width,
+                Item::Scalar(..) | Item::Apply(..) => 0.03 * width,
+                _ => 0.02 * width,
             };
-            cost += points * each;
+            cost += points(&data.vars) * each;
         }
-        let points: f64 = self.nest.iter().map(|&v| self.extents[v as usize] as f64).product();
-        cost + self.stores.iter().map(|s| points * 0.05 * s.element_type.bytes() as f64).sum::<f64>()
+        let stored = |s: &Store| 0.02 * s.element_type.bytes() as f64;
+        let copied = self.copy_first.map_or(0.0, |c| c.2 as f64 * 0.02);
+        cost + copied + points(&self.nest) * self.stores.iter().map(stored).sum::<f64>()
     }
 
     /// The affine expressions of an item.
