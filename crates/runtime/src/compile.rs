@@ -1,10 +1,12 @@
 //! From a verified module to a program: what must be true of a module for that, and the way there.
 
 use crate::client::Client;
+use crate::executable::CompileOptions;
 use crate::lower::{Unplanned, lower};
 use crate::program::Program;
 use crate::report::Report;
 use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::instruction::Instruction;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
@@ -25,7 +27,7 @@ pub(crate) struct Compiled {
 pub(crate) fn compile(
     module: &VerifiedModule,
     client: &Client,
-    fill_constants: bool,
+    options: &CompileOptions,
     report: &mut Report,
 ) -> Result<Compiled, Unplanned> {
     if let Some(reason) = unplannable(module.module()) {
@@ -38,7 +40,7 @@ pub(crate) fn compile(
     }
     let program = {
         let plan = report.stage("plan", |_| hloom_plan::plan(&module, &target)).map_err(leave)?;
-        lower(&plan, client, fill_constants, report)?
+        lower(&plan, client, options, report)?
     };
     Ok(Compiled { program, module })
 }
@@ -54,6 +56,7 @@ fn prepare(module: &VerifiedModule, target: &Target, report: &mut Report) -> Res
     let context = Context { target };
     let optimized = report.stage("passes", |_| optimize(module.clone(), &list, &context, None));
     let mut module = optimized.map_err(|failed| leave(failed.diagnostics))?.module.into_module();
+    reshapes_are_bitcasts(&mut module);
     report.stage("copies", |_| {
         flatten_call_graph(&mut module).map_err(|d| leave(vec![d]))?;
         insert_copies(&mut module, target).map_err(leave)
@@ -61,6 +64,28 @@ fn prepare(module: &VerifiedModule, target: &Target, report: &mut Report) -> Res
     // The order in which copy insertion leaves the instructions is one in which they can run.
     module.is_scheduled = true;
     report.stage("verify", |_| verify(module, &VerifyOptions::default()).map_err(|invalid| leave(invalid.diagnostics)))
+}
+
+/// Where all arrays are row-major a reshape moves nothing: its value is its operand, in the same memory. Not within
+/// fusions, where nothing lies in memory.
+fn reshapes_are_bitcasts(module: &mut Module) {
+    let mut fused = vec![false; module.computation_slots()];
+    for &computation in module.computations() {
+        for &id in module[computation].instructions() {
+            if let Op::Fusion(fusion) = &module[id].op {
+                fused[fusion.calls.index()] = true;
+            }
+        }
+    }
+    let steps = module.computations().iter().filter(|c| !fused[c.index()]).flat_map(|&c| module[c].instructions());
+    let is_plain = |&id: &InstructionId| {
+        let from = module[id].operands().first().map(|&o| &module[o].shape);
+        matches!(module[id].op, Op::Reshape { .. }) && from.is_some_and(|from| keeps_order(from, &module[id].shape))
+    };
+    let reshapes: Vec<InstructionId> = steps.copied().filter(is_plain).collect();
+    for id in reshapes {
+        module.instruction_mut(id).op = Op::Bitcast;
+    }
 }
 
 /// The first instruction for which there is a reason, with that reason.

@@ -7,6 +7,7 @@ use crate::lower::Unplanned;
 use crate::program::Program;
 use crate::report::Report;
 use crate::run::{Controls, Workspace, run_device};
+use crate::trace::Trace;
 use hloom_eval::custom_call::CustomCalls;
 use hloom_eval::interpreter::Device;
 use hloom_eval::run::{DeviceGrid, Leaving, Prepared, Shared, all_or_fault, run_prepared};
@@ -28,6 +29,18 @@ pub struct CompileOptions {
     pub grid: DeviceGrid,
     /// Make up values for constants that the dump leaves out, instead of failing.
     pub fill_constants: bool,
+    /// How much time the code is worth.
+    pub effort: Effort,
+}
+
+/// How much time the code of a program is worth.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Effort {
+    /// Little: the program is to run once.
+    Quick,
+    /// What makes it fast.
+    #[default]
+    Full,
 }
 
 /// How a run is to go.
@@ -45,6 +58,8 @@ pub struct ExecuteOptions<'o> {
     pub progress: Option<&'o AtomicU32>,
     /// Code for custom calls besides that for the calls found in XLA's dumps.
     pub custom_calls: Option<&'o CustomCalls>,
+    /// Takes what ran where and when.
+    pub trace: Option<&'o Trace>,
 }
 
 /// The stack of a device's thread; the evaluator's calls nest, and address space is cheap.
@@ -75,7 +90,7 @@ impl Executable {
         options: &CompileOptions,
     ) -> Result<Executable, Vec<Diagnostic>> {
         let mut report = Report::default();
-        let (program, module) = match compile(module, &client, options.fill_constants, &mut report) {
+        let (program, module) = match compile(module, &client, options, &mut report) {
             Ok(compiled) => (Some(compiled.program), compiled.module),
             Err(Unplanned::Fault(fault)) => return Err(vec![fault.into_diagnostic()]),
             Err(Unplanned::Evaluate(reason)) => {
@@ -164,6 +179,7 @@ impl Executable {
             cancel: options.cancel,
             failed: &failed,
             progress: options.progress,
+            trace: options.trace,
             threads: options.threads.unwrap_or(usize::MAX),
         };
         let for_evaluator = program.evaluates.then(|| eval_options(options, self.fill_constants));
@@ -180,7 +196,7 @@ impl Executable {
                 Some(workspace) => workspace,
                 None => Workspace::new(program, &self.client)?,
             };
-            let result = run_device(program, &self.client, &mut workspace, arguments, device, controls);
+            let result = run_device(program, &self.client, &mut workspace, arguments, device, ordinal, controls);
             self.workspaces().push(workspace);
             if result.is_err() {
                 failed.store(true, Ordering::Relaxed);

@@ -8,6 +8,7 @@
 //! Results do not depend on the number of threads.
 
 pub mod buffer;
+pub mod ceiling;
 pub mod client;
 mod comparator;
 mod compile;
@@ -20,8 +21,9 @@ pub mod pool;
 mod program;
 pub mod report;
 mod run;
+pub mod trace;
 
 pub use buffer::Buffer;
 pub use client::{Client, ClientOptions};
-pub use executable::{CompileOptions, Executable, ExecuteOptions};
+pub use executable::{CompileOptions, Effort, Executable, ExecuteOptions};
 pub use report::Report;

@@ -4,6 +4,7 @@
 //! was. What the plan does not tie together where the run needs it tied is an error here, not a wrong result.
 
 use crate::client::Client;
+use crate::executable::CompileOptions;
 use crate::library::Call;
 use crate::memory::Allocator;
 use crate::native::{self, Request};
@@ -44,7 +45,7 @@ impl From<Fault> for Unplanned {
 pub(crate) fn lower(
     plan: &Plan<'_>,
     client: &Client,
-    fill_constants: bool,
+    options: &CompileOptions,
     report: &mut Report,
 ) -> Result<Program, Unplanned> {
     let begun = Instant::now();
@@ -60,7 +61,7 @@ pub(crate) fn lower(
         requests: Vec::new(),
         wanted: Vec::new(),
         evaluates: false,
-        fill_constants,
+        fill_constants: options.fill_constants,
         report,
     };
     lowering.list(entry, 0)?;
@@ -68,12 +69,13 @@ pub(crate) fn lower(
     let Lowering { mut lists, table, evaluates, requests, wanted, .. } = lowering;
     report.stages.push(("steps", begun.elapsed()));
     let threads = client.pool().threads();
-    let (library, kernels) =
-        report.stage("kernels", |_| native::compile(module, &requests, threads)).map_err(Unplanned::Evaluate)?;
+    let (library, kernels) = report
+        .stage("kernels", |_| native::compile(module, &requests, threads, options.effort))
+        .map_err(Unplanned::Evaluate)?;
     for (kernel, (list, step)) in kernels.into_iter().zip(wanted) {
         lists[list][step].action = Action::Kernel(kernel);
     }
-    let (allocations, temporary_bytes) = sources(plan, client.allocator(), fill_constants)?;
+    let (allocations, temporary_bytes) = sources(plan, client.allocator(), options.fill_constants)?;
     let is_unused = |l: &Location| matches!(allocations.get(l.allocation as usize), Some(Source::Unused));
     if table.iter().any(is_unused) || results.iter().any(|r| is_unused(&r.location)) {
         return Err(Unplanned::Evaluate("an array has no memory of its own".into()));

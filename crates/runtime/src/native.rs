@@ -45,6 +45,7 @@ pub(crate) struct Request {
 #[cfg(feature = "llvm")]
 mod imp {
     use super::{Kernel, Request};
+    use crate::executable::Effort;
     use hloom_codegen::{KernelLibrary, KernelRequest, Options};
     use hloom_ir::entity::InstructionId;
     use hloom_ir::module::Module;
@@ -61,10 +62,15 @@ mod imp {
         module: &Module,
         requests: &[Request],
         threads: usize,
+        effort: Effort,
     ) -> Result<(Library, Vec<Kernel>), String> {
         let wanted: Vec<KernelRequest> =
             requests.iter().map(|r| KernelRequest { instruction: r.instruction, in_place: r.in_place }).collect();
-        let options = Options { threads, ..Options::default() };
+        let effort = match effort {
+            Effort::Quick => hloom_codegen::Effort::Quick,
+            Effort::Full => hloom_codegen::Effort::Full,
+        };
+        let options = Options { threads, effort, ..Options::default() };
         let library = hloom_codegen::compile(module, &wanted, &options).map_err(|e| e.to_string())?;
         let kernel = |n: usize| {
             let kernel = library.kernel(n).ok_or("a kernel is missing")?;
@@ -78,6 +84,7 @@ mod imp {
 #[cfg(not(feature = "llvm"))]
 mod imp {
     use super::{Kernel, Request};
+    use crate::executable::Effort;
     use hloom_ir::entity::InstructionId;
     use hloom_ir::module::Module;
 
@@ -89,7 +96,7 @@ mod imp {
         Err("this build has no compiler of kernels".into())
     }
 
-    pub(crate) fn compile(_: &Module, _: &[Request], _: usize) -> Result<(Library, Vec<Kernel>), String> {
+    pub(crate) fn compile(_: &Module, _: &[Request], _: usize, _: Effort) -> Result<(Library, Vec<Kernel>), String> {
         Ok((Library, Vec::new()))
     }
 }

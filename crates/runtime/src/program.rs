@@ -71,6 +71,20 @@ pub(crate) enum Action {
     Evaluate(Box<Evaluate>),
 }
 
+impl Action {
+    /// What it is, in a word.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Action::Copy { .. } => "copy",
+            Action::Kernel(_) => "kernel",
+            Action::Library(..) => "library",
+            Action::While(_) => "loop",
+            Action::Conditional { .. } => "conditional",
+            Action::Evaluate(_) => "evaluated",
+        }
+    }
+}
+
 /// A loop. Its arrays are the condition's result, then the leaves of the state.
 #[derive(Debug)]
 pub(crate) struct While {

@@ -10,6 +10,7 @@ use crate::library::Threads;
 use crate::memory::Block;
 use crate::pool::Permit;
 use crate::program::{Action, Evaluate, ListId, Location, Program, Source, Step, While};
+use crate::trace::Trace;
 use hloom_eval::interpreter::{Device, OperandValues};
 use hloom_eval::ops;
 use hloom_eval::{Array, Fault, Value};
@@ -105,6 +106,7 @@ pub(crate) struct Controls<'r> {
     /// Raised when another device has failed.
     pub(crate) failed: &'r AtomicBool,
     pub(crate) progress: Option<&'r AtomicU32>,
+    pub(crate) trace: Option<&'r Trace>,
     pub(crate) threads: usize,
 }
 
@@ -117,6 +119,7 @@ pub(crate) struct Walk<'r> {
     permit: Permit<'r>,
     /// The evaluator's idea of this device, if it is needed.
     device: Option<Device<'r>>,
+    ordinal: usize,
     steps: u64,
 }
 
@@ -127,12 +130,14 @@ pub(crate) fn run_device<'r>(
     workspace: &mut Workspace,
     arguments: Vec<Buffer>,
     device: Option<Device<'r>>,
+    ordinal: usize,
     controls: &'r Controls<'r>,
 ) -> Result<Vec<Buffer>, Fault> {
     let mut arguments: Vec<Option<Buffer>> = arguments.into_iter().map(Some).collect();
     let kept = workspace.place(program, &mut arguments, client)?;
     let permit = client.pool().enter();
-    let mut walk = Walk { program, client, controls, addresses: &workspace.addresses, permit, device, steps: 0 };
+    let mut walk =
+        Walk { program, client, controls, addresses: &workspace.addresses, permit, device, ordinal, steps: 0 };
     walk.list(0)?;
     drop(walk);
     let mut results = Vec::with_capacity(program.results.len());
@@ -171,8 +176,16 @@ pub(crate) fn run_device<'r>(
 impl<'r> Walk<'r> {
     fn list(&mut self, list: ListId) -> Result<(), Fault> {
         let program = self.program;
+        let Some(trace) = self.controls.trace else {
+            for step in &program.lists[list] {
+                self.step(step).map_err(|fault| fault.at(step.instruction))?;
+            }
+            return Ok(());
+        };
         for step in &program.lists[list] {
+            let begin = trace.now();
             self.step(step).map_err(|fault| fault.at(step.instruction))?;
+            trace.add(self.ordinal, step.instruction, step.action.kind(), begin);
         }
         Ok(())
     }
@@ -208,9 +221,14 @@ impl<'r> Walk<'r> {
                     unsafe { (kernel.function)(arrays.as_ptr(), 0, kernel.units as i64) }
                 } else {
                     let arrays = Arrays(arrays.as_ptr());
+                    let (trace, device, owner) = (self.controls.trace, self.ordinal, std::thread::current().id());
                     self.client.pool().each(kernel.units, kernel.chunk, self.controls.threads, &|begin, end| {
+                        let now = trace.map(Trace::now);
                         // SAFETY: as above; units are independent of each other.
                         unsafe { (kernel.function)(arrays.start(), begin as i64, end as i64) }
+                        if let (Some(trace), Some(now)) = (trace, now) {
+                            trace.add_part(device, owner, step.instruction, "part of a kernel", now);
+                        }
                     });
                 }
             }

@@ -13,7 +13,7 @@ use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_runtime::buffer::assemble;
-use hloom_runtime::{Buffer, Client, ClientOptions, CompileOptions, Executable, ExecuteOptions};
+use hloom_runtime::{Buffer, Client, ClientOptions, CompileOptions, Effort, Executable, ExecuteOptions};
 
 const MODULES: u64 = 150;
 
@@ -35,7 +35,7 @@ fn client(threads: usize) -> Client {
 }
 
 fn compile(client: &Client, module: &VerifiedModule, grid: DeviceGrid) -> Executable {
-    let options = CompileOptions { grid, fill_constants: true };
+    let options = CompileOptions { grid, fill_constants: true, effort: Effort::Full };
     client.compile(module, &options).unwrap_or_else(|e| panic!("{e:?}\n{}", print(module.module())))
 }
 

@@ -23,6 +23,9 @@ pub(crate) enum Command {
     Verify(VerifyArgs),
     /// Run a module on virtual devices
     Run(RunArgs),
+    /// Time compiling and running programs, and compare with the best that the machine can do
+    #[cfg(feature = "cpu")]
+    Bench(BenchArgs),
     /// Convert a module between HLO text, protos and StableHLO
     Convert(ConvertArgs),
     /// Run a StableHLO program that says itself what it should compute
@@ -130,6 +133,32 @@ impl From<FormatArg> for hloom::Format {
             FormatArg::Mlirbc => hloom::Format::StableHloBytecode,
         }
     }
+}
+
+#[cfg(feature = "cpu")]
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    /// The modules to measure; their parameters are made up
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<String>,
+    /// Runs of each, after one to warm up
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) repeat: u32,
+    /// The number of devices; what the header says, unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) devices: Option<u32>,
+    /// Threads that may compute at once; as many as there are processors, unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) threads: Option<u32>,
+    /// For making up parameters
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Write here what ran where in one more run (of the last module), for Perfetto or chrome://tracing
+    #[arg(long, value_name = "OUT.json")]
+    pub(crate) trace: Option<String>,
+    /// Print one JSON object per module
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
@@ -266,6 +295,10 @@ pub(crate) struct RunArgs {
     #[cfg(feature = "cpu")]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) threads: Option<u32>,
+    /// Write here what ran where, for Perfetto or chrome://tracing
+    #[cfg(feature = "cpu")]
+    #[arg(long, value_name = "OUT.json", conflicts_with = "bench")]
+    pub(crate) trace: Option<String>,
     /// Say on standard error what was compiled and what is left to the evaluator
     #[cfg(feature = "cpu")]
     #[arg(long)]

@@ -1,6 +1,8 @@
 //! The commands. Each is a function from its arguments to an [`Outcome`]; nothing else decides the exit status.
 
 pub(crate) mod args;
+#[cfg(feature = "cpu")]
+mod bench;
 mod check;
 mod convert;
 pub(crate) mod crash;
@@ -61,6 +63,8 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Fmt(args) => fmt::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Run(args) => run::run(&args),
+        #[cfg(feature = "cpu")]
+        Command::Bench(args) => bench::run(&args),
         Command::Convert(args) => convert::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Stats(args) => stats::run(&args),

@@ -3,6 +3,8 @@
 #[cfg(feature = "cpu")]
 mod cpu;
 mod eval;
+#[cfg(feature = "cpu")]
+pub(crate) mod trace;
 
 #[cfg(feature = "cpu")]
 pub(crate) use cpu::compiled;

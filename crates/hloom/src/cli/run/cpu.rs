@@ -1,14 +1,15 @@
 //! Runs of the program compiled for this machine.
 
 use super::super::{Result, output, progress};
-use super::{Run, Timed, instruction_at, interrupted};
+use super::{Run, Timed, instruction_at, interrupted, trace};
 use hloom::arrays::Inputs;
 use hloom::eval::{DeviceGrid, Fault, Value};
 use hloom::ir::diagnostic::Diagnostic;
 use hloom::ir::shape::Shape;
 use hloom::ir::verify::VerifiedModule;
 use hloom::runtime::buffer::assemble;
-use hloom::runtime::{Buffer, Client, ClientOptions, CompileOptions, Executable, ExecuteOptions, Report};
+use hloom::runtime::trace::Trace;
+use hloom::runtime::{Buffer, Client, ClientOptions, CompileOptions, Effort, Executable, ExecuteOptions, Report};
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,8 @@ fn client(run: &Run<'_>) -> Client {
     Client::new(&ClientOptions { threads: run.args.threads.map(|n| n as usize), ..ClientOptions::default() })
 }
 
-fn compile(run: &Run<'_>, client: &Client, grid: DeviceGrid) -> Result<Executable> {
-    let options = CompileOptions { grid, fill_constants: run.args.fill_constants };
+fn compile(run: &Run<'_>, client: &Client, grid: DeviceGrid, effort: Effort) -> Result<Executable> {
+    let options = CompileOptions { grid, fill_constants: run.args.fill_constants, effort };
     let compiled = client.compile(&run.verified.module, &options).map_err(|errors| run.fail(errors))?;
     if run.args.report {
         output::to_stderr(&describe(compiled.report()));
@@ -46,13 +47,19 @@ fn upload(client: &Client, inputs: &Inputs) -> std::result::Result<Vec<Vec<Buffe
     Ok(uploaded)
 }
 
-fn execute(run: &Run<'_>, compiled: &Executable, arguments: Vec<Vec<Buffer>>) -> Result<Vec<Vec<Buffer>>> {
+fn execute(
+    run: &Run<'_>,
+    compiled: &Executable,
+    arguments: Vec<Vec<Buffer>>,
+    trace: Option<&Trace>,
+) -> Result<Vec<Vec<Buffer>>> {
     let at = AtomicU32::new(u32::MAX);
     let options = ExecuteOptions {
         max_steps: run.args.max_steps,
         time_limit: run.args.time_limit.map(Duration::from_secs),
         cancel: Some(interrupted()),
         progress: Some(&at),
+        trace,
         ..ExecuteOptions::default()
     };
     let work = || compiled.execute(arguments, &options);
@@ -71,16 +78,21 @@ fn download(run: &Run<'_>, results: Vec<Vec<Buffer>>) -> Result<Vec<Value>> {
 /// Compiles and runs the program once.
 pub(super) fn once(run: &Run<'_>, grid: DeviceGrid, inputs: &Inputs) -> Result<Vec<Value>> {
     let client = client(run);
-    let compiled = compile(run, &client, grid)?;
+    let compiled = compile(run, &client, grid, Effort::Quick)?;
     let arguments = upload(&client, inputs).map_err(|fault| run.failed(fault))?;
-    download(run, execute(run, &compiled, arguments)?)
+    let record = run.args.trace.as_ref().map(|_| Trace::default());
+    let results = execute(run, &compiled, arguments, record.as_ref())?;
+    if let (Some(path), Some(record)) = (&run.args.trace, record) {
+        output::to_path(path, trace::to_json(record, compiled.module().module()).as_bytes())?;
+    }
+    download(run, results)
 }
 
 /// Times compiling, and `count` runs after one to warm up.
 pub(super) fn bench(run: &Run<'_>, grid: DeviceGrid, inputs: &Inputs, count: u32) -> Result<Timed> {
     let client = client(run);
     let begun = Instant::now();
-    let compiled = compile(run, &client, grid)?;
+    let compiled = compile(run, &client, grid, Effort::Full)?;
     let compile = begun.elapsed();
     let arguments = upload(&client, inputs).map_err(|fault| run.failed(fault))?;
     // Where results take the place of arguments, each run is given its own.
@@ -90,14 +102,14 @@ pub(super) fn bench(run: &Run<'_>, grid: DeviceGrid, inputs: &Inputs, count: u32
         let copies = arguments.iter().map(|leaves| leaves.iter().map(copy).collect());
         copies.collect::<std::result::Result<Vec<Vec<Buffer>>, Fault>>().map_err(|fault| run.failed(fault))
     };
-    let mut results = execute(run, &compiled, fresh()?)?;
+    let mut results = execute(run, &compiled, fresh()?, None)?;
     let mut runs = Vec::new();
     for _ in 0..count {
         let arguments = fresh()?;
         // Results of the last run are gone before the next, as they would be in a training loop.
         drop(results);
         let begun = Instant::now();
-        results = execute(run, &compiled, arguments)?;
+        results = execute(run, &compiled, arguments, None)?;
         runs.push(begun.elapsed());
     }
     Ok(Timed { compile, runs, temp_bytes: compiled.report().temp_bytes, results: download(run, results)? })
