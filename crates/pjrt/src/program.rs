@@ -133,7 +133,8 @@ impl Program {
         let module = verify(module, &VerifyOptions { devices })
             .map_err(|invalid| located(&invalid.diagnostics, &invalid.module))?;
         let grid = DeviceGrid { replicas: options.replicas, partitions: options.partitions };
-        let compile = hloom_runtime::CompileOptions { grid, fill_constants: false };
+        let compile =
+            hloom_runtime::CompileOptions { grid, fill_constants: false, effort: hloom_runtime::Effort::Full };
         let executable = client.runtime.compile(&module, &compile).map_err(|found| located(&found, module.module()))?;
         let (parameters, outputs) = signature(module.module());
         let fingerprint = source.fingerprint();

@@ -145,7 +145,7 @@ pub(crate) fn compiled(
     inputs: Inputs,
 ) -> std::result::Result<Vec<Value>, Vec<Diagnostic>> {
     let client = Client::new(&ClientOptions::default());
-    let compiled = client.compile(module, &CompileOptions { grid, fill_constants: false })?;
+    let compiled = client.compile(module, &CompileOptions { grid, fill_constants: false, effort: Effort::Quick })?;
     let fault = |f: Fault| vec![compiled.explain(f, module.module()).into_diagnostic()];
     let arguments = upload(&client, &inputs).map_err(fault)?;
     let results = compiled.execute(arguments, &ExecuteOptions::default()).map_err(fault)?;
