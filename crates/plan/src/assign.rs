@@ -68,6 +68,11 @@ impl Allocation {
     }
 }
 
+/// Allocations that may be tried in vain before only the last [`FEW_TRIES`] are tried for each buffer: XLA tries them all,
+/// which is quadratic where thousands of results have thousands of gaps in time.
+const MANY_TRIES: u32 = 2_000_000;
+const FEW_TRIES: u32 = 32;
+
 /// A block that temporaries of a memory space were packed into, and how well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PackedHeap {
@@ -109,6 +114,8 @@ struct Assigner<'a, 'm> {
     heaps: Vec<PackedHeap>,
     /// The first allocations are packed for another pass: nothing joins them.
     presets: usize,
+    /// How many allocations were tried in vain.
+    tries: u32,
 }
 
 /// Assigns every buffer of the flow and of what is local to threads; tells of the heaps too. `None` when a size does not
@@ -125,6 +132,7 @@ pub(crate) fn assign(facts: &Facts<'_, '_>) -> Option<(Vec<Allocation>, Vec<Pack
         put_off: BTreeMap::new(),
         heaps: Vec::new(),
         presets: 0,
+        tries: 0,
     };
     assigner.presets()?;
     assigner.presets = assigner.allocations.len();
@@ -332,6 +340,7 @@ impl Assigner<'_, '_> {
         let colour = self.buffer_colour(buffer);
         let Some((list, _)) = self.reuse.get(&colour) else { return false };
         let mut before = list.len();
+        let mut tried = 0;
         while let Some((list, allocations)) = self.reuse.get(&colour)
             && let Some(place) = list.last_with_room(longest, before)
         {
@@ -340,6 +349,11 @@ impl Assigner<'_, '_> {
                 return true;
             }
             before = place;
+            tried += 1;
+            self.tries = self.tries.saturating_add(1);
+            if self.tries > MANY_TRIES && tried >= FEW_TRIES {
+                return false;
+            }
         }
         false
     }

@@ -4,30 +4,26 @@
 //! interval at the few nodes that it covers. A node keeps no list but the union of the memory taken: however many values
 //! lie side by side, they are one stretch. A question costs the square of a logarithm, and the gaps that it finds.
 
-use std::collections::BTreeMap;
-
 /// Memory from the first number up to the second.
 type Chunk = (i64, i64);
 
-/// Stretches of memory, by their start; they neither overlap nor touch.
+/// Stretches of memory, by their start; they neither overlap nor touch. They are read far more often than changed, and
+/// are few where memory is well filled: a plain list.
 #[derive(Clone, Debug, Default)]
-struct Union(BTreeMap<i64, i64>);
+struct Union(Vec<Chunk>);
 
 impl Union {
-    fn add(&mut self, (mut start, mut end): Chunk) {
-        if let Some((&from, &to)) = self.0.range(..=start).next_back()
-            && to >= start
-        {
-            if to >= end {
-                return;
+    fn add(&mut self, (start, end): Chunk) {
+        let first = self.0.partition_point(|c| c.1 < start);
+        let last = first + self.0[first..].partition_point(|c| c.0 <= end);
+        match self.0.get(first..last) {
+            Some(&[(from, _), .., (_, to)]) => {
+                self.0[first] = (start.min(from), end.max(to));
+                self.0.drain(first + 1..last);
             }
-            start = from;
+            Some(&[(from, to)]) => self.0[first] = (start.min(from), end.max(to)),
+            _ => self.0.insert(first, (start, end)),
         }
-        while let Some((&from, &to)) = self.0.range(start..=end).next() {
-            end = end.max(to);
-            self.0.remove(&from);
-        }
-        self.0.insert(start, end);
     }
 }
 
@@ -106,12 +102,19 @@ impl IntervalIndex {
         }
     }
 
-    /// Tells the memory that is taken at any moment of the interval, in stretches that may repeat and overlap.
-    pub(crate) fn taken(&self, interval: (u64, u64), mut found: impl FnMut(Chunk)) {
+    /// Tells the memory that is taken at any moment of the interval, in stretches that may repeat and overlap; there are
+    /// few runs of them that are each in order. Of a run longer than `most` the rest is told as one stretch, gaps and all.
+    pub(crate) fn taken(&self, interval: (u64, u64), most: usize, mut found: impl FnMut(Chunk)) {
         let ends = self.ends(interval);
         let inside = Self::nodes(ends).into_iter().map(|n| &self.below[n]);
         let around = Self::above(ends).into_iter().map(|n| &self.covering[n]);
-        inside.chain(around).flat_map(|u| &u.0).for_each(|(&start, &end)| found((start, end)));
+        for Union(run) in inside.chain(around) {
+            let told = if run.len() > most { most } else { run.len() };
+            run[..told].iter().for_each(|&chunk| found(chunk));
+            if let (Some(next), Some(last)) = (run.get(told), run.last()) {
+                found((next.0, last.1));
+            }
+        }
     }
 }
 
@@ -135,7 +138,7 @@ mod tests {
         let mut index = IntervalIndex::new(intervals.iter().flat_map(|&((a, b), _)| [a, b]));
         for (i, &(now, chunk)) in intervals.iter().enumerate() {
             let mut taken = [false; 64];
-            index.taken(now, |(from, to)| (from..to).for_each(|byte| taken[byte as usize] = true));
+            index.taken(now, usize::MAX, |(from, to)| (from..to).for_each(|byte| taken[byte as usize] = true));
             let mut plain = [false; 64];
             for &(other, (from, to)) in &intervals[..i] {
                 if other.0 <= now.1 && other.1 >= now.0 {
@@ -148,11 +151,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_out_counts_as_taken() {
+        let mut index = IntervalIndex::new([0, 1].into_iter());
+        for start in [0, 10, 20, 30] {
+            index.add((0, 1), (start, start + 5));
+        }
+        let mut told = Vec::new();
+        index.taken((0, 1), 2, |chunk| told.push(chunk));
+        assert_eq!(told, [(0, 5), (10, 15), (20, 35)]);
+    }
+
+    #[test]
     fn what_lies_side_by_side_is_one_stretch() {
         let mut union = Union::default();
         for chunk in [(0, 4), (8, 12), (4, 8), (20, 30), (25, 40), (10, 11)] {
             union.add(chunk);
         }
-        assert_eq!(union.0.into_iter().collect::<Vec<_>>(), [(0, 12), (20, 40)]);
+        assert_eq!(union.0, [(0, 12), (20, 40)]);
     }
 }

@@ -70,6 +70,12 @@ pub(crate) fn pack(
     }
 }
 
+/// Stretches of taken memory that one packing may look at before it looks at the lowest [`FEW`] of each list only. Heaps
+/// of thousands of values at once that leave as many gaps come to that; for them there is no telling how XLA would fare,
+/// and looking at every gap for every group would be quadratic.
+const MANY: u64 = 40_000_000;
+const FEW: usize = 48;
+
 /// Memory from the first number up to the second.
 type Chunk = (i64, i64);
 
@@ -94,6 +100,7 @@ impl<'a> Site<'a> {
             IntervalIndex::new(self.groups.iter().flat_map(|g| g.spans.iter().flat_map(|s| [s.0, s.1])));
         let mut placed = Placed { size: 0, offsets: vec![0; self.groups.len()] };
         let mut taken: Vec<Chunk> = Vec::new();
+        let before = *steps;
         for &g in order {
             let group = self.groups[g as usize];
             if group.size == 0 {
@@ -101,8 +108,9 @@ impl<'a> Site<'a> {
             }
             taken.clear();
             taken.extend(self.around.get(g as usize).into_iter().flatten());
+            let most = if *steps - before < MANY { usize::MAX } else { FEW };
             for &span in &group.spans {
-                taken_when.taken(span, |chunk| taken.push(chunk));
+                taken_when.taken(span, most, |chunk| taken.push(chunk));
             }
             *steps += 1 + taken.len() as u64;
             let offset = gap(&mut taken, group.size, fit);
@@ -125,7 +133,8 @@ impl<'a> Site<'a> {
 
 /// The start of the gap between the chunks `taken` that a group of that size goes into; above them all is always room.
 fn gap(taken: &mut [Chunk], size: i64, fit: Fit) -> i64 {
-    taken.sort_unstable();
+    // A few runs that are in order: a stable sort merges them.
+    taken.sort();
     let mut best: Option<(i64, i64)> = None;
     let mut free_from = 0i64;
     for &(start, end) in taken.iter() {

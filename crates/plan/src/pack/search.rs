@@ -16,6 +16,8 @@ use crate::intervals::IntervalIndex;
 const MAX_STEPS: u64 = 4_000_000;
 /// Rounds of repair without a better packing after which an order is given up.
 const MAX_IDLE_ROUNDS: u32 = 60;
+/// Stretches of each list of taken memory that are kept for a group of a later stage; what is beyond counts as taken.
+const MAX_AROUND: usize = 256;
 /// How busy, in hundredths of the lower bound, the moments of each stage are at least.
 const STAGES: [i128; 7] = [99, 95, 85, 70, 50, 30, 0];
 /// Heaps up to this number of groups are tried as a whole.
@@ -77,7 +79,7 @@ fn in_stages(groups: &[Group], alignment: i64, bound: i64, load: &Load) -> Optio
 /// The memory that is taken while a group is there, as stretches in order that do not touch.
 fn around(taken_when: &IntervalIndex, group: &Group) -> Vec<Chunk> {
     let mut taken: Vec<Chunk> = Vec::new();
-    group.spans.iter().for_each(|&span| taken_when.taken(span, |chunk| taken.push(chunk)));
+    group.spans.iter().for_each(|&span| taken_when.taken(span, MAX_AROUND, |chunk| taken.push(chunk)));
     taken.sort_unstable();
     let mut stretches: Vec<Chunk> = Vec::new();
     for (start, end) in taken {
