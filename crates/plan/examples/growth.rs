@@ -1,5 +1,6 @@
 //! How the time of scheduling, planning, packing and checking grows with the module: modules of several kinds, from 1,000
-//! to 100,000 instructions (or as many as the first argument says), with the seconds that each step takes.
+//! to 100,000 instructions (or as many as the first argument says), with the seconds that each step takes, and how far the
+//! reference packing and the best one are above the least there can be.
 //!
 //! `cargo run --release -p hloom-plan --example growth`
 #![allow(clippy::print_stdout, reason = "it is a command")]
@@ -11,7 +12,7 @@ use hloom_plan::check::{Assignment, check};
 use hloom_plan::copies::insert_copies;
 use hloom_plan::flatten::flatten_call_graph;
 use hloom_plan::schedule::{Scheduler, schedule};
-use hloom_plan::{Packer, plan_with};
+use hloom_plan::{Packer, Plan, plan_with};
 use hloom_target::Target;
 use std::fmt::Write;
 use std::time::Instant;
@@ -121,21 +122,22 @@ fn loops(n: usize) -> String {
     text
 }
 
+/// A name, and a module of about that many instructions.
+type Kind = (&'static str, fn(usize) -> String);
+
 fn main() {
     let most = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(100_000);
     let Ok(target) = Target::named("cpu") else { return };
-    let kinds: [(&str, fn(usize) -> String); 4] =
-        [("chain", chain), ("web", web), ("training", training), ("loops", loops)];
-    println!(
-        "{:<9} {:>12} {:>8} {:>9} {:>9} {:>9} {:>9}",
-        "kind", "instructions", "copies", "schedule", "plan", "best", "check"
-    );
+    let kinds: [Kind; 4] = [("chain", chain), ("web", web), ("training", training), ("loops", loops)];
+    let headings = ["copies", "schedule", "plan", "best", "check", "above", "best above"];
+    let headings: Vec<String> = headings.iter().map(|h| format!("{h:>9}")).collect();
+    println!("{:<9} {:>12} {}", "kind", "instructions", headings.join(" "));
     for (kind, make) in kinds {
         for n in [1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000].into_iter().filter(|&n| n <= most) {
             match measure(&make(n), &target) {
-                Ok((count, seconds)) => {
+                Ok(Measured { count, seconds, above: [reference, best] }) => {
                     let columns: Vec<String> = seconds.iter().map(|s| format!("{s:>9.3}")).collect();
-                    println!("{kind:<9} {count:>12} {}", columns.join(" "));
+                    println!("{kind:<9} {count:>12} {} {reference:>8.2}% {best:>8.2}%", columns.join(" "));
                 }
                 Err(why) => println!("{kind:<9} {n:>12} {why}"),
             }
@@ -156,8 +158,22 @@ impl Watch {
     }
 }
 
-/// The number of instructions, and the seconds of each step.
-fn measure(text: &str, target: &Target) -> Result<(usize, Vec<f64>), String> {
+/// What was measured of one module.
+struct Measured {
+    /// Instructions.
+    count: usize,
+    /// Seconds of each step.
+    seconds: Vec<f64>,
+    /// How far the packings are above their lower bounds, in hundredths of those.
+    above: [f64; 2],
+}
+
+fn above(plan: &Plan<'_>) -> f64 {
+    let (bytes, bound) = (plan.heap_bytes(0), plan.lower_bound(0));
+    if bound == 0 { 0.0 } else { (bytes - bound) as f64 * 100.0 / bound as f64 }
+}
+
+fn measure(text: &str, target: &Target) -> Result<Measured, String> {
     let read = hlo_text::read(text.as_bytes());
     let mut module = read.module.ok_or_else(|| format!("{:?}", read.diagnostics.first().map(|d| &d.message)))?;
     let count = module.instruction_count();
@@ -172,12 +188,12 @@ fn measure(text: &str, target: &Target) -> Result<(usize, Vec<f64>), String> {
     watch.begin = Instant::now();
     let planned = plan_with(&module, target, Packer::Reference).map_err(first)?;
     watch.lap();
-    plan_with(&module, target, Packer::Best).map_err(first)?;
+    let best = plan_with(&module, target, Packer::Best).map_err(first)?;
     watch.lap();
     let faults = check(&module, target, &Assignment::from(&planned));
     watch.lap();
     match faults.first() {
         Some(fault) => Err(format!("the plan is wrong: {}", fault.message)),
-        None => Ok((count, watch.seconds)),
+        None => Ok(Measured { count, seconds: watch.seconds, above: [above(&planned), above(&best)] }),
     }
 }

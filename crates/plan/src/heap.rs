@@ -250,6 +250,8 @@ fn takes_over(
     if let Op::Copy = module[user].op {
         return None;
     }
+    // Nearly always it is that very operand; an instruction may have thousands of others.
+    let is_operand = |operand, maker| operand == maker || module[user].operands().contains(&maker);
     module[user].operands().iter().find_map(|&operand| {
         let whole = dataflow.positions.whole(operand);
         let candidate = dataflow.at(whole)?;
@@ -257,8 +259,8 @@ fn takes_over(
         let fits = buffers.values(buffers.of(candidate)).len() == 1
             && live.of(candidate).is_some_and(|r| r.end == time)
             && due.contains(&candidate)
-            // The value must be made by the operand itself, not merely pass through it.
-            && module[user].operands().contains(&dataflow.instruction(made))
+            // The value must be made by an operand itself, not merely pass through it.
+            && is_operand(operand, dataflow.instruction(made))
             && overwrite.may(made.position, definition.position);
         fits.then_some(candidate)
     })

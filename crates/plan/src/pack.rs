@@ -73,8 +73,8 @@ pub(crate) fn pack(
 /// Stretches of taken memory that one packing may look at before it looks at the lowest [`FEW`] of each list only. Heaps
 /// of thousands of values at once that leave as many gaps come to that; for them there is no telling how XLA would fare,
 /// and looking at every gap for every group would be quadratic.
-const MANY: u64 = 40_000_000;
-const FEW: usize = 48;
+const MANY: u64 = 20_000_000;
+const FEW: usize = 32;
 
 /// Memory from the first number up to the second.
 type Chunk = (i64, i64);

@@ -17,7 +17,7 @@ const MAX_STEPS: u64 = 4_000_000;
 /// Rounds of repair without a better packing after which an order is given up.
 const MAX_IDLE_ROUNDS: u32 = 60;
 /// Stretches of each list of taken memory that are kept for a group of a later stage; what is beyond counts as taken.
-const MAX_AROUND: usize = 256;
+const MAX_AROUND: usize = 128;
 /// How busy, in hundredths of the lower bound, the moments of each stage are at least.
 const STAGES: [i128; 7] = [99, 95, 85, 70, 50, 30, 0];
 /// Heaps up to this number of groups are tried as a whole.
