@@ -231,6 +231,39 @@ ENTRY e {
     finds(&module, &assignment, &codes::SPLIT_ALIAS, "are the same memory");
 }
 
+/// Lists of operands of asynchronous collectives have no tables; copies within a fusion leave elements where they are.
+#[test]
+fn what_is_right_in_odd_ways_is_right() {
+    planned(
+        "HloModule m, is_scheduled=true
+
+ENTRY e {
+  p0 = u32[2]{0} parameter(0)
+  p1 = u32[2]{0} parameter(1)
+  start = ((u32[2]{0}, u32[2]{0}), (u32[2]{0}, u32[2]{0})) collective-permute-start(p0, p1), source_target_pairs={{0,1}, {1,0}}
+  ROOT done = (u32[2]{0}, u32[2]{0}) collective-permute-done(start)
+}
+",
+    );
+    planned(
+        "HloModule m, is_scheduled=true
+
+f {
+  q = f32[64]{0} parameter(0)
+  c = f32[64]{0} copy(q)
+  ROOT r = f32[64]{0} negate(c)
+}
+
+ENTRY e {
+  p = f32[64]{0} parameter(0)
+  a = f32[64]{0} reverse(p), dimensions={0}
+  b = f32[64]{0} fusion(a), kind=kLoop, calls=f
+  ROOT d = f32[64]{0} reverse(b), dimensions={0}
+}
+",
+    );
+}
+
 #[test]
 fn a_module_without_the_copy_it_needs_cannot_be_planned() {
     let module = parse(

@@ -52,6 +52,8 @@ pub(super) fn in_place(module: &Module, id: InstructionId) -> Vec<(usize, Option
                     let elements = module[root].operands().iter().enumerate();
                     elements.filter_map(|(i, &e)| Some((operand(e)?, Some(i as i64)))).collect()
                 }
+                // Several updates at once have several results; which is which is not looked into.
+                _ if module[root].shape.is_tuple() => Vec::new(),
                 _ => operand(root).map(|o| (o, None)).into_iter().collect(),
             }
         }
@@ -74,7 +76,9 @@ fn keeps_elements(module: &Module, body: ComputationId, slot: usize) -> bool {
     let mut stack = vec![parameter];
     while let Some(id) = stack.pop() {
         for &user in module[id].users().iter().filter(|&&u| !moves_nothing(module, u)) {
-            if moves_elements(module, user) {
+            // Within a fusion a copy into the same layout is nothing.
+            let is_nothing = matches!(module[user].op, Op::Copy) && module[user].shape == module[id].shape;
+            if moves_elements(module, user) && !is_nothing {
                 return false;
             }
             if seen.insert(user) {

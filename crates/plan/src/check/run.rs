@@ -221,7 +221,7 @@ impl Runner<'_, '_> {
         }
         self.forwarded(id);
         let operands: Vec<Held> = self.operands_held(id);
-        let aliases = self.stated_aliases(id);
+        let aliases = self.aliases_of(id);
         // Results that are the same operand's memory are the same memory, and the same act of writing.
         let mut by_operand: FxHashMap<Position, Held> = FxHashMap::default();
         for position in self.positions.of(id) {
@@ -234,7 +234,7 @@ impl Runner<'_, '_> {
                 continue;
             }
             if !self.write(position) {
-                if self.held[position as usize].is_none() {
+                if self.held[position as usize].is_none() && self.needs_place(id, position) {
                     self.has_no_place(id, position);
                 }
                 continue;
@@ -269,8 +269,8 @@ impl Runner<'_, '_> {
         operands.filter(|&(_, &o)| self.positions.of(o).any(|p| is_there(&p))).map(|(i, _)| i).collect()
     }
 
-    /// For each result part that the instruction says is an operand's memory, that operand part.
-    fn stated_aliases(&self, id: InstructionId) -> FxHashMap<Position, Position> {
+    /// For each result part that is an operand's memory, as the instruction says or by what it does, that operand part.
+    fn aliases_of(&self, id: InstructionId) -> FxHashMap<Position, Position> {
         let instruction = &self.module[id];
         let stated = match &instruction.op {
             Op::Fusion(f) => f.output_operand_aliasing.as_slice(),
@@ -287,7 +287,16 @@ impl Runner<'_, '_> {
             Some((to.start, from.start))
         };
         // The whole of an async-start is a table of its own, whatever is said of what it leads to.
-        stated.iter().filter(|a| !is_table(a)).filter_map(pair).collect()
+        let stated = stated.iter().filter(|a| !is_table(a)).filter_map(pair);
+        let implied = in_place(self.module, id).into_iter().filter_map(|(operand, result)| {
+            let from = self.positions.whole(*instruction.operands().get(operand)?);
+            let to = match result {
+                Some(element) => self.positions.part(id, &[element])?.start,
+                None => self.positions.whole(id),
+            };
+            Some((to, from))
+        });
+        implied.chain(stated).collect()
     }
 
     /// What the operands of an instruction hold, as far as it reads them itself.
@@ -421,18 +430,16 @@ impl Runner<'_, '_> {
         }
     }
 
+    /// Lists of operands within the results of asynchronous collectives are not always given tables.
+    fn needs_place(&self, id: InstructionId, position: Position) -> bool {
+        let is_inner_table = self.positions.is_tuple(position) && !self.positions.is_whole(position);
+        !is_inner_table || matches!(self.module[id].op, Op::AsyncStart(_) | Op::AsyncUpdate { .. })
+    }
+
     /// The operand and the result of an in-place operation are the same memory.
     fn in_place(&mut self, id: InstructionId, aliases: &FxHashMap<Position, Position>) {
         let mut pairs: Vec<(Position, Position)> = aliases.iter().map(|(&to, &from)| (from, to)).collect();
         pairs.sort_unstable();
-        for (operand, result) in in_place(self.module, id) {
-            let from = self.module[id].operands().get(operand).map(|&o| self.positions.whole(o));
-            let to = match result {
-                Some(element) => self.positions.part(id, &[element]).map(|p| p.start),
-                None => Some(self.positions.whole(id)),
-            };
-            pairs.extend(from.zip(to));
-        }
         for (from, to) in pairs {
             self.same_spot(id, from, to);
         }

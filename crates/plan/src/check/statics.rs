@@ -34,7 +34,7 @@ pub(super) fn check(positions: &Positions<'_>, target: &Target, assignment: &Ass
         if let Some(fault) = kind_fault(positions, &donated, number, allocation) {
             faults.push(fault);
         }
-        faults.extend(given_faults(positions, target, number, allocation));
+        faults.extend(given_faults(positions, number, allocation));
     }
     let total: i128 = assignment.allocations.iter().map(|a| i128::from(a.size)).sum();
     if let Some(stated) = assignment.stated_total.filter(|&s| i128::from(s) != total) {
@@ -107,12 +107,7 @@ fn kind_fault(
 }
 
 /// What the caller hands over, and what is there before the run, lies at the beginning of memory that is just as large.
-fn given_faults(
-    positions: &Positions<'_>,
-    target: &Target,
-    number: usize,
-    allocation: &Assigned,
-) -> Option<Diagnostic> {
+fn given_faults(positions: &Positions<'_>, number: usize, allocation: &Assigned) -> Option<Diagnostic> {
     let module = positions.module();
     let wrong = |piece: &Piece, message: String| {
         Some(Diagnostic::error(&WRONG_KIND, message).at_instruction(piece.instruction, Part::Whole))
@@ -131,18 +126,18 @@ fn given_faults(
         if !is_at_home {
             return wrong(piece, format!("`{name}` needs {what} memory, which allocation {number} is not"));
         }
-        let needed = instruction.shape.at(&piece.index).and_then(|s| target.byte_size(s));
         if piece.offset != 0 {
             return wrong(
                 piece,
                 format!("`{name}` begins at {} of allocation {number}, not at its beginning", piece.offset),
             );
         }
-        if allocation.parameter.is_some() && needed != Some(allocation.size) {
-            let given = needed.unwrap_or(0);
+        // What is aliased with it may be larger; nobody else is there.
+        let largest = allocation.pieces.iter().map(|p| p.size).max().unwrap_or(0);
+        if allocation.parameter.is_some() && allocation.size != largest {
             return wrong(
                 piece,
-                format!("`{name}` has {given} bytes, but allocation {number} has {}", allocation.size),
+                format!("`{name}` has {largest} bytes, but allocation {number} has {}", allocation.size),
             );
         }
     }
