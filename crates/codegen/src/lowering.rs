@@ -1,7 +1,7 @@
 //! Which nests of loops a kernel consists of.
 //!
 //! Outputs of the same sizes are written by one nest. A dynamic-update-slice that is written in place is a nest over the
-//! update alone. A scatter is a nest over its updates, in order and in one piece: two of them may fall on one place.
+//! update alone. A concatenation is a nest for each of its parts. A scatter is a nest over its updates, in order and in one piece: two of them may fall on one place.
 
 use crate::affine::{Affine, ItemId, Term};
 use crate::graph::{Graph, NodeOp, ScatterAttributes, ValueRef};
@@ -24,6 +24,16 @@ pub(crate) fn programs(graph: &Graph, in_place: bool) -> Result<Vec<Program>, Un
             NodeOp::DynamicUpdateSlice if in_place && is_parameter(node.operands.first()) => {
                 programs.push(update_in_place(graph, output, buffer)?);
             }
+            NodeOp::Concatenate { dimension } if node.operands.len() <= MAX_PARTS => {
+                let mut start = 0;
+                for &part in &node.operands {
+                    let place = Place { buffer, dimension: *dimension, start };
+                    start += graph.dims(part)[*dimension];
+                    if !graph.dims(part).contains(&0) {
+                        programs.push(part_of(graph, output, part, place)?);
+                    }
+                }
+            }
             NodeOp::Scatter(attributes) => programs.push(scatter(graph, output, attributes, buffer)?),
             _ => match plain.iter_mut().find(|t| t.dims[..] == node.dims[..]) {
                 Some(target) => target.outputs.push((buffer, output)),
@@ -35,6 +45,30 @@ pub(crate) fn programs(graph: &Graph, in_place: bool) -> Result<Vec<Program>, Un
         programs.push(lower(graph, target)?);
     }
     Ok(programs)
+}
+
+/// Up to so many parts a concatenation is a nest for each.
+const MAX_PARTS: usize = 32;
+
+/// Where a part of a result lies.
+struct Place {
+    buffer: u32,
+    dimension: usize,
+    start: i64,
+}
+
+/// Writes one part of a concatenation.
+fn part_of(graph: &Graph, output: ValueRef, part: ValueRef, place: Place) -> Result<Program, Unsupported> {
+    let node = graph.node(output);
+    lower_with(graph, graph.dims(part), &|lowerer, index| {
+        let item = lowerer.value(part, index, None)?;
+        let mut at: Index = index.into();
+        at[place.dimension] = at[place.dimension].plus_constant(place.start);
+        let (offset, element_type) = (linear(&at, &node.dims), node.types[0]);
+        let buffer = place.buffer;
+        lowerer.program.stores.push(Store { buffer, offset, item, element_type, combine: None, condition: None });
+        Ok(())
+    })
 }
 
 /// Writes the update of a dynamic-update-slice over its place in the result, which holds the operand already.

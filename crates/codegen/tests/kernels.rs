@@ -110,6 +110,7 @@ fn data_elsewhere() {
         (&["f32[3,20]", "f32[]"], "f32[6,25] pad(p0, p1), padding=1_2x2_3"),
         (&["f32[3,20]", "f32[]"], "f32[2,51] pad(p0, p1), padding=0_-1x-3_15_1"),
         (&["s16[3,4]", "s16[2,4]", "s16[5,4]"], "s16[10,4] concatenate(p0, p1, p2), dimensions={0}"),
+        (&["f32[7,2,8]", "f32[7,0,8]", "f32[7,3,8]"], "f32[7,5,8] concatenate(p0, p1, p2), dimensions={1}"),
         (&["f64[3,4]", "f64[3,9]"], "f64[3,13] concatenate(p0, p1), dimensions={1}"),
         (&["f32[10,20]", "s32[]", "s32[]"], "f32[3,7] dynamic-slice(p0, p1, p2), dynamic_slice_sizes={3,7}"),
         (&["f32[10,20]", "f32[3,7]", "s32[]", "s32[]"], "f32[10,20] dynamic-update-slice(p0, p1, p2, p3)"),
