@@ -6,7 +6,7 @@
 use crate::affine::{Affine, ItemId, Term};
 use crate::graph::{Graph, NodeOp, ScatterAttributes, ValueRef};
 use crate::lower::{Index, Target, linear, lower, lower_with};
-use crate::program::{Program, Store};
+use crate::program::{Item, ItemData, Program, Source, Store};
 use crate::unsupported::Unsupported;
 
 /// The loop programs that write all outputs of `graph`.
@@ -44,7 +44,33 @@ pub(crate) fn programs(graph: &Graph, in_place: bool) -> Result<Vec<Program>, Un
     for target in &plain {
         programs.push(lower(graph, target)?);
     }
+    if in_place {
+        check_overwritten(graph, &programs)?;
+    }
     Ok(programs)
+}
+
+/// Refuses what would read an array that is being changed in place anywhere but where it is written next.
+fn check_overwritten(graph: &Graph, programs: &[Program]) -> Result<(), Unsupported> {
+    for (n, &output) in graph.outputs.iter().enumerate() {
+        let node = graph.node(output);
+        let changed = match (&node.op, node.operands.first().map(|&o| &graph.node(o).op)) {
+            (NodeOp::DynamicUpdateSlice | NodeOp::Scatter(_), Some(&NodeOp::Parameter(buffer))) => buffer,
+            _ => continue,
+        };
+        let written = graph.inputs + n as u32;
+        for program in programs.iter().flat_map(|p| std::iter::once(p).chain(p.before.as_deref())) {
+            let place = program.stores.iter().find(|s| s.buffer == written).map(|s| &s.offset);
+            let elsewhere = |i: &ItemData| {
+                matches!(&i.item, Item::Load { source: Source::Buffer(b), offset, .. }
+                    if *b == changed && Some(offset) != place)
+            };
+            if program.items.iter().any(elsewhere) {
+                return Err(Unsupported::new("a change in place of what is read elsewhere"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Up to so many parts a concatenation is a nest for each.

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{check_all, check_in_place, check_mild};
+use common::{check_all, check_in_place, check_mild, program};
+use hloom_codegen::{CompileError, KernelRequest, Options, compile};
 
 /// A module whose entry is one instruction on parameters.
 fn single(parameters: &[&str], root: &str) -> String {
@@ -379,4 +380,28 @@ ENTRY e { x = f32[9,20] parameter(0)
 }
 ";
     check_in_place(scatter, 92);
+}
+
+#[test]
+fn what_is_read_elsewhere_is_not_changed_in_place() {
+    let text = |update: &str| {
+        format!(
+            "HloModule m\nbody {{\n  x = f32[10] parameter(0)\n  i = s32[] parameter(1)\n  {update}\n  \
+             ROOT r = f32[10] dynamic-update-slice(x, u, i)\n}}\nENTRY e {{\n  x = f32[10] parameter(0)\n  \
+             i = s32[] parameter(1)\n  ROOT f = f32[10] fusion(x, i), kind=kLoop, calls=body\n}}\n"
+        )
+    };
+    let in_place = |text: &str| {
+        let module = program(text);
+        let plain = module.module();
+        let root = plain.entry().and_then(|e| plain.root(e)).expect("there is a root");
+        let requests = [KernelRequest { instruction: root, in_place: true }];
+        compile(plain, &requests, &Options::default()).map(|_| ())
+    };
+    let same = text("s = f32[4] dynamic-slice(x, i), dynamic_slice_sizes={4}\n  u = f32[4] negate(s)");
+    assert_eq!(in_place(&same), Ok(()));
+    check_in_place(&same, 95);
+    let other = text("s = f32[4] slice(x), slice={[0:4]}\n  u = f32[4] reverse(s), dimensions={0}");
+    assert!(matches!(in_place(&other), Err(CompileError::Unsupported(0, _))));
+    check_all(&other, 96);
 }
