@@ -9,6 +9,7 @@ mod explain;
 mod fmt;
 mod memory;
 mod memory_page;
+mod opt;
 mod run;
 mod schedule;
 mod stats;

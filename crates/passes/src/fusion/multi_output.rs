@@ -128,7 +128,8 @@ impl<'m> Merger<'m> {
         let mut largest = 0f64;
         for &node in nodes {
             for member in self.members(node) {
-                for &operand in module[member].operands() {
+                let waits_for = module[member].common.control_predecessors();
+                for &operand in module[member].operands().iter().chain(waits_for) {
                     let inside = self.nodes_of[operand].iter().any(|n| nodes.contains(n));
                     if inside {
                         continue;

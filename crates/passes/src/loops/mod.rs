@@ -28,9 +28,10 @@ pub static PASS: Pass = Pass {
 fn simplify(module: &mut Module) -> usize {
     let mut changes = 0;
     let mut removed = false;
+    let pinned = crate::facts::pinned(module);
     for w in loops(module) {
         let Some(mut plain) = Loop::of(module, w) else { continue };
-        changes += state::simplify(module, &mut plain);
+        changes += state::simplify(module, &mut plain, &pinned);
         match trip_count::note(module, &plain) {
             trip_count::Noted::Unrolled => {
                 changes += 1;

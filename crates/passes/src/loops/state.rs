@@ -2,21 +2,21 @@
 
 use super::{Loop, element_of};
 use hloom_analysis::effects::reaches_outside;
-use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::instruction::Operands;
 use hloom_ir::module::{Module, NewInstruction};
 use hloom_ir::op::{ConstantValue, Op};
 use rustc_hash::FxHashSet;
 
 /// Makes the loop carry less; returns the number of changes.
-pub(super) fn simplify(module: &mut Module, plain: &mut Loop) -> usize {
+pub(super) fn simplify(module: &mut Module, plain: &mut Loop, pinned: &SideTable<InstructionId, bool>) -> usize {
     let mut changes = 0;
     for n in 0..plain.width(module) {
         if plain.is_invariant(module, n) {
             changes += use_initial_value(module, plain, n);
         }
     }
-    let needed = needed(module, plain);
+    let needed = needed(module, plain, pinned);
     let kept: Vec<usize> = (0..needed.len()).filter(|&n| needed[n]).collect();
     if kept.len() < needed.len() && plain.carry(module, &kept, &[]).is_some() {
         changes += needed.len() - kept.len();
@@ -94,7 +94,7 @@ fn copy_free(module: &mut Module, i: InstructionId, home: ComputationId) -> Inst
 }
 
 /// Which values the loop needs: those used after it or by its condition, and what these are made of.
-fn needed(module: &Module, plain: &Loop) -> Vec<bool> {
+fn needed(module: &Module, plain: &Loop, pinned: &SideTable<InstructionId, bool>) -> Vec<bool> {
     let mut needed = vec![false; plain.width(module)];
     let mut work: Vec<usize> = Vec::new();
     let mut need = |n: usize, work: &mut Vec<usize>| {
@@ -108,7 +108,8 @@ fn needed(module: &Module, plain: &Loop) -> Vec<bool> {
     let whole = module.root(parent) == Some(plain.id);
     for &user in module[plain.id].users() {
         match element_of(module, user, plain.id) {
-            Some(n) if is_used(module, user) => need(n, &mut work),
+            // What others wait for stays, although nothing reads it.
+            Some(n) if is_used(module, user) || pinned[user] => need(n, &mut work),
             Some(_) => {}
             None => (0..plain.width(module)).for_each(|n| need(n, &mut work)),
         }

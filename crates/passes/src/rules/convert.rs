@@ -45,6 +45,9 @@ fn convert_of_exact_convert(module: &mut Module, i: InstructionId) -> Option<Ins
     let (from, between) = (array(module, x)?.element_type, array(module, inner)?.element_type);
     let to = array(module, i)?.element_type;
     is_exact(from, between).then_some(())?;
+    // A float that an integer type lacks becomes the nearest integer it has, an integer the one with the same low bits.
+    let saturates = between.is_float() && !from.is_float() && !to.is_float();
+    (!saturates || is_exact(from, to)).then_some(())?;
     if from == to { Some(x) } else { beside(module, i).convert(x, to).ok() }
 }
 

@@ -1,0 +1,53 @@
+//! `hloom opt`.
+
+use super::*;
+
+const PROGRAM: &str = "HloModule m
+
+ENTRY e {
+  x = f32[4] parameter(0)
+  unused = f32[4] negate(x)
+  a = f32[4] add(x, x)
+  b = f32[4] add(x, x)
+  ROOT r = f32[4] multiply(a, b)
+}
+";
+
+#[test]
+fn passes_run_by_name_in_the_order_given() {
+    let folder = Folder::new("opt").with("m.hlo", PROGRAM);
+    let dce = folder.hloom(&["opt", "m.hlo", "--passes", "dce"]).exits(0);
+    assert!(!dce.stdout.contains("negate") && dce.stdout.contains("%b = "), "{}", dce.stdout);
+    let both = folder.hloom(&["opt", "m.hlo", "--passes", "cse,dce", "--report"]).exits(0);
+    assert!(both.stdout.contains("multiply(%a, %a)"), "{}", both.stdout);
+    let rows: Vec<&str> = both.stderr.lines().filter_map(|l| l.split_whitespace().next()).collect();
+    assert_eq!(rows, ["pass", "cse", "dce", "all", "verifying"]);
+}
+
+#[test]
+fn the_target_decides_what_runs() {
+    let folder = Folder::new("opt-target").with("m.hlo", PROGRAM);
+    let ran = folder.hloom(&["opt", "m.hlo", "--target", "cpu", "-o", "out.hlo"]).exits(0);
+    assert_eq!(ran.stdout, "");
+    assert!(folder.read("out.hlo").contains("kind=kLoop"), "{}", folder.read("out.hlo"));
+    folder.hloom(&["verify", "out.hlo"]).exits(0);
+    let ran = folder.hloom(&["opt", "m.hlo", "--target", "tpu-v2"]).exits(2);
+    assert!(ran.stderr.contains("no list of passes"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_module_after_each_pass_can_be_kept() {
+    let folder = Folder::new("opt-dumps").with("m.hlo", PROGRAM);
+    folder.hloom(&["opt", "m.hlo", "--passes", "cse,dce", "--dump-after-each", "dumps", "-o", "out.hlo"]).exits(0);
+    assert!(folder.read("dumps/001.cse.hlo").contains("negate"));
+    assert_eq!(folder.read("dumps/002.dce.hlo"), folder.read("out.hlo"));
+}
+
+#[test]
+fn passes_are_listed_and_misspelt_ones_are_helped() {
+    let folder = Folder::new("opt-list").with("m.hlo", PROGRAM);
+    let list = folder.hloom(&["opt", "--list"]).exits(0).stdout;
+    assert!(list.lines().any(|l| l.starts_with("fusion ")) && list.lines().any(|l| l.starts_with("dce ")), "{list}");
+    let ran = folder.hloom(&["opt", "m.hlo", "--passes", "fusio"]).exits(2);
+    assert!(ran.stderr.contains("did you mean `fusion`?"), "{}", ran.stderr);
+}
