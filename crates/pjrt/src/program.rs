@@ -35,7 +35,7 @@ impl Source {
             "mlir" if self.code.starts_with(BYTECODE) => {
                 Ok(hloom_stablehlo::to_hlo(&hloom_stablehlo::read_bytecode(&self.code)?)?)
             }
-            "mlir" => Err(Status::unimplemented("programs in the text of MLIR are not read yet")),
+            "mlir" => Ok(hloom_stablehlo::to_hlo(&hloom_stablehlo::read_text(&self.code)?)?),
             "hlo" | "hlo_with_config" => {
                 hloom_formats::proto::read(&self.code).map_err(|found| Status::from_diagnostics(&found))
             }
