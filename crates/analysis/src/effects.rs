@@ -3,6 +3,7 @@
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
+use hloom_ir::order;
 
 /// Whether an operation does something besides making its value, the computations it calls aside. Such an instruction is
 /// kept although nothing uses it.
@@ -22,6 +23,33 @@ pub fn reaches_outside(op: &Op) -> bool {
     has_side_effect(op) || meets || matches!(op, Op::Rng { .. } | Op::CustomCall(_))
 }
 
+/// Whether an operation only makes arrays of arrays, so that it may be done at any time its operands are there, or not at
+/// all, as far as the computations it calls allow.
+pub fn only_computes(op: &Op) -> bool {
+    op.is_elementwise()
+        || matches!(
+            op,
+            Op::Iota { .. }
+                | Op::Reshape { .. }
+                | Op::Broadcast { .. }
+                | Op::Transpose { .. }
+                | Op::Reverse { .. }
+                | Op::Concatenate { .. }
+                | Op::Slice { .. }
+                | Op::DynamicSlice { .. }
+                | Op::Pad { .. }
+                | Op::Gather(_)
+                | Op::Dot(_)
+                | Op::Convolution(_)
+                | Op::Reduce { .. }
+                | Op::ReduceWindow { .. }
+                | Op::Sort { .. }
+                | Op::Fft { .. }
+                | Op::Cholesky { .. }
+                | Op::TriangularSolve { .. }
+        )
+}
+
 /// Which instructions `is` true of, and which computations have such an instruction in them or in what they call; an
 /// instruction that calls such a computation is one, too.
 pub fn instructions_with(
@@ -30,23 +58,14 @@ pub fn instructions_with(
 ) -> (SideTable<InstructionId, bool>, SideTable<ComputationId, bool>) {
     let mut effects = SideTable::with_len(module.instruction_slots(), false);
     let mut computation_has: SideTable<ComputationId, bool> = SideTable::default();
-    // Callees first: a verified module has no recursion, and its readers list callees before callers; where an edit
-    // broke that order, a second sweep finds what the first missed, and so on until nothing changes.
-    loop {
-        let mut changed = false;
-        for &c in module.computations() {
-            for &i in module[c].instructions() {
-                let op = &module[i].op;
-                let has = is(op) || op.called_computations().iter().any(|&callee| computation_has[callee]);
-                if has && !effects[i] {
-                    effects.set(i, true);
-                    computation_has.set(c, true);
-                    changed = true;
-                }
+    for c in order::computations(module) {
+        for &i in module[c].instructions() {
+            let op = &module[i].op;
+            if is(op) || op.called_computations().iter().any(|&callee| computation_has[callee]) {
+                effects.set(i, true);
+                computation_has.set(c, true);
             }
         }
-        if !changed {
-            return (effects, computation_has);
-        }
     }
+    (effects, computation_has)
 }

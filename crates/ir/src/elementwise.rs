@@ -2,6 +2,7 @@
 //!
 //! They carry no attributes, so one variant of [`crate::op::Op`] holds each kind, and code over them is a table.
 
+use crate::op::Op;
 use crate::opcode::Opcode;
 
 macro_rules! elementwise {
@@ -41,6 +42,23 @@ elementwise!(
         ShiftRightArithmetic, ShiftRightLogical, Subtract, Xor,
     }
 );
+
+impl Op {
+    /// Whether each element of the result is made of the corresponding elements of the operands, by plain arithmetic.
+    pub const fn is_elementwise(&self) -> bool {
+        matches!(
+            self,
+            Op::Unary { .. }
+                | Op::Binary(_)
+                | Op::Compare { .. }
+                | Op::Select
+                | Op::Clamp
+                | Op::Convert
+                | Op::BitcastConvert
+                | Op::ReducePrecision { .. }
+        )
+    }
+}
 
 impl UnaryOp {
     /// Whether `result_accuracy` means something for it.

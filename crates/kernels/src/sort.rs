@@ -127,12 +127,13 @@ impl Sort {
             scratch.order.extend(scratch.wide.iter().map(|p| p.1));
         }
         for (data, size) in columns {
-            match size {
-                1 => reorder::<1>(data, place, &scratch.order, &mut scratch.bytes),
-                2 => reorder::<2>(data, place, &scratch.order, &mut scratch.bytes),
-                4 => reorder::<4>(data, place, &scratch.order, &mut scratch.bytes),
-                8 => reorder::<8>(data, place, &scratch.order, &mut scratch.bytes),
-                _ => reorder_any(data, *size, place, &scratch.order, &mut scratch.bytes),
+            let (order, bytes) = (&scratch.order, &mut scratch.bytes);
+            match *size {
+                1 => reorder(data, 1, place, order, bytes),
+                2 => reorder(data, 2, place, order, bytes),
+                4 => reorder(data, 4, place, order, bytes),
+                8 => reorder(data, 8, place, order, bytes),
+                other => reorder(data, other, place, order, bytes),
             }
         }
     }
@@ -207,27 +208,9 @@ fn sort_pairs(pairs: &mut Vec<u64>, other: &mut Vec<u64>, bits: u32) {
     }
 }
 
-/// Puts the elements of a row in `order`.
-fn reorder<const SIZE: usize>(
-    data: &Shared<'_, u8>,
-    place: impl Fn(usize) -> usize,
-    order: &[u32],
-    bytes: &mut Vec<u8>,
-) {
-    bytes.clear();
-    for &from in order {
-        let at = place(from as usize) * SIZE;
-        // SAFETY: the row is this thread's.
-        bytes.extend_from_slice(unsafe { data.slice(at, at + SIZE) });
-    }
-    for (i, element) in bytes.as_chunks::<SIZE>().0.iter().enumerate() {
-        let at = place(i) * SIZE;
-        // SAFETY: the row is this thread's.
-        unsafe { data.slice(at, at + SIZE) }.copy_from_slice(element);
-    }
-}
-
-fn reorder_any(data: &Shared<'_, u8>, size: usize, place: impl Fn(usize) -> usize, order: &[u32], bytes: &mut Vec<u8>) {
+/// Puts the elements of a row in `order`. Inlined, so that copies of elements of a known size are single moves.
+#[inline(always)]
+fn reorder(data: &Shared<'_, u8>, size: usize, place: impl Fn(usize) -> usize, order: &[u32], bytes: &mut Vec<u8>) {
     bytes.clear();
     for &from in order {
         let at = place(from as usize) * size;

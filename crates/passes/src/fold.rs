@@ -116,17 +116,10 @@ fn evaluate(module: &Module) -> Vec<(InstructionId, Value)> {
 /// Whether `i` can be computed if its operands are known.
 fn is_foldable(module: &Module, i: InstructionId) -> bool {
     let Some(array) = module[i].shape.as_array() else { return false };
-    match module[i].op {
+    match &module[i].op {
         Op::Broadcast { .. } | Op::Iota { .. } => array.element_count() == Some(1),
-        Op::Unary { .. }
-        | Op::Binary(_)
-        | Op::Compare { .. }
-        | Op::Select
-        | Op::Clamp
-        | Op::Convert
-        | Op::BitcastConvert
-        | Op::ReducePrecision { .. }
-        | Op::Copy
+        op if op.is_elementwise() => !array.is_dynamic(),
+        Op::Copy
         | Op::Reshape { .. }
         | Op::Transpose { .. }
         | Op::Reverse { .. }

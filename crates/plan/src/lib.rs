@@ -29,6 +29,7 @@ pub mod order;
 pub mod overwrite;
 mod pack;
 pub mod positions;
+mod range_max;
 mod reuse;
 pub mod schedule;
 pub mod summary;

@@ -138,16 +138,7 @@ impl<'a, 'm> Overwrite<'a, 'm> {
 pub(crate) fn is_elementwise(module: &Module, id: InstructionId, operand: usize) -> bool {
     let instruction = &module[id];
     match &instruction.op {
-        Op::Unary { .. }
-        | Op::Binary(_)
-        | Op::Compare { .. }
-        | Op::Select
-        | Op::Clamp
-        | Op::Convert
-        | Op::Copy
-        | Op::ReducePrecision { .. }
-        | Op::StochasticConvert
-        | Op::Rng { .. } => true,
+        Op::Copy | Op::StochasticConvert | Op::Rng { .. } => true,
         Op::Map { dimensions, .. } => {
             let rank = instruction.shape.as_array().map_or(0, |a| a.rank());
             dimensions.len() == rank
@@ -160,6 +151,6 @@ pub(crate) fn is_elementwise(module: &Module, id: InstructionId, operand: usize)
                 _ => false,
             }
         }
-        _ => false,
+        op => op.is_elementwise(),
     }
 }

@@ -1,6 +1,8 @@
 //! The checker: right assignments pass, and each planted fault is found.
 
-use hloom_formats::hlo_text;
+mod common;
+
+use common::parse;
 use hloom_fuzz::choices::Choices;
 use hloom_fuzz::generate::{Options, generate};
 use hloom_ir::diagnostic::Code;
@@ -10,12 +12,6 @@ use hloom_plan::check::{Assignment, Piece, check};
 use hloom_plan::dump::{Part, dump_a, dump_b};
 use hloom_plan::plan;
 use hloom_target::Target;
-
-fn parse(text: &str) -> VerifiedModule {
-    let result = hlo_text::read(text.as_bytes());
-    let module = result.module.unwrap_or_else(|| panic!("{:?}", result.diagnostics));
-    verify(module, &VerifyOptions { devices: None }).unwrap_or_else(|e| panic!("{:?}", e.diagnostics))
-}
 
 fn cpu() -> Target {
     Target::named("cpu").unwrap()

@@ -5,7 +5,9 @@
 //! memory do, and no two others that are needed at once overlap, is right.
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
-use hloom_formats::hlo_text;
+mod common;
+
+use common::parse;
 use hloom_fuzz::choices::Choices;
 use hloom_fuzz::generate::{Options, generate};
 use hloom_ir::entity::{ComputationId, InstructionId};
@@ -115,12 +117,6 @@ ENTRY e {
   ROOT t = (f32[8,128]{1,0:T(8,128)}, f32[8,128]{1,0:T(8,128)}, f32[8,128]{1,0:T(8,128)}) tuple(d, g, a)
 }"),
 ];
-
-fn parse(text: &str) -> VerifiedModule {
-    let result = hlo_text::read(text.as_bytes());
-    let module = result.module.unwrap_or_else(|| panic!("{:?}", result.diagnostics));
-    verify(module, &VerifyOptions { devices: None }).unwrap_or_else(|e| panic!("{:?}", e.diagnostics))
-}
 
 type Key = (InstructionId, ShapeIndex);
 

@@ -1,21 +1,17 @@
 //! Judging dumps: right ones pass in every form, and whatever is done to one, the first thing that does not fit is named.
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
-use hloom_formats::hlo_text;
+mod common;
+
+use common::parse;
 use hloom_fuzz::choices::Choices;
 use hloom_ir::diagnostic::{Diagnostic, Place};
-use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
+use hloom_ir::verify::VerifiedModule;
 use hloom_plan::dump::{Part, dump_a, dump_b};
 use hloom_plan::judge::judge;
 use hloom_plan::plan;
 use hloom_target::Target;
 use std::path::{Path, PathBuf};
-
-fn parse(text: &str) -> VerifiedModule {
-    let result = hlo_text::read(text.as_bytes());
-    let module = result.module.unwrap_or_else(|| panic!("{:?}", result.diagnostics));
-    verify(module, &VerifyOptions { devices: None }).unwrap_or_else(|e| panic!("{:?}", e.diagnostics))
-}
 
 const LOOP: &str = "HloModule loop, is_scheduled=true
 

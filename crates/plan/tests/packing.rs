@@ -1,7 +1,9 @@
 //! Packing temporaries: how much they take, and how little they could.
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
-use hloom_formats::hlo_text;
+mod common;
+
+use common::parse;
 use hloom_fuzz::choices::Choices;
 use hloom_fuzz::generate::{Options, generate};
 use hloom_fuzz::seeds::shared_folder;
@@ -13,12 +15,6 @@ use hloom_plan::flatten::flatten_call_graph;
 use hloom_plan::schedule::{Scheduler, schedule};
 use hloom_plan::{Packer, Plan, plan, plan_with};
 use hloom_target::Target;
-
-fn parse(text: &str) -> VerifiedModule {
-    let result = hlo_text::read(text.as_bytes());
-    let module = result.module.unwrap_or_else(|| panic!("{:?}", result.diagnostics.first()));
-    verify(module, &VerifyOptions { devices: None }).unwrap_or_else(|e| panic!("{:?}", e.diagnostics.first()))
-}
 
 #[test]
 fn the_lower_bound_is_what_is_live_at_once_each_but_one_filled_up_to_the_alignment() {

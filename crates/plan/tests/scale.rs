@@ -1,7 +1,9 @@
 //! Large modules: a step that is quadratic does not end.
 
-use hloom_formats::hlo_text;
-use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
+mod common;
+
+use common::parse;
+use hloom_ir::verify::{VerifyOptions, verify};
 use hloom_plan::check::{Assignment, check};
 use hloom_plan::copies::{Inserted, insert_copies};
 use hloom_plan::dump::{Part, dump_a, dump_b};
@@ -10,12 +12,6 @@ use hloom_plan::plan;
 use hloom_plan::summary::{advise, sharings, summarise};
 use hloom_target::Target;
 use std::fmt::Write;
-
-fn parse(text: &str) -> VerifiedModule {
-    let result = hlo_text::read(text.as_bytes());
-    let module = result.module.unwrap_or_else(|| panic!("{:?}", result.diagnostics.first()));
-    verify(module, &VerifyOptions { devices: None }).unwrap_or_else(|e| panic!("{:?}", e.diagnostics.first()))
-}
 
 /// Plans, proves and sums up; returns the bytes of temporaries.
 fn temporaries(text: &str) -> i128 {

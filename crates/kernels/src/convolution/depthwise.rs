@@ -65,10 +65,10 @@ impl Plane<'_> {
             return;
         };
         let mut row = 0;
-        let mut inputs: Vec<Option<usize>> = (0..width).map(|at| within(last, at)).collect();
+        let mut inputs: Vec<Option<usize>> = (0..width).map(|at| last.within(at)).collect();
         inputs.iter_mut().for_each(|at| *at = at.map(|at| at * last.input_stride));
         for_each_index(heights, |index| {
-            let places = outer.iter().zip(index).map(|(a, &i)| within(a, i).map(|at| at * a.input_stride));
+            let places = outer.iter().zip(index).map(|(a, &i)| a.within(i).map(|at| at * a.input_stride));
             if let Some(start) = places.sum::<Option<usize>>() {
                 let to = &mut padded[row * width * self.lanes..][..width * self.lanes];
                 for (to, at) in to.chunks_exact_mut(self.lanes).zip(&inputs) {
@@ -159,10 +159,4 @@ fn sweep_row<C: crate::number::Real>(
             }
         }
     }
-}
-
-/// The index into the input at place `at` of the padded dimension.
-fn within(axis: &super::Axis, at: usize) -> Option<usize> {
-    let at = usize::try_from(at as isize - axis.padding_low).ok()?;
-    (at.is_multiple_of(axis.base_dilation) && at / axis.base_dilation < axis.input).then(|| at / axis.base_dilation)
 }

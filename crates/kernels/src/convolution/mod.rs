@@ -62,8 +62,13 @@ impl Axis {
     /// The index into the input under tap `tap` of the window at `output`; `None` in padding and between dilated values.
     #[inline]
     fn source(&self, output: usize, tap: usize) -> Option<usize> {
-        let at = (output * self.stride + tap * self.window_dilation) as isize - self.padding_low;
-        let at = usize::try_from(at).ok()?;
+        self.within(output * self.stride + tap * self.window_dilation)
+    }
+
+    /// The index into the input at place `at` of the padded and dilated dimension; `None` where there is no value.
+    #[inline]
+    fn within(&self, at: usize) -> Option<usize> {
+        let at = usize::try_from(at as isize - self.padding_low).ok()?;
         (at.is_multiple_of(self.base_dilation) && at / self.base_dilation < self.input).then(|| at / self.base_dilation)
     }
 

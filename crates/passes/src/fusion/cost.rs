@@ -49,14 +49,12 @@ pub(super) fn role(module: &Module, i: InstructionId) -> Role {
         Op::Constant(ConstantValue::Literal(_)) if elements(module, i) == 1 => Role::Free,
         Op::Iota { .. } => Role::Free,
         Op::Broadcast { .. } if instruction.operands().iter().all(|&o| elements(module, o) == 1) => Role::Free,
-        Op::Unary { .. }
-        | Op::Binary(_)
-        | Op::Compare { .. }
-        | Op::Select
-        | Op::Clamp
-        | Op::Convert
-        | Op::ReducePrecision { .. }
-        | Op::Reshape { .. }
+        Op::BitcastConvert => {
+            let same_rank = instruction.operands().iter().all(|&o| elements(module, o) == elements(module, i));
+            if same_rank { Role::Value } else { Role::None }
+        }
+        op if op.is_elementwise() => Role::Value,
+        Op::Reshape { .. }
         | Op::Broadcast { .. }
         | Op::Transpose { .. }
         | Op::Reverse { .. }
@@ -64,10 +62,6 @@ pub(super) fn role(module: &Module, i: InstructionId) -> Role {
         | Op::DynamicSlice { .. }
         | Op::Pad { .. }
         | Op::Gather(_) => Role::Value,
-        Op::BitcastConvert => {
-            let same_rank = instruction.operands().iter().all(|&o| elements(module, o) == elements(module, i));
-            if same_rank { Role::Value } else { Role::None }
-        }
         Op::Concatenate { .. } if instruction.operands().len() <= MAX_CONCATENATED => Role::Value,
         Op::Reduce { .. } => Role::Reduce,
         Op::DynamicUpdateSlice | Op::ReduceWindow { .. } => Role::Last,
@@ -77,21 +71,6 @@ pub(super) fn role(module: &Module, i: InstructionId) -> Role {
 
 /// A concatenation of more than this asks too many questions for each element.
 const MAX_CONCATENATED: usize = 8;
-
-/// Whether each element of the result is made of the corresponding elements of the operands.
-pub(super) fn is_elementwise(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Unary { .. }
-            | Op::Binary(_)
-            | Op::Compare { .. }
-            | Op::Select
-            | Op::Clamp
-            | Op::Convert
-            | Op::BitcastConvert
-            | Op::ReducePrecision { .. }
-    )
-}
 
 /// What it costs to make one element of `i`, in additions, its operands aside.
 pub(super) fn own_cost(module: &Module, i: InstructionId) -> f32 {

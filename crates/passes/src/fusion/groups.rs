@@ -8,7 +8,7 @@
 //! A group has one result, from which all its members are reached; so what is an order of the instructions is an order of
 //! the groups.
 
-use super::cost::{Role, elements, is_elementwise, own_cost, plain_array, role, times_made};
+use super::cost::{Role, elements, own_cost, plain_array, role, times_made};
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
@@ -174,7 +174,7 @@ impl Sweep<'_> {
             return None;
         }
         let times = place.times * times_made(module, i, user)?;
-        let element_by_element = is_elementwise(&module[user].op) && same_dims(module, i, user);
+        let element_by_element = module[user].op.is_elementwise() && same_dims(module, i, user);
         let reduces = matches!(module[user].op, Op::Reduce { .. });
         if let Some(&result) = group.results.first()
             && matches!(module[result].op, Op::DynamicUpdateSlice)
@@ -286,7 +286,7 @@ fn is_safe_beside_update(module: &Module, i: InstructionId, update: InstructionI
         && module[i].operands().first() == Some(buffer)
         && module[i].operands().get(1..) == Some(starts);
     // It must also be needed at the index of the update only.
-    same_place && module[i].users().iter().all(|&u| u == update || is_elementwise(&module[u].op))
+    same_place && module[i].users().iter().all(|&u| u == update || module[u].op.is_elementwise())
 }
 
 /// Puts members in order and takes reshapes off the edges of a group: in memory they cost nothing.

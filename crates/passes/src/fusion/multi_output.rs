@@ -5,7 +5,7 @@
 //! larger than those of the groups it reads. Two groups can be one if everything they read has a smaller number than
 //! everything that reads them.
 
-use super::cost::{elements, is_elementwise, plain_array};
+use super::cost::{elements, plain_array};
 use super::groups::{Facts, Group};
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::module::Module;
@@ -174,7 +174,7 @@ impl<'m> Merger<'m> {
         if let Some(maker) = self.made_by[value] {
             let maker = self.whole(maker);
             let element_by_element = module[value].users().iter().take(MAX_USERS).any(|&u| {
-                is_elementwise(&module[u].op)
+                module[u].op.is_elementwise()
                     && plain_array(module, u).map(|a| a.dims()) == plain_array(module, value).map(|a| a.dims())
             });
             if element_by_element && self.loop_of(maker).is_some() {

@@ -7,7 +7,7 @@
 use super::{Loop, element_of, loops};
 use crate::dce::remove_dead_code;
 use crate::pass::{Context, Pass};
-use hloom_analysis::effects::reaches_outside;
+use hloom_analysis::effects::{only_computes, reaches_outside};
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::instruction::{Common, Operands};
@@ -114,36 +114,7 @@ fn copy_outside(
 /// Whether `i` gives the same whenever it is computed, and may be computed although the loop never runs.
 fn is_movable(module: &Module, i: InstructionId) -> bool {
     let op = &module[i].op;
-    let pure = matches!(
-        op,
-        Op::Constant(ConstantValue::Literal(_))
-            | Op::Iota { .. }
-            | Op::Unary { .. }
-            | Op::Binary(_)
-            | Op::Compare { .. }
-            | Op::Select
-            | Op::Clamp
-            | Op::Convert
-            | Op::BitcastConvert
-            | Op::ReducePrecision { .. }
-            | Op::Reshape { .. }
-            | Op::Broadcast { .. }
-            | Op::Transpose { .. }
-            | Op::Reverse { .. }
-            | Op::Concatenate { .. }
-            | Op::Slice { .. }
-            | Op::DynamicSlice { .. }
-            | Op::Pad { .. }
-            | Op::Gather(_)
-            | Op::Dot(_)
-            | Op::Convolution(_)
-            | Op::Reduce { .. }
-            | Op::ReduceWindow { .. }
-            | Op::Sort { .. }
-            | Op::Fft { .. }
-            | Op::Cholesky { .. }
-            | Op::TriangularSolve { .. }
-    );
+    let pure = only_computes(op) || matches!(op, Op::Constant(ConstantValue::Literal(_)));
     let plain = module[i].shape.as_array().is_some_and(|a| !a.is_dynamic());
     pure && plain && !reaches_outside(op) && module[i].common.control_predecessors().is_empty()
 }

@@ -130,18 +130,12 @@ fn map(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
 fn is_scalar_step(module: &Module, f: InstructionId) -> bool {
     let is_scalar = array(module, f).is_some_and(ArrayShape::is_scalar);
     is_scalar
-        && matches!(
-            module[f].op,
-            Op::Parameter { .. }
-                | Op::Constant(ConstantValue::Literal(_))
-                | Op::Unary { .. }
-                | Op::Binary(_)
-                | Op::Compare { .. }
-                | Op::Select
-                | Op::Clamp
-                | Op::Convert
-                | Op::ReducePrecision { .. }
-        )
+        && match &module[f].op {
+            Op::Parameter { .. } | Op::Constant(ConstantValue::Literal(_)) => true,
+            // Of arrays it may have another rank.
+            Op::BitcastConvert => false,
+            op => op.is_elementwise(),
+        }
 }
 
 /// A batch normalisation being written out.

@@ -1,6 +1,7 @@
 //! Orders in which groups are placed.
 
 use crate::heap::Group;
+use crate::range_max::RangeMax;
 use std::cmp::Reverse;
 
 /// The groups' numbers in the order of `key`.
@@ -36,8 +37,8 @@ pub(super) fn all(groups: &[&Group], load: &Load) -> Vec<Vec<u32>> {
 pub(super) struct Load {
     /// The ticks at which the most of their neighbourhood are there: the last before an end that follows a beginning.
     ticks: Vec<u64>,
-    /// A binary tree of maxima over them: node 1 is the whole, the children of n are 2n and 2n+1.
-    most: Vec<i128>,
+    /// What is needed at them.
+    loads: RangeMax,
 }
 
 impl Load {
@@ -57,34 +58,13 @@ impl Load {
             begun = !is_end;
             now += if is_end { -i128::from(size) } else { i128::from(size) };
         }
-        let mut most = vec![0; loads.len()];
-        most.append(&mut loads);
-        for node in (1..ticks.len()).rev() {
-            most[node] = most[2 * node].max(most[2 * node + 1]);
-        }
-        Load { ticks, most }
+        Load { ticks, loads: RangeMax::new(&loads) }
     }
 
     /// The most that is needed at any moment at which the group is there.
     pub(super) fn most(&self, group: &Group) -> i128 {
-        let mut most = 0;
-        for &(start, end) in &group.spans {
-            let leaf = self.ticks.len();
-            let mut low = leaf + self.ticks.partition_point(|&t| t < start);
-            let mut high = leaf + self.ticks.partition_point(|&t| t <= end);
-            while low < high {
-                if low % 2 == 1 {
-                    most = most.max(self.most[low]);
-                    low += 1;
-                }
-                if high % 2 == 1 {
-                    high -= 1;
-                    most = most.max(self.most[high]);
-                }
-                low /= 2;
-                high /= 2;
-            }
-        }
-        most
+        let at = |t: u64| self.ticks.partition_point(|&tick| tick < t);
+        let until = |t: u64| self.ticks.partition_point(|&tick| tick <= t);
+        group.spans.iter().map(|&(start, end)| self.loads.most(at(start)..until(end))).max().unwrap_or(0)
     }
 }

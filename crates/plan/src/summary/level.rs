@@ -5,6 +5,7 @@
 
 use crate::Plan;
 use crate::live_range::Time;
+use crate::range_max::RangeMax;
 
 /// A place, and from when to when it is in use without a break.
 pub(super) struct Stay {
@@ -49,9 +50,8 @@ pub(super) struct Level {
     /// The bytes at each time, and what of them begins just then.
     at: Vec<i128>,
     begins: Vec<i128>,
-    /// A binary tree of maxima over `at`: the children of node n are 2n and 2n + 1.
-    most: Vec<i128>,
-    leaves: usize,
+    /// The most of any stretch of `at`.
+    most: RangeMax,
 }
 
 /// A change of what is in use: from a time to another, both included, so many bytes more or less.
@@ -72,18 +72,13 @@ impl Level {
             at[t] += at[t - 1];
         }
         at.truncate(length - 1);
-        let leaves = at.len().next_power_of_two();
-        let mut most = vec![0; 2 * leaves];
-        most[leaves..leaves + at.len()].copy_from_slice(&at);
-        for node in (1..leaves).rev() {
-            most[node] = most[2 * node].max(most[2 * node + 1]);
-        }
-        Level { colour, at, begins, most, leaves }
+        let most = RangeMax::new(&at);
+        Level { colour, at, begins, most }
     }
 
     /// The most at any time.
     pub(super) fn peak(&self) -> i128 {
-        self.most.get(1).copied().unwrap_or(0)
+        self.most.most(0..self.at.len())
     }
 
     /// What is in use from before a time until into it.
@@ -94,21 +89,7 @@ impl Level {
 
     /// The most from one time to another, both included; 0 if there is none between.
     fn most(&self, from: Time, to: Time) -> i128 {
-        let (mut low, mut high) = (self.leaves + from as usize, self.leaves + (to as usize + 1).min(self.at.len()));
-        let mut most = 0;
-        while low < high {
-            if low % 2 == 1 {
-                most = most.max(self.most[low]);
-                low += 1;
-            }
-            if high % 2 == 1 {
-                high -= 1;
-                most = most.max(self.most[high]);
-            }
-            low /= 2;
-            high /= 2;
-        }
-        most
+        self.most.most(from as usize..to as usize + 1)
     }
 
     /// The peak if the edits are made; the time `without`, if any, is left out.

@@ -8,6 +8,7 @@ use crate::Plan;
 use crate::dataflow::ValueId;
 use crate::live_range::Time;
 use crate::order::flow_callees;
+use hloom_analysis::effects::only_computes;
 use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
@@ -54,42 +55,20 @@ impl<'p, 'm> Moves<'p, 'm> {
         self.plan.dataflow.module()
     }
 
+    fn calls_plain(&self, op: &Op) -> bool {
+        op.called_computations().iter().all(|c| self.plain[c.index()])
+    }
+
     fn is_plain(&self, op: &Op) -> bool {
         match op {
             Op::Fusion(fusion) => self.plain[fusion.calls.index()],
-            Op::Iota { .. }
-            | Op::Unary { .. }
-            | Op::Binary(_)
-            | Op::Compare { .. }
-            | Op::Select
-            | Op::Clamp
-            | Op::Convert
-            | Op::BitcastConvert
-            | Op::ReducePrecision { .. }
-            | Op::Copy
-            | Op::Reshape { .. }
-            | Op::Broadcast { .. }
-            | Op::Transpose { .. }
-            | Op::Reverse { .. }
-            | Op::Concatenate { .. }
-            | Op::Slice { .. }
-            | Op::DynamicSlice { .. }
-            | Op::Pad { .. }
-            | Op::Gather(_)
-            | Op::Dot(_)
+            Op::Copy
             | Op::RaggedDot(_)
             | Op::ScaledDot(_)
-            | Op::Convolution(_)
             | Op::Map { .. }
-            | Op::Reduce { .. }
-            | Op::ReduceWindow { .. }
             | Op::SelectAndScatter { .. }
-            | Op::Sort { .. }
-            | Op::Fft { .. }
-            | Op::Cholesky { .. }
-            | Op::TriangularSolve { .. }
-            | Op::BatchNormInference { .. } => op.called_computations().iter().all(|c| self.plain[c.index()]),
-            _ => false,
+            | Op::BatchNormInference { .. } => self.calls_plain(op),
+            op => only_computes(op) && self.calls_plain(op),
         }
     }
 

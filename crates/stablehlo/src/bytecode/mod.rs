@@ -172,6 +172,13 @@ impl<'a> Reader<'a> {
         self.string(at, index)
     }
 
+    /// The dialect whose number comes next.
+    fn dialect(&self, at: &mut Cursor<'a>) -> Read<&'a str> {
+        let number = at.varint()?;
+        let dialect = usize::try_from(number).ok().and_then(|d| self.dialects.get(d));
+        dialect.copied().ok_or_else(|| at.damaged(format_args!("there is no dialect {number}")))
+    }
+
     /// The names of dialects and operations.
     fn dialects(&mut self) -> Read<()> {
         let mut at = self.section(DIALECTS)?;
@@ -192,11 +199,7 @@ impl<'a> Reader<'a> {
             at.varint()?;
         }
         while !at.is_at_end() {
-            let dialect = at.varint()?;
-            let dialect = *usize::try_from(dialect)
-                .ok()
-                .and_then(|d| self.dialects.get(d))
-                .ok_or_else(|| at.damaged(format_args!("there is no dialect {dialect}")))?;
+            let dialect = self.dialect(&mut at)?;
             let count = at.count()?;
             for _ in 0..count {
                 let (index, registered) = if self.version < 5 { (at.varint()?, true) } else { at.flagged()? };

@@ -188,36 +188,8 @@ fn attributes(base: &str, version: u32) -> Option<&'static [&'static str]> {
             | "xor",
             1,
         ) => &[],
-        (
-            "cbrt"
-            | "cosine"
-            | "exponential"
-            | "exponential_minus_one"
-            | "log"
-            | "log_plus_one"
-            | "logistic"
-            | "rsqrt"
-            | "sine"
-            | "sqrt"
-            | "tan"
-            | "tanh",
-            1,
-        ) => &[],
-        (
-            "cbrt"
-            | "cosine"
-            | "exponential"
-            | "exponential_minus_one"
-            | "log"
-            | "log_plus_one"
-            | "logistic"
-            | "rsqrt"
-            | "sine"
-            | "sqrt"
-            | "tan"
-            | "tanh",
-            2,
-        ) => &["result_accuracy"],
+        (op, 1) if takes_accuracy(op) => &[],
+        (op, 2) if takes_accuracy(op) => &["result_accuracy"],
         ("all_gather", 1 | 2) => &["all_gather_dim", "channel_id", "replica_groups", "use_global_device_ids"],
         ("all_reduce", 1 | 2) => &["channel_id", "replica_groups", "use_global_device_ids"],
         ("all_to_all", 1 | 2) => {
@@ -329,6 +301,25 @@ fn attributes(base: &str, version: u32) -> Option<&'static [&'static str]> {
         ("triangular_solve", 1) => &["left_side", "lower", "transpose_a", "unit_diagonal"],
         _ => return None,
     })
+}
+
+/// Whether the second version of an operation says how accurate its result is to be.
+fn takes_accuracy(op: &str) -> bool {
+    matches!(
+        op,
+        "cbrt"
+            | "cosine"
+            | "exponential"
+            | "exponential_minus_one"
+            | "log"
+            | "log_plus_one"
+            | "logistic"
+            | "rsqrt"
+            | "sine"
+            | "sqrt"
+            | "tan"
+            | "tanh"
+    )
 }
 
 #[cfg(test)]

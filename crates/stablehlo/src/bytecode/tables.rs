@@ -55,11 +55,7 @@ impl<'a> Reader<'a> {
         let mut entries = Vec::with_capacity(attr_count + type_count);
         for limit in [attr_count, attr_count + type_count] {
             while entries.len() < limit {
-                let dialect = at.varint()?;
-                let dialect = *usize::try_from(dialect)
-                    .ok()
-                    .and_then(|d| self.dialects.get(d))
-                    .ok_or_else(|| at.damaged(format_args!("there is no dialect {dialect}")))?;
+                let dialect = self.dialect(&mut at)?;
                 let count = at.count()?;
                 if count > limit - entries.len() {
                     return Err(at.damaged("a group is too large"));

@@ -11,26 +11,9 @@ use hloom_ir::attributes::ComparisonDirection;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::{BinaryOp, UnaryOp};
 
-/// exp(-x) I1(x) / x on [0, 8] in single precision, in Chebyshev polynomials (Cephes).
-const I1E_SMALL_F32: &[f64] = &[
-    9.38153738649577178388e-9,
-    -4.44505912879632808065e-8,
-    2.00329475355213526229e-7,
-    -8.56872026469545474066e-7,
-    3.47025130813767847674e-6,
-    -1.32731636560394358279e-5,
-    4.78156510755005422638e-5,
-    -1.61760815825896745588e-4,
-    5.12285956168575772895e-4,
-    -1.51357245063125314899e-3,
-    4.15642294431288815669e-3,
-    -1.05640848946261981558e-2,
-    2.47264490306265168283e-2,
-    -5.29459812080949914269e-2,
-    1.02643658689847095384e-1,
-    -1.76416518357834055153e-1,
-    2.52587186443633654823e-1,
-];
+/// exp(-x) I1(x) / x on [0, 8] in single precision, in Chebyshev polynomials (Cephes): the leading terms of those in
+/// double precision.
+const I1E_SMALL_F32: &[f64] = I1E_SMALL_F64.split_at(12).1;
 
 /// exp(-x) sqrt(x) I1(x) beyond 8 in single precision (Cephes).
 const I1E_LARGE_F32: &[f64] = &[
@@ -43,7 +26,7 @@ const I1E_LARGE_F32: &[f64] = &[
     7.78576235018280120474e-1,
 ];
 
-/// As [`I1E_SMALL_F32`] in double precision.
+/// exp(-x) I1(x) / x on [0, 8] in double precision, the term of the highest order first (Cephes).
 const I1E_SMALL_F64: &[f64] = &[
     2.77791411276104639959e-18,
     -2.11142121435816608115e-17,
