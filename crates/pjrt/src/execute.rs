@@ -11,6 +11,7 @@ use crate::program::{Program, located};
 use crate::status::Status;
 use hloom_ir::Shape;
 use hloom_runtime::Buffer as Data;
+use rustc_hash::FxHashMap;
 
 pub(crate) fn execute(args: &mut LoadedExecutableExecuteArgs) -> Result<(), Status> {
     let program = args.executable.get()?.program()?;
@@ -86,6 +87,15 @@ fn inputs(
             datas.push(if is_token { Data::token() } else { data });
         }
         inputs.push(datas);
+    }
+    for list in lists {
+        let mut times: FxHashMap<*mut Buffer, usize> = FxHashMap::default();
+        for handle in *list {
+            *times.entry(handle.as_ptr()).or_default() += 1;
+        }
+        if let Some((i, _)) = list.iter().enumerate().find(|(i, h)| is_donated(*i) && times[&h.as_ptr()] > 1) {
+            return Err(Status::invalid(format!("argument {i} is donated, and given once more in the same call")));
+        }
     }
     // Everything is as it must be: the handles of donated arrays go, so that the run has the last ones.
     for list in lists {

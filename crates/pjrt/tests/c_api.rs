@@ -184,6 +184,28 @@ fn execute(
     Ok(outputs[0])
 }
 
+const SUM: &str = "HloModule sum, input_output_alias={ {}: (0, {}, may-alias) }
+ENTRY e {
+  x = f32[3]{0} parameter(0)
+  y = f32[3]{0} parameter(1)
+  ROOT z = f32[3]{0} add(x, y)
+}";
+
+#[test]
+fn what_is_donated_is_given_once() {
+    let client = client(1);
+    let executable = compile(client, "hlo", &proto(SUM)).expect("it compiles");
+    let x = floats(client, &[3], &[], &[1.0, 2.0, 3.0]).expect("a buffer");
+    let (code, message) = execute(executable, &mut [x, x]).map(|_| ()).expect_err("it is given twice");
+    assert_eq!((code, message.contains("once more")), (INVALID_ARGUMENT, true), "{message}");
+    assert_eq!(to_host(x).expect("nothing happened to it"), [1.0, 2.0, 3.0]);
+    let mut destroy: LoadedExecutableDestroyArgs = args();
+    destroy.executable = executable;
+    call(function::LOADED_DESTROY, &mut destroy).expect("it is destroyed");
+    destroy_buffer(x);
+    destroy_client(client);
+}
+
 const DOUBLE: &str = "HloModule double, input_output_alias={ {}: (0, {}, may-alias) }
 ENTRY e {
   x = f32[3]{0} parameter(0)
