@@ -1,5 +1,5 @@
 //! How long the kernels of a program take to compile, and to run on one core:
-//! `kernel_times FILE.hlo… [--run] [--why] [--ir] [--threads N] [--repeat N] [--quick] [--avx2]`.
+//! `kernel_times FILE.hlo… [--run] [--why] [--ir] [--threads N] [--repeat N] [--quick] [--avx2] [--in-place]`.
 //!
 //! Every instruction outside of fusions that has a kernel gets one; the first line of a file is with a cold process.
 
@@ -10,7 +10,7 @@ use hloom_ir::{Module, Op};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-fn requests(module: &Module) -> (Vec<KernelRequest>, BTreeMap<String, usize>) {
+fn requests(module: &Module, in_place: bool) -> (Vec<KernelRequest>, BTreeMap<String, usize>) {
     let mut fused = vec![false; module.computation_slots()];
     for &i in module.computations().iter().flat_map(|&c| module[c].instructions()) {
         let to_apply = match &module[i].op {
@@ -33,7 +33,7 @@ fn requests(module: &Module) -> (Vec<KernelRequest>, BTreeMap<String, usize>) {
                 continue;
             }
             match supports(module, i) {
-                Ok(()) => requests.push(KernelRequest { instruction: i, in_place: false }),
+                Ok(()) => requests.push(KernelRequest { instruction: i, in_place }),
                 Err(why) => *without.entry(format!("{}: {}", module[i].opcode(), why.what)).or_insert(0) += 1,
             }
         }
@@ -52,7 +52,7 @@ fn cpu_ms() -> f64 {
 /// Runs each kernel on arrays of zeros and ones and prints the fastest of several runs.
 fn speeds(module: &Module, requests: &[KernelRequest], library: &KernelLibrary) {
     for (n, request) in requests.iter().enumerate() {
-        let Some(kernel) = library.kernel(n) else { continue };
+        let Ok(kernel) = library.kernel(n) else { continue };
         let instruction = &module[request.instruction];
         let operands = instruction.operands().iter().flat_map(|&o| module[o].shape.leaves());
         let leaves: Vec<_> = operands.chain(instruction.shape.leaves()).map(|l| l.1.byte_size().unwrap_or(0)).collect();
@@ -87,7 +87,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let mut options = Options::default();
     let (mut files, mut repeat) = (Vec::new(), 3);
-    let (mut runs, mut why, mut shows_ir) = (false, false, false);
+    let (mut runs, mut why, mut shows_ir, mut in_place) = (false, false, false, false);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--threads" => options.threads = arguments.next().and_then(|n| n.parse().ok()).unwrap_or(1),
@@ -95,6 +95,7 @@ fn main() {
             "--why" => why = true,
             "--ir" => shows_ir = true,
             "--run" => runs = true,
+            "--in-place" => in_place = true,
             "--quick" => options.effort = Effort::Quick,
             "--avx2" => options.machine = Machine::host().without_avx512(),
             _ => files.push(argument),
@@ -105,7 +106,7 @@ fn main() {
         let Some(module) = hloom_formats::hlo_text::read(&bytes).module else { continue };
         for turn in 0..repeat {
             let start = Instant::now();
-            let (requests, without) = requests(&module);
+            let (requests, without) = requests(&module, in_place);
             let looked = start.elapsed();
             if turn == 0 && why {
                 without.iter().for_each(|(why, count)| println!("{count:6} without a kernel: {why}"));
@@ -116,8 +117,8 @@ fn main() {
             }
             let (start, cpu) = (Instant::now(), cpu_ms());
             match compile(&module, &requests, &options) {
-                Ok(library) if runs && turn == 0 => speeds(&module, &requests, &library),
-                Ok(library) => println!(
+                library if runs && turn == 0 => speeds(&module, &requests, &library),
+                library => println!(
                     "{:8.2} ms, {:8.2} ms of computing, for {} kernels of {} instructions ({} without), {:.2} ms to look  {file}",
                     start.elapsed().as_secs_f64() * 1e3,
                     cpu_ms() - cpu,
@@ -126,7 +127,6 @@ fn main() {
                     without.values().sum::<usize>(),
                     looked.as_secs_f64() * 1e3,
                 ),
-                Err(error) => println!("{file}: {error}"),
             }
         }
     }

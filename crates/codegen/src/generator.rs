@@ -1,11 +1,13 @@
 //! LLVM's code generator: made once per machine and kept, and told to leave out what explicit vector code does not need.
 
+use crate::failure::{self, Failure};
 use crate::machine::Machine;
 use inkwell::OptimizationLevel;
+use inkwell::context::Context;
 use inkwell::memory_buffer::MemoryBuffer;
 use inkwell::module::Module;
 use inkwell::targets::{
-    CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetMachineOptions, TargetTriple,
+    CodeModel, InitializationConfig, RelocMode, Target, TargetMachine, TargetMachineOptions, TargetTriple,
 };
 use std::ffi::{CStr, c_char};
 use std::sync::{Mutex, Once, PoisonError};
@@ -78,9 +80,28 @@ impl Generator {
         module.set_data_layout(&self.target().get_target_data().get_data_layout());
     }
 
-    /// The object code of a module.
-    pub(crate) fn object(&self, module: &Module<'_>) -> Result<MemoryBuffer<'static>, String> {
-        self.target().write_to_memory_buffer(module, FileType::Object).map_err(|e| e.to_string())
+    /// The object code of the module that `write` makes in a new context.
+    pub(crate) fn object(
+        mut self,
+        write: impl for<'c> FnOnce(&Generator, &'c Context) -> Module<'c>,
+    ) -> Result<MemoryBuffer<'static>, String> {
+        let context = Context::create();
+        let module = write(&self, &context);
+        if cfg!(debug_assertions) {
+            module.verify().map_err(|e| format!("{e}\n{}", module.print_to_string()))?;
+        }
+        // SAFETY: the module is of that context, and all are ours alone.
+        let made = unsafe { failure::object(self.target().as_mut_ptr(), context.raw(), module.as_mut_ptr()) };
+        match made {
+            Ok(object) => Ok(object),
+            Err(Failure::Refused(why)) => Err(why),
+            Err(Failure::Fatal(why)) => {
+                std::mem::forget(self.target.take());
+                std::mem::forget(module);
+                std::mem::forget(context);
+                Err(why)
+            }
+        }
     }
 }
 
@@ -122,4 +143,38 @@ fn target_machine(machine: &Machine, effort: Effort) -> Result<TargetMachine, St
         .set_code_model(CodeModel::Small);
     let made = target.create_target_machine_from_options(&triple, options);
     made.ok_or_else(|| format!("LLVM cannot make code for {}", machine.architecture))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A module with one function, which calls the named function of no parameters.
+    fn calls<'c>(generator: &Generator, context: &'c Context, name: &str) -> Module<'c> {
+        let module = context.create_module("test");
+        generator.prepare(&module);
+        let signature = context.i64_type().fn_type(&[], false);
+        let callee = module.add_function(name, signature, None);
+        let function = module.add_function("k", signature, None);
+        let builder = context.create_builder();
+        builder.position_at_end(context.append_basic_block(function, "entry"));
+        let value = builder.build_call(callee, &[], "").expect("the builder is positioned");
+        builder.build_return(value.try_as_basic_value().basic().as_ref().map(|v| v as _)).expect("as above");
+        module
+    }
+
+    #[test]
+    fn what_llvm_calls_fatal_is_an_error_of_that_module_alone() {
+        let machine = Machine::with_features("x86_64", "", "");
+        for effort in [Effort::Full, Effort::Quick] {
+            let generator = Generator::for_machine(&machine, effort).expect("there is one");
+            // An intrinsic of another machine cannot be selected.
+            let refused = generator.object(|g, c| calls(g, c, "llvm.aarch64.tstart"));
+            let why = refused.expect_err("there is no such instruction");
+            assert!(why.contains("tstart"), "{why}");
+            let generator = Generator::for_machine(&machine, effort).expect("there is one");
+            let made = generator.object(|g, c| calls(g, c, "elsewhere"));
+            assert!(made.is_ok());
+        }
+    }
 }

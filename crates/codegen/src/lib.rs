@@ -6,12 +6,12 @@
 //! that is written, and nowhere else.
 //!
 //! ```no_run
-//! # fn example(module: &hloom_ir::Module, instruction: hloom_ir::InstructionId, buffers: &[*mut u8]) -> Result<(), hloom_codegen::CompileError> {
+//! # fn example(module: &hloom_ir::Module, instruction: hloom_ir::InstructionId, buffers: &[*mut u8]) -> Result<(), hloom_codegen::Refused> {
 //! use hloom_codegen::{KernelRequest, Options, compile};
 //!
 //! let requests = [KernelRequest { instruction, in_place: false }];
-//! let library = compile(module, &requests, &Options::default())?;
-//! let kernel = library.kernel(0).expect("there is one for each request");
+//! let library = compile(module, &requests, &Options::default());
+//! let kernel = library.kernel(0)?;
 //! // SAFETY: the buffers have the sizes that the instruction's operands and result say.
 //! unsafe { (kernel.function)(buffers.as_ptr(), 0, kernel.work_units) };
 //! # Ok(())
@@ -27,6 +27,7 @@ mod affine;
 mod conversion;
 mod elementwise;
 mod emit;
+mod failure;
 mod generator;
 mod graph;
 mod library;
@@ -41,6 +42,6 @@ mod tile;
 mod unsupported;
 
 pub use generator::Effort;
-pub use library::{CompileError, Kernel, KernelFn, KernelLibrary, KernelRequest, Options, compile, llvm_ir, supports};
+pub use library::{Kernel, KernelFn, KernelLibrary, KernelRequest, Options, Refused, compile, llvm_ir, supports};
 pub use machine::Machine;
 pub use unsupported::Unsupported;

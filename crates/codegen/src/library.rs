@@ -61,7 +61,8 @@ impl Default for Options {
 /// Compiled kernels, and the memory they are in.
 #[derive(Debug, Default)]
 pub struct KernelLibrary {
-    kernels: Vec<Kernel>,
+    /// The different kernels, or why there is none.
+    kernels: Vec<Result<Kernel, Refused>>,
     /// For each request the number of its kernel.
     of_request: Vec<usize>,
     _code: Vec<Code>,
@@ -69,39 +70,41 @@ pub struct KernelLibrary {
 }
 
 impl KernelLibrary {
-    /// The kernel of the request of that number. It must not be called after the library is gone.
-    pub fn kernel(&self, request: usize) -> Option<&Kernel> {
-        self.kernels.get(*self.of_request.get(request)?)
+    /// The kernel of the request of that number, or why there is none. It must not be called after the library is gone.
+    pub fn kernel(&self, request: usize) -> Result<&Kernel, Refused> {
+        let number = self.of_request.get(request);
+        let kernel = number.and_then(|&n| self.kernels.get(n)).map(Result::as_ref);
+        kernel.unwrap_or(Err(&Refused::Failed(String::new()))).map_err(Clone::clone)
     }
     /// The number of different kernels.
     pub fn len(&self) -> usize {
-        self.kernels.len()
+        self.kernels.iter().filter(|k| k.is_ok()).count()
     }
     /// Whether there are no kernels.
     pub fn is_empty(&self) -> bool {
-        self.kernels.is_empty()
+        self.len() == 0
     }
 }
 
-/// Why kernels could not be compiled.
+/// Why a kernel was not made.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CompileError {
-    /// There is no kernel for the request of that number.
-    Unsupported(usize, Unsupported),
+pub enum Refused {
+    /// There is none for such a request.
+    Unsupported(Unsupported),
     /// LLVM or the operating system failed; a bug or a lack of memory.
     Failed(String),
 }
 
-impl std::fmt::Display for CompileError {
+impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            CompileError::Unsupported(_, why) => why.fmt(f),
-            CompileError::Failed(why) => write!(f, "kernels could not be compiled: {why}"),
+            Refused::Unsupported(why) => why.fmt(f),
+            Refused::Failed(why) => write!(f, "its kernel could not be compiled: {why}"),
         }
     }
 }
 
-impl std::error::Error for CompileError {}
+impl std::error::Error for Refused {}
 
 /// Whether there is a kernel for an instruction, and if not, why.
 pub fn supports(module: &Module, instruction: InstructionId) -> Result<(), Unsupported> {
@@ -133,12 +136,13 @@ struct Work {
 }
 
 /// The code of the kernels as LLVM reads it, to look at.
-pub fn llvm_ir(module: &Module, requests: &[KernelRequest], options: &Options) -> Result<String, CompileError> {
-    let (work, _) = lowered(module, requests, options)?;
+pub fn llvm_ir(module: &Module, requests: &[KernelRequest], options: &Options) -> Result<String, Refused> {
+    let (work, _) = lowered(module, requests, options);
     let context = Context::create();
     let ir = Ir::new(&context, "kernels");
     let mut constants = Constants { globals: FxHashMap::default(), kept: Vec::new() };
     for (n, w) in work.iter().enumerate() {
+        let w = w.as_ref().map_err(|why| Refused::Unsupported(why.clone()))?;
         emit_kernel(&ir, &options.machine, &w.graph, &w.programs, &format!("k{n}"), &mut constants);
     }
     Ok(ir.module.print_to_string().to_string())
@@ -149,35 +153,39 @@ fn lowered(
     module: &Module,
     requests: &[KernelRequest],
     options: &Options,
-) -> Result<(Vec<Work>, Vec<usize>), CompileError> {
+) -> (Vec<Result<Work, Unsupported>>, Vec<usize>) {
     let mut numbers: FxHashMap<(Graph, bool), usize> = FxHashMap::default();
-    let (mut work, mut of_request): (Vec<Work>, Vec<usize>) = (Vec::new(), Vec::new());
-    for (n, request) in requests.iter().enumerate() {
-        let unsupported = |why| CompileError::Unsupported(n, why);
-        let graph = Graph::of(module, request.instruction).map_err(unsupported)?;
-        let key = (graph, request.in_place);
-        let number = match numbers.get(&key) {
-            Some(&number) => number,
-            None => {
-                let programs = programs(&key.0, request.in_place).map_err(unsupported)?;
-                let programs = programs.into_iter().flat_map(|p| tile(p, &options.machine)).collect();
-                work.push(Work { graph: key.0.clone(), programs });
-                numbers.insert(key, work.len() - 1);
-                work.len() - 1
+    let (mut work, mut of_request): (Vec<Result<Work, Unsupported>>, Vec<usize>) = (Vec::new(), Vec::new());
+    for request in requests {
+        let number = work.len();
+        let graph = match Graph::of(module, request.instruction) {
+            Ok(graph) => graph,
+            Err(why) => {
+                work.push(Err(why));
+                of_request.push(number);
+                continue;
             }
         };
+        let number = *numbers.entry((graph, request.in_place)).or_insert_with_key(|(graph, in_place)| {
+            work.push(programs(graph, *in_place).map(|programs| {
+                let programs = programs.into_iter().flat_map(|p| tile(p, &options.machine)).collect();
+                Work { graph: graph.clone(), programs }
+            }));
+            number
+        });
         of_request.push(number);
     }
-    Ok((work, of_request))
+    (work, of_request)
 }
 
-/// Compiles a kernel for each request.
-pub fn compile(module: &Module, requests: &[KernelRequest], options: &Options) -> Result<KernelLibrary, CompileError> {
-    let (work, of_request) = lowered(module, requests, options)?;
+/// Compiles a kernel for each request. What cannot be compiled is refused alone.
+pub fn compile(module: &Module, requests: &[KernelRequest], options: &Options) -> KernelLibrary {
+    let (work, of_request) = lowered(module, requests, options);
+    let missing = || Err(Refused::Failed("it was forgotten".into()));
     let mut library = KernelLibrary { of_request, ..KernelLibrary::default() };
-    if work.is_empty() {
-        return Ok(library);
-    }
+    library.kernels =
+        work.iter().map(|w| w.as_ref().map_or_else(|e| Err(Refused::Unsupported(e.clone())), |_| missing())).collect();
+    let work: Vec<Option<Work>> = work.into_iter().map(Result::ok).collect();
     let jobs = jobs(&work, options);
     let run = |job: &Job| compile_batch(&work, job, &options.machine);
     let made: Vec<Result<Batch, String>> = match &jobs[..] {
@@ -188,18 +196,33 @@ pub fn compile(module: &Module, requests: &[KernelRequest], options: &Options) -
             running.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
         }),
     };
-    let mut kernels: Vec<Option<Kernel>> = vec![None; work.len()];
     for (batch, job) in made.into_iter().zip(&jobs) {
-        let batch = batch.map_err(CompileError::Failed)?;
-        for (&n, kernel) in job.kernels.iter().zip(batch.kernels) {
-            kernels[n] = Some(kernel);
+        match batch {
+            Ok(batch) => library.add(job, batch),
+            // One of them is at fault: each is tried alone.
+            Err(_) if job.kernels.len() > 1 => {
+                for &n in &job.kernels {
+                    let alone = Job { kernels: vec![n], effort: job.effort, size: 0 };
+                    match run(&alone) {
+                        Ok(batch) => library.add(&alone, batch),
+                        Err(why) => library.kernels[n] = Err(Refused::Failed(why)),
+                    }
+                }
+            }
+            Err(why) => job.kernels.iter().for_each(|&n| library.kernels[n] = Err(Refused::Failed(why.clone()))),
         }
-        library._code.push(batch.code);
-        library._constants.extend(batch.constants);
     }
-    let all: Option<Vec<Kernel>> = kernels.into_iter().collect();
-    library.kernels = all.ok_or_else(|| CompileError::Failed("a kernel was not made".into()))?;
-    Ok(library)
+    library
+}
+
+impl KernelLibrary {
+    fn add(&mut self, job: &Job, batch: Batch) {
+        for (&n, kernel) in job.kernels.iter().zip(batch.kernels) {
+            self.kernels[n] = Ok(kernel);
+        }
+        self._code.push(batch.code);
+        self._constants.extend(batch.constants);
+    }
 }
 
 /// Kernels that are compiled together.
@@ -217,25 +240,27 @@ const MANY_SMALL: usize = 24;
 const ITEMS_PER_THREAD: usize = 400;
 
 /// Shares the kernels out among jobs of about equal size.
-fn jobs(work: &[Work], options: &Options) -> Vec<Job> {
-    let size = |w: &Work| w.programs.iter().map(|p| p.items.len() + 10).sum::<usize>();
-    let is_small = |w: &Work| w.programs.iter().map(Program::nanoseconds).sum::<f64>() < SMALL_NANOSECONDS;
-    let (mut small, mut other): (Vec<usize>, Vec<usize>) = (0..work.len()).partition(|&n| is_small(&work[n]));
+fn jobs(work: &[Option<Work>], options: &Options) -> Vec<Job> {
+    let programs = |n: usize| work[n].iter().flat_map(|w| &w.programs);
+    let size = |n: usize| programs(n).map(|p| p.items.len() + 10).sum::<usize>();
+    let is_small = |n: usize| programs(n).map(Program::nanoseconds).sum::<f64>() < SMALL_NANOSECONDS;
+    let wanted = (0..work.len()).filter(|&n| work[n].is_some());
+    let (mut small, mut other): (Vec<usize>, Vec<usize>) = wanted.partition(|&n| is_small(n));
     if small.len() < MANY_SMALL || options.effort == Effort::Quick {
         other.append(&mut small);
     }
     let mut jobs: Vec<Job> = Vec::new();
     for (mut kernels, effort) in [(other, options.effort), (small, Effort::Quick)] {
-        let total: usize = kernels.iter().map(|&n| size(&work[n])).sum();
+        let total: usize = kernels.iter().map(|&n| size(n)).sum();
         let count = options.threads.min(kernels.len()).min(total / ITEMS_PER_THREAD + 1);
         let first = jobs.len();
         jobs.extend((0..count).map(|_| Job { kernels: Vec::new(), effort, size: 0 }));
         // The largest first, each to the job that has least so far.
-        kernels.sort_by_key(|&n| std::cmp::Reverse(size(&work[n])));
+        kernels.sort_by_key(|&n| std::cmp::Reverse(size(n)));
         for n in kernels {
             if let Some(job) = jobs[first..].iter_mut().min_by_key(|j| j.size) {
                 job.kernels.push(n);
-                job.size += size(&work[n]);
+                job.size += size(n);
             }
         }
     }
@@ -248,21 +273,21 @@ struct Batch {
     constants: Vec<Data>,
 }
 
-fn compile_batch(work: &[Work], job: &Job, machine: &Machine) -> Result<Batch, String> {
-    let context = Context::create();
-    let ir = Ir::new(&context, "kernels");
+fn compile_batch(work: &[Option<Work>], job: &Job, machine: &Machine) -> Result<Batch, String> {
     let generator = Generator::for_machine(machine, job.effort)?;
-    generator.prepare(&ir.module);
-    let mut constants = Constants { globals: FxHashMap::default(), kept: Vec::new() };
+    let mut constants = Vec::new();
     let mut facts = Vec::new();
-    for &n in &job.kernels {
-        let w = &work[n];
-        facts.push(emit_kernel(&ir, machine, &w.graph, &w.programs, &format!("k{n}"), &mut constants));
-    }
-    if cfg!(debug_assertions) {
-        ir.module.verify().map_err(|e| format!("{e}\n{}", ir.module.print_to_string()))?;
-    }
-    let object = generator.object(&ir.module)?;
+    let object = generator.object(|generator, context| {
+        let ir = Ir::new(context, "kernels");
+        generator.prepare(&ir.module);
+        let mut known = Constants { globals: FxHashMap::default(), kept: Vec::new() };
+        for &n in &job.kernels {
+            let Some(w) = &work[n] else { continue };
+            facts.push(emit_kernel(&ir, machine, &w.graph, &w.programs, &format!("k{n}"), &mut known));
+        }
+        constants = known.kept;
+        ir.module
+    })?;
     let code = loader::load(object.as_slice(), &machine.architecture)?;
     let mut kernels = Vec::new();
     for (n, (work_units, unit_nanoseconds)) in job.kernels.iter().zip(facts) {
@@ -272,7 +297,7 @@ fn compile_batch(work: &[Work], job: &Job, machine: &Machine) -> Result<Batch, S
         let function = unsafe { std::mem::transmute::<usize, KernelFn>(address) };
         kernels.push(Kernel { function, work_units, unit_nanoseconds });
     }
-    Ok(Batch { kernels, code, constants: constants.kept })
+    Ok(Batch { kernels, code, constants })
 }
 
 /// Writes the function of a kernel; its work units and the cost of one.

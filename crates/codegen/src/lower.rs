@@ -47,7 +47,7 @@ pub(crate) struct Request {
 pub(crate) struct Lowerer<'g> {
     pub(crate) graph: &'g Graph,
     pub(crate) program: Program,
-    interned: FxHashMap<Item, ItemId>,
+    interned: FxHashMap<(Item, ElementType), ItemId>,
     memo: FxHashMap<Request, ItemId>,
     /// Requests that must be answered before the one at hand.
     missing: Vec<Request>,
@@ -187,11 +187,13 @@ impl Lowerer<'_> {
     }
 
     pub(crate) fn add(&mut self, item: Item, element_type: ElementType) -> ItemId {
-        if let Some(&id) = self.interned.get(&item) {
+        let key = (item, element_type);
+        if let Some(&id) = self.interned.get(&key) {
             return id;
         }
         let mut vars: SmallVec<[VarId; 4]> = SmallVec::new();
-        let affine = match &item {
+        let item = &key.0;
+        let affine = match item {
             Item::Load { offset: a, .. }
             | Item::Index(a)
             | Item::Quotient(a, _)
@@ -204,14 +206,14 @@ impl Lowerer<'_> {
             Term::Item(_) => None,
         }));
         item.for_each_operand(|o| vars.extend_from_slice(&self.program.items[o as usize].vars));
-        if let Item::Fold(fold) = &item {
+        if let Item::Fold(fold) = item {
             vars.retain(|v| !fold.vars.contains(v));
         }
         vars.sort_unstable();
         vars.dedup();
         let id = self.program.items.len() as ItemId;
         self.program.items.push(ItemData { item: item.clone(), element_type, vars });
-        self.interned.insert(item, id);
+        self.interned.insert(key, id);
         id
     }
 

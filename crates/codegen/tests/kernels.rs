@@ -3,7 +3,7 @@
 mod common;
 
 use common::{check_all, check_in_place, check_mild, program};
-use hloom_codegen::{CompileError, KernelRequest, Options, compile};
+use hloom_codegen::{KernelRequest, Options, Refused, compile};
 
 /// A module whose entry is one instruction on parameters.
 fn single(parameters: &[&str], root: &str) -> String {
@@ -396,12 +396,40 @@ fn what_is_read_elsewhere_is_not_changed_in_place() {
         let plain = module.module();
         let root = plain.entry().and_then(|e| plain.root(e)).expect("there is a root");
         let requests = [KernelRequest { instruction: root, in_place: true }];
-        compile(plain, &requests, &Options::default()).map(|_| ())
+        compile(plain, &requests, &Options::default()).kernel(0).map(|_| ())
     };
     let same = text("s = f32[4] dynamic-slice(x, i), dynamic_slice_sizes={4}\n  u = f32[4] negate(s)");
     assert_eq!(in_place(&same), Ok(()));
     check_in_place(&same, 95);
     let other = text("s = f32[4] slice(x), slice={[0:4]}\n  u = f32[4] reverse(s), dimensions={0}");
-    assert!(matches!(in_place(&other), Err(CompileError::Unsupported(0, _))));
+    assert!(matches!(in_place(&other), Err(Refused::Unsupported(_))));
     check_all(&other, 96);
+}
+
+#[test]
+fn a_value_converted_to_two_types_stays_two_values() {
+    // The index becomes s64 to compute the address, and bf16 as the update.
+    let text = "HloModule m\nbody {\n  x = bf16[4,8] parameter(0)\n  i = s32[] parameter(1)\n  z = s32[] constant(0)\n  \
+                c = bf16[] convert(i)\n  u = bf16[1,8] broadcast(c), dimensions={}\n  \
+                ROOT r = bf16[4,8] dynamic-update-slice(x, u, i, z)\n}\nENTRY e {\n  x = bf16[4,8] parameter(0)\n  \
+                i = s32[] parameter(1)\n  ROOT f = bf16[4,8] fusion(x, i), kind=kLoop, calls=body\n}\n";
+    check_all(text, 97);
+    check_in_place(text, 98);
+    check_all(
+        "HloModule m\nENTRY e {\n  x = f32[37] parameter(0)\n  a = s32[37] convert(x)\n  b = u8[37] convert(x)\n  \
+         c = s32[37] convert(b)\n  ROOT r = s32[37] add(a, c)\n}\n",
+        99,
+    );
+}
+
+#[test]
+fn a_fold_whose_condition_alone_has_lanes() {
+    // What is folded is the same everywhere; how much of the window is inside differs.
+    check_all(
+        "HloModule m\nadd {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT r = f32[] add(a, b)\n}\n\
+         body {\n  one = f32[] constant(1)\n  x = f32[10,10] broadcast(one), dimensions={}\n  zero = f32[] constant(0)\n  \
+         ROOT r = f32[10,10] reduce-window(x, zero), window={size=1x10 pad=0_0x9_0}, to_apply=add\n}\n\
+         ENTRY e {\n  ROOT f = f32[10,10] fusion(), kind=kLoop, calls=body\n}\n",
+        100,
+    );
 }

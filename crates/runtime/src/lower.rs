@@ -4,7 +4,7 @@
 //! was. What the plan does not tie together where the run needs it tied is an error here, not a wrong result.
 
 use crate::client::Client;
-use crate::executable::CompileOptions;
+use crate::executable::{CompileOptions, Effort};
 use crate::library::Call;
 use crate::memory::Allocator;
 use crate::native::{self, Request};
@@ -66,15 +66,9 @@ pub(crate) fn lower(
     };
     lowering.list(entry, 0)?;
     let results = lowering.results(entry)?;
-    let Lowering { mut lists, table, evaluates, requests, wanted, .. } = lowering;
-    report.stages.push(("steps", begun.elapsed()));
-    let threads = client.pool().threads();
-    let (library, kernels) = report
-        .stage("kernels", |_| native::compile(module, &requests, threads, options.effort))
-        .map_err(Unplanned::Evaluate)?;
-    for (kernel, (list, step)) in kernels.into_iter().zip(wanted) {
-        lists[list][step].action = Action::Kernel(kernel);
-    }
+    lowering.report.stages.push(("steps", begun.elapsed()));
+    let library = lowering.compile(client.pool().threads(), options.effort);
+    let Lowering { lists, table, evaluates, .. } = lowering;
     let (allocations, temporary_bytes) = sources(plan, client.allocator(), options.fill_constants)?;
     let is_unused = |l: &Location| matches!(allocations.get(l.allocation as usize), Some(Source::Unused));
     if table.iter().any(is_unused) || results.iter().any(|r| is_unused(&r.location)) {
@@ -366,7 +360,24 @@ impl Lowering<'_, '_> {
         let locations = self.arrays(id);
         // Stands for the kernel until that is made.
         self.push(list, id, locations, Action::Copy { bytes: 0 });
-        self.native(if matches!(self.module[id].op, Op::Fusion(_)) { "fusion" } else { "instruction" });
+    }
+
+    /// Makes the kernels that were asked for; what is refused one is left to the evaluator.
+    fn compile(&mut self, threads: usize, effort: Effort) -> native::Library {
+        let (module, requests) = (self.module, std::mem::take(&mut self.requests));
+        let (library, kernels) = self.report.stage("kernels", |_| native::compile(module, &requests, threads, effort));
+        for ((kernel, request), (list, step)) in kernels.into_iter().zip(requests).zip(std::mem::take(&mut self.wanted))
+        {
+            let id = request.instruction;
+            self.lists[list][step].action = match kernel {
+                Ok(kernel) => {
+                    self.native(if matches!(module[id].op, Op::Fusion(_)) { "fusion" } else { "instruction" });
+                    Action::Kernel(kernel)
+                }
+                Err(why) => self.for_evaluator_because(id, &why),
+            };
+        }
+        library
     }
 
     /// The arrays of an instruction: leaves of the operands, then leaves of the result.
@@ -407,6 +418,12 @@ impl Lowering<'_, '_> {
 
     /// Leaves an instruction to the evaluator.
     fn evaluate(&mut self, list: ListId, id: InstructionId, reason: &str) {
+        let (action, locations) = (self.for_evaluator_because(id, reason), self.arrays(id));
+        self.push(list, id, locations, action);
+    }
+
+    /// The evaluator's part, noted in the report.
+    fn for_evaluator_because(&mut self, id: InstructionId, reason: &str) -> Action {
         let module = self.module;
         let opcode = module[id].op.opcode();
         let fallback = self.report.fallback.entry(opcode.to_string()).or_default();
@@ -414,9 +431,8 @@ impl Lowering<'_, '_> {
             fallback.reason = reason.to_owned();
         }
         fallback.instructions.push(module[id].name().to_owned());
-        let (evaluate, locations) = (self.for_evaluator(id), self.arrays(id));
-        self.push(list, id, locations, Action::Evaluate(Box::new(evaluate)));
         self.evaluates = true;
+        Action::Evaluate(Box::new(self.for_evaluator(id)))
     }
 
     /// What the evaluator has to know of an instruction.

@@ -63,7 +63,7 @@ mod imp {
         requests: &[Request],
         threads: usize,
         effort: Effort,
-    ) -> Result<(Library, Vec<Kernel>), String> {
+    ) -> (Library, Vec<Result<Kernel, String>>) {
         let wanted: Vec<KernelRequest> =
             requests.iter().map(|r| KernelRequest { instruction: r.instruction, in_place: r.in_place }).collect();
         let effort = match effort {
@@ -71,13 +71,13 @@ mod imp {
             Effort::Full => hloom_codegen::Effort::Full,
         };
         let options = Options { threads, effort, ..Options::default() };
-        let library = hloom_codegen::compile(module, &wanted, &options).map_err(|e| e.to_string())?;
+        let library = hloom_codegen::compile(module, &wanted, &options);
         let kernel = |n: usize| {
-            let kernel = library.kernel(n).ok_or("a kernel is missing")?;
+            let kernel = library.kernel(n).map_err(|refused| refused.to_string())?;
             Ok(Kernel::new(kernel.function, kernel.work_units, kernel.unit_nanoseconds))
         };
-        let kernels = (0..wanted.len()).map(kernel).collect::<Result<Vec<_>, String>>()?;
-        Ok((Library(library), kernels))
+        let kernels = (0..wanted.len()).map(kernel).collect();
+        (Library(library), kernels)
     }
 }
 
@@ -96,8 +96,8 @@ mod imp {
         Err("this build has no compiler of kernels".into())
     }
 
-    pub(crate) fn compile(_: &Module, _: &[Request], _: usize, _: Effort) -> Result<(Library, Vec<Kernel>), String> {
-        Ok((Library, Vec::new()))
+    pub(crate) fn compile(_: &Module, _: &[Request], _: usize, _: Effort) -> (Library, Vec<Result<Kernel, String>>) {
+        (Library, Vec::new())
     }
 }
 

@@ -18,6 +18,7 @@ impl<'c> Emitter<'_, 'c> {
         let around = fold
             .inputs
             .iter()
+            .chain(&fold.condition)
             .flat_map(|&i| self.program.item(i).vars.iter())
             .filter(|v| !fold.vars.contains(v))
             .map(|&v| self.lanes_now[v as usize])

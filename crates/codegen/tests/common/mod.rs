@@ -162,7 +162,7 @@ pub(crate) fn check_run(module: &VerifiedModule, arguments: Vec<Vec<Value>>, agr
     let mut libraries = Vec::new();
     for machine in machines() {
         let options = Options { machine: machine.clone(), ..Options::default() };
-        let library = compile(plain, &requests, &options).unwrap_or_else(|e| panic!("{e}"));
+        let library = compile(plain, &requests, &options);
         let numbers = requests.iter().enumerate().map(|(n, r)| (r.instruction, n)).collect();
         libraries.push((machine, library, numbers));
     }
@@ -235,7 +235,6 @@ pub(crate) fn check_in_place(text: &str, seed: u64) {
     for machine in machines() {
         let requests = [KernelRequest { instruction: root, in_place: true }];
         let library = compile(plain, &requests, &Options { machine, ..Options::default() });
-        let library = library.unwrap_or_else(|e| panic!("{e}"));
         let kernel = library.kernel(0).expect("there is one");
         let mut changed = arguments[0].as_array().expect("an array").clone();
         changed.unshare().expect("there is memory");
