@@ -14,7 +14,7 @@ use hloom_plan::copies::insert_copies;
 use hloom_plan::dump::{Part, dump_a, dump_b};
 use hloom_plan::flatten::flatten_call_graph;
 use hloom_plan::plan;
-use hloom_target::Target;
+use hloom_target::{DumpDialect, Target};
 
 /// Stands between a module and a dump of its memory.
 const SEPARATOR: &[u8] = b"\n=== dump ===\n";
@@ -27,10 +27,16 @@ fn read(data: &[u8]) -> Result<VerifiedModule, Verdict> {
     verify(module, &VerifyOptions::default()).map_err(|_| Verdict::Read)
 }
 
-/// The machines that inputs are planned for, in turn.
+/// The machines that inputs are planned for, in turn, with their older and newer compilers.
 fn target(data: &[u8]) -> Result<Target, String> {
-    let name = ["cpu", "tpu-v6e", "tpu-v4", "gpu-h100"][data.len() % 4];
-    Target::named(name).map_err(|d| d.to_string())
+    let (name, dialect) = [
+        ("cpu", DumpDialect::B),
+        ("tpu-v6e", DumpDialect::A),
+        ("tpu-v6e", DumpDialect::B),
+        ("tpu-v4", DumpDialect::A),
+        ("gpu-h100", DumpDialect::B),
+    ][data.len() % 5];
+    Ok(Target { dialect, ..Target::named(name).map_err(|d| d.to_string())? })
 }
 
 /// Gives the module all that it lacks before its memory can be planned; `None` if that is refused.

@@ -9,12 +9,12 @@ use crate::buffers::{BufferId, Buffers, aliased_parameters, is_entry_parameter};
 use crate::calls::Calls;
 use crate::dataflow::{Dataflow, ValueId};
 use crate::heap::Heap;
-use crate::live_range::{LiveRanges, Time};
+use crate::live_range::{LiveRange, LiveRanges, Time};
 use crate::order::Orders;
 use crate::overwrite::Overwrite;
 use crate::pack::Packer;
 use crate::positions::Position;
-use crate::reuse::ReuseList;
+use crate::reuse::{ReuseList, ReusePool};
 use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::op::Op;
 use hloom_target::Target;
@@ -110,6 +110,8 @@ struct Assigner<'a, 'm> {
     /// Allocations to reuse, by memory space, and where each allocation stands in its list.
     reuse: BTreeMap<i64, (ReuseList, Vec<u32>)>,
     in_list: Vec<Option<usize>>,
+    /// Allocations to reuse where buffers are assigned in the order in which they begin.
+    pool: ReusePool,
     put_off: BTreeMap<i64, Vec<(ValueId, i64)>>,
     heaps: Vec<PackedHeap>,
     /// The first allocations are packed for another pass: nothing joins them.
@@ -129,6 +131,7 @@ pub(crate) fn assign(facts: &Facts<'_, '_>) -> Option<(Vec<Allocation>, Vec<Pack
         in_use: Vec::new(),
         reuse: BTreeMap::new(),
         in_list: Vec::new(),
+        pool: ReusePool::default(),
         put_off: BTreeMap::new(),
         heaps: Vec::new(),
         presets: 0,
@@ -175,9 +178,11 @@ impl Assigner<'_, '_> {
     }
 
     /// The buffers of the flow, or of what is local to threads, in the order in which they are assigned: large ones
-    /// first, then those that live out, then by where they are first made, callers before callees.
+    /// first, then those that live out, then by where they are first made, callers before callees. Newer compilers put
+    /// when they begin before all that; what is local to threads has no times.
     fn sorted(&self, thread_local: bool) -> Vec<BufferId> {
         let Facts { dataflow, buffers, calls, orders, sizes, .. } = self.facts;
+        let by_start = self.facts.target.spaces.iter().any(|s| self.facts.target.assigns_by_start(s.colour));
         let mut rank = vec![u32::MAX; dataflow.module().instruction_slots()];
         let mut next = 0;
         let mine = |c| if thread_local { calls.is_thread_local(c) } else { calls.is_global(c) };
@@ -192,11 +197,24 @@ impl Assigner<'_, '_> {
             .map(|b| {
                 let first =
                     buffers.values(b).iter().filter_map(|&v| self.instruction(v)).map(|i| rank[i.index()]).min();
-                (std::cmp::Reverse(sizes[b as usize]), !buffers.is_live_out(b), first.unwrap_or(u32::MAX), b)
+                let first = first.unwrap_or(u32::MAX);
+                let (start, size, first) = match by_start {
+                    true if thread_local => (Time::MAX, 0, 0),
+                    true => (self.span(b).map_or(Time::MAX, |s| s.start), sizes[b as usize], 0),
+                    false => (0, sizes[b as usize], first),
+                };
+                (start, std::cmp::Reverse(size), !buffers.is_live_out(b), first, b)
             })
             .collect();
         sorted.sort_unstable();
-        sorted.into_iter().map(|(_, _, _, b)| b).collect()
+        sorted.into_iter().map(|(.., b)| b).collect()
+    }
+
+    /// From when the first value of a buffer is there until when the last one is needed.
+    fn span(&self, buffer: BufferId) -> Option<LiveRange> {
+        let ranges = || self.facts.buffers.values(buffer).iter().filter_map(|&v| self.facts.live.of(v));
+        let start = ranges().map(|r| r.start).min()?;
+        Some(LiveRange { start, end: ranges().map(|r| r.end).max()? })
     }
 
     /// What lies in memories that a pass of its own manages. Its decisions are in the module's layouts; where it put
@@ -267,7 +285,7 @@ impl Assigner<'_, '_> {
 
     fn offer(&mut self, at: usize) {
         let (list, allocations) = self.reuse.entry(self.allocations[at].colour).or_default();
-        let ranges = self.in_use[at].iter().map(|&(start, end, _)| crate::live_range::LiveRange { start, end });
+        let ranges = self.in_use[at].iter().map(|&(start, end, _)| LiveRange { start, end });
         self.in_list[at] = Some(list.add(ranges));
         allocations.push(at as u32);
     }
@@ -286,7 +304,8 @@ impl Assigner<'_, '_> {
             let is_aliased = self.aliased[value.position as usize];
             self.allocations[at].parameter = Some(value.position);
             self.allocations[at].is_aliased = is_aliased;
-            if is_aliased {
+            // Where buffers come in the order in which they begin, only results offer their memory to all.
+            if is_aliased && !self.facts.target.assigns_by_start(self.allocations[at].colour) {
                 self.offer(at);
             }
             return;
@@ -302,16 +321,21 @@ impl Assigner<'_, '_> {
             self.allocations[at].is_tuple = true;
             return;
         }
-        if !has_table && (self.join_operand(buffer) || self.join_reusable(buffer)) {
+        let colour = self.buffer_colour(buffer);
+        let by_start = self.facts.target.assigns_by_start(colour);
+        let reuse = if by_start { Self::join_pooled } else { Self::join_reusable };
+        if !has_table && (self.join_operand(buffer) || reuse(self, buffer)) {
             return;
         }
         if self.facts.buffers.is_live_out(buffer) {
             let at = self.new_allocation(buffer);
-            self.offer(at);
+            match self.span(buffer) {
+                Some(span) if by_start => self.pool.lend(at, span.end),
+                _ => self.offer(at),
+            }
             return;
         }
         let size = self.facts.sizes[buffer as usize];
-        let colour = self.buffer_colour(buffer);
         self.put_off.entry(colour).or_default().extend(values.iter().map(|&v| (v, size)));
     }
 
@@ -349,6 +373,30 @@ impl Assigner<'_, '_> {
                 return true;
             }
             before = place;
+            tried += 1;
+            self.tries = self.tries.saturating_add(1);
+            if self.tries > MANY_TRIES && tried >= FEW_TRIES {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Joins the smallest allocation that is large enough of those that nothing needs any more when the buffer begins.
+    fn join_pooled(&mut self, buffer: BufferId) -> bool {
+        let Some(span) = self.span(buffer) else { return false };
+        let colour = self.buffer_colour(buffer);
+        let allocations = &self.allocations;
+        self.pool.advance(span.start, |at| (allocations[at].colour, allocations[at].size));
+        let mut place = (self.facts.sizes[buffer as usize], 0);
+        let mut tried = 0;
+        while let Some(next @ (size, at)) = self.pool.at_least(colour, place) {
+            if self.join(buffer, at) {
+                self.pool.take(colour, next);
+                self.pool.lend(at, span.end);
+                return true;
+            }
+            place = (size, at + 1);
             tried += 1;
             self.tries = self.tries.saturating_add(1);
             if self.tries > MANY_TRIES && tried >= FEW_TRIES {
@@ -472,7 +520,11 @@ impl Assigner<'_, '_> {
         let Facts { dataflow, buffers, live, overwrite, target, .. } = self.facts;
         for (colour, values) in std::mem::take(&mut self.put_off) {
             let heap = Heap::new(dataflow, buffers, live, overwrite, &values, target.alignment(colour));
-            self.pack(&heap, &values, colour, self.facts.packer)?;
+            let packer = match self.facts.packer {
+                Packer::Reference if target.assigns_by_start(colour) => Packer::ReferenceByStart,
+                other => other,
+            };
+            self.pack(&heap, &values, colour, packer)?;
         }
         Some(())
     }

@@ -12,6 +12,7 @@
 //! shares no code with the stages that make one; [`summary`] says what the numbers mean.
 
 pub mod assign;
+mod backend_config;
 pub mod buffers;
 pub mod calls;
 pub mod check;

@@ -34,7 +34,7 @@ impl Orders {
             instructions[computation.index()] = post_order.instructions(computation);
         }
         let mut computations = module.computations().to_vec();
-        if target.sorted_computations {
+        if target.sorts_computations() {
             sort_by_content(module, calls, &mut computations);
         }
         let ordinal = ordinals(module, &instructions);

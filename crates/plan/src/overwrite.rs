@@ -3,6 +3,7 @@
 //! It may if it reads each element of the operand before it writes the element of the result that lies there: element by
 //! element, in place, or as a loop that carries it. What a backend knows beyond that is in the target's description.
 
+use crate::backend_config::shared_places;
 use crate::dataflow::Dataflow;
 use crate::in_place::InPlace;
 use crate::positions::Position;
@@ -49,6 +50,15 @@ impl<'a, 'm> Overwrite<'a, 'm> {
         let slots: Vec<usize> =
             (0..module[user].operands().len()).filter(|&i| module[user].operands()[i] == from).collect();
         let Some(&slot) = slots.first() else { return false };
+        if let Some(config) = module[user].common.backend_config.as_deref()
+            && let Some(places) = shared_places(config, module[user].operands().len())
+        {
+            let leaf = || positions.of(user).take_while(|&p| p != output).filter(|&p| !positions.is_tuple(p)).count();
+            return !places.is_empty() && {
+                let leaf = leaf();
+                slots.iter().all(|&slot| places.contains(&(slot, leaf)))
+            };
+        }
         let index = positions.index(output);
         match &module[user].op {
             Op::AllReduce(_) if self.target.all_reduce_overwrites => match *index {

@@ -4,6 +4,7 @@
 //! well. The reference packer is that of XLA: largest first and longest first, and the smaller result of the two. Placing
 //! one group costs a little more than looking it up, and what it takes to look at the gaps.
 
+mod by_start;
 mod exact;
 mod orders;
 mod search;
@@ -20,6 +21,8 @@ pub enum Packer {
     Reference,
     /// Longest first only, as what is known of memories that another pass of XLA manages.
     ReferencePreset,
+    /// In the order in which things begin, each into the smallest gap, as XLA's newer compilers for TPUs do.
+    ReferenceByStart,
     /// The best that is found in a number of steps that the size of the heap decides, and not the clock: the same heap is
     /// always packed the same way. Never larger than the reference, and no further search once the lower bound is reached.
     Best,
@@ -49,6 +52,9 @@ pub(crate) fn pack(
     packer: Packer,
     bound: impl FnOnce() -> Option<i64>,
 ) -> Option<Placed> {
+    if packer == Packer::ReferenceByStart {
+        return by_start::place(groups, alignment);
+    }
     let site = Site::empty(groups, alignment);
     let temporal = || {
         let order = orders::sorted(&site.groups, |g| (Reverse(g.length as i128), Reverse(g.size as i128), g.owner));

@@ -5,7 +5,8 @@
 //! longest free time in between, so that stretches without room are passed over at once.
 
 use crate::live_range::{LiveRange, Time};
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// When an allocation is free. Ranges may touch: whether they really may is the caller's to decide.
 #[derive(Clone, Debug)]
@@ -165,6 +166,44 @@ impl ReuseList {
     /// The number of allocations in the list.
     pub(crate) fn len(&self) -> usize {
         self.free.len()
+    }
+}
+
+/// Allocations to reuse where buffers come in the order in which they begin: time only goes forward, and what has ended is
+/// free, by memory space and size.
+#[derive(Debug, Default)]
+pub(crate) struct ReusePool {
+    lent: BinaryHeap<Reverse<(Time, usize)>>,
+    free: BTreeMap<i64, BTreeSet<(i64, usize)>>,
+}
+
+impl ReusePool {
+    /// Says that an allocation is needed until then.
+    pub(crate) fn lend(&mut self, at: usize, until: Time) {
+        self.lent.push(Reverse((until, at)));
+    }
+
+    /// Frees what ended by then; `kind` tells the memory space and the size of an allocation.
+    pub(crate) fn advance(&mut self, now: Time, kind: impl Fn(usize) -> (i64, i64)) {
+        while let Some(&Reverse((until, at))) = self.lent.peek()
+            && until <= now
+        {
+            self.lent.pop();
+            let (colour, size) = kind(at);
+            self.free.entry(colour).or_default().insert((size, at));
+        }
+    }
+
+    /// The first free allocation, by size and number, that is not before `place`.
+    pub(crate) fn at_least(&self, colour: i64, place: (i64, usize)) -> Option<(i64, usize)> {
+        self.free.get(&colour)?.range(place..).next().copied()
+    }
+
+    /// Says that the allocation is not free any more.
+    pub(crate) fn take(&mut self, colour: i64, place: (i64, usize)) {
+        if let Some(free) = self.free.get_mut(&colour) {
+            free.remove(&place);
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use hloom_ir::diagnostic::{Blame, Diagnostic, did_you_mean};
 pub struct Target {
     /// Its name, as on the command line.
     pub name: String,
-    /// The form in which its compiler writes buffer assignments.
+    /// The form in which its compiler writes buffer assignments; it tells the compiler's age, too.
     pub dialect: DumpDialect,
     /// Bytes of each pointer in the table that stands for a tuple.
     pub tuple_pointer_bytes: i64,
@@ -31,8 +31,11 @@ pub struct Target {
     /// Whether code generation writes into `backend_config` after memory is assigned, so that what it adds is not part
     /// of the instructions in a dump.
     pub late_backend_config: bool,
-    /// Whether values are numbered with computations sorted by size and content, not in the order of the module.
+    /// Whether compilers of dialect a number values with computations sorted by size and content, not in the order of the
+    /// module.
     pub sorted_computations: bool,
+    /// Whether dialect b tells the page of each allocation.
+    pub pages: bool,
     /// Its memories, by colour.
     pub spaces: Vec<MemorySpace>,
 }
@@ -54,6 +57,8 @@ pub struct MemorySpace {
     pub ignores_tiles: bool,
     /// Whether a pass of its own decides what lies here and where, before everything else is assigned.
     pub preset: bool,
+    /// Whether compilers of dialect b assign what lies here in the order in which it begins, not by size.
+    pub by_start: bool,
 }
 
 /// The form of a buffer assignment's dump.
@@ -140,6 +145,7 @@ impl Target {
             power_overwrites: true,
             late_backend_config: false,
             sorted_computations: false,
+            pages: false,
             spaces: Vec::new(),
         }
     }
@@ -163,9 +169,20 @@ impl Target {
             "power_overwrites" => self.power_overwrites = flag(entry)?,
             "late_backend_config" => self.late_backend_config = flag(entry)?,
             "sorted_computations" => self.sorted_computations = flag(entry)?,
+            "pages" => self.pages = flag(entry)?,
             other => return Err(format!("nothing is known of `{other}` here")),
         }
         Ok(())
+    }
+
+    /// Whether values are numbered with computations sorted by size and content.
+    pub fn sorts_computations(&self) -> bool {
+        self.sorted_computations && self.dialect == DumpDialect::A
+    }
+
+    /// Whether what lies in that memory is assigned in the order in which it begins.
+    pub fn assigns_by_start(&self, colour: i64) -> bool {
+        self.dialect == DumpDialect::B && self.space(colour).is_some_and(|s| s.by_start)
     }
 
     /// The memory of that colour, if it is described.
@@ -191,6 +208,7 @@ fn memory_space(table: &Table) -> Result<MemorySpace, (usize, String)> {
         untiled_granule: 1,
         ignores_tiles: false,
         preset: false,
+        by_start: false,
     };
     for entry in &table.entries {
         let set = |space: &mut MemorySpace| -> Result<(), String> {
@@ -202,6 +220,7 @@ fn memory_space(table: &Table) -> Result<MemorySpace, (usize, String)> {
                 "untiled_granule" => space.untiled_granule = at_least(entry, 1)?,
                 "ignores_tiles" => space.ignores_tiles = flag(entry)?,
                 "preset" => space.preset = flag(entry)?,
+                "by_start" => space.by_start = flag(entry)?,
                 other => return Err(format!("nothing is known of `{other}` of a memory")),
             }
             Ok(())

@@ -23,7 +23,14 @@ use report::Report;
 use std::sync::Arc;
 
 pub(crate) fn run(args: &MemoryArgs) -> Result {
-    let target = input::target(&args.target)?;
+    let mut target = input::target(&args.target)?;
+    if let Some(dialect) = args.dialect {
+        target.dialect = match dialect {
+            DialectArg::A => DumpDialect::A,
+            DialectArg::B => DumpDialect::B,
+        };
+    }
+    let target = target;
     let verified = input::load_verified(&args.file)?;
     if let Some(dump) = &args.check {
         return judge(args, &verified, &target, dump);
@@ -74,12 +81,7 @@ fn show_plan(args: &MemoryArgs, verified: &Verified, target: &Target) -> std::re
     })?;
     prove(verified, target, &planned)?;
     if args.html.is_none() && !args.json && !args.summary {
-        let dialect = match args.dialect {
-            Some(DialectArg::A) => DumpDialect::A,
-            Some(DialectArg::B) => DumpDialect::B,
-            None => target.dialect,
-        };
-        output::to_stdout(dump(&planned, target, dialect, args.part)?.as_bytes())?;
+        output::to_stdout(dump(&planned, target, args.part)?.as_bytes())?;
         return Ok(());
     }
     let (path, text) = {
@@ -102,8 +104,8 @@ fn packer(arg: PackerArg) -> Packer {
     }
 }
 
-fn dump(planned: &Plan<'_>, target: &Target, dialect: DumpDialect, part: Option<PartArg>) -> Result<String> {
-    match (dialect, part) {
+fn dump(planned: &Plan<'_>, target: &Target, part: Option<PartArg>) -> Result<String> {
+    match (target.dialect, part) {
         (DumpDialect::A, None) => Ok(dump_a(planned, target)),
         (DumpDialect::A, Some(_)) => Err(usage_error("--part is for dialect b; dialect a is one text")),
         (DumpDialect::B, part) => {

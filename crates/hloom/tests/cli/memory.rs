@@ -262,3 +262,44 @@ fn what_cannot_be_planned_is_refused_with_a_reason() {
     let ran = folder.hloom(&["memory", "large.hlo"]).exits(1);
     assert!(ran.stderr.contains("error[H0605]"), "{}", ran.stderr);
 }
+
+#[test]
+fn newer_compilers_assign_in_the_order_in_which_things_begin() {
+    let module = r#"HloModule m, is_scheduled=true
+
+ENTRY e {
+  x = f32[1024]{0:T(1024)} parameter(0)
+  small = f32[1024]{0:T(1024)} negate(x)
+  large = f32[2048]{0:T(1024)} concatenate(small, x), dimensions={0}
+  part = f32[1024]{0:T(1024)} slice(large), slice={[0:1024]}
+  ROOT sum = f32[1024]{0:T(1024)} add(part, small)
+}
+"#;
+    let folder = Folder::new("memory-newer").with("m.hlo", module);
+    let temporaries = |dialect: &str| {
+        let ran = folder.hloom(&["memory", "m.hlo", "--target", "tpu-v6e", "--dialect", dialect]).exits(0);
+        let lines = ran.stdout.lines().filter(|l| l.contains("small") && l.contains("value") || l.contains("large @"));
+        lines.take(2).map(str::to_owned).collect::<Vec<_>>().join("\n")
+    };
+    expect![[r#"
+         value: <1 small @0> (size=4096,offset=0): f32[1024]{0:T(1024)}
+         value: <2 large @0> (size=8192,offset=0): f32[2048]{0:T(1024)}"#]]
+    .assert_eq(&temporaries("a"));
+    expect![[r#"
+         value: <1 small @0> (size=4096,offset=0): f32[1024]{0:T(1024)}
+         value: <2 large @0> (size=8192,offset=16384): f32[2048]{0:T(1024)}"#]]
+    .assert_eq(&temporaries("b"));
+    let ran = folder.hloom(&["memory", "m.hlo", "--target", "tpu-v6e", "--dialect", "b"]).exits(0);
+    expect![[r#"
+        BufferAssignment:
+        allocation 0: size 4096, page 0, parameter 0, shape |f32[1024]| at ShapeIndex {}:
+         value: <0 x @0> (size=4096,offset=0): f32[1024]{0:T(1024)}
+        allocation 1: size 4096, page 0, output shape is |f32[1024]|, maybe-live-out:
+         value: <4 sum @0> (size=4096,offset=0): f32[1024]{0:T(1024)}
+        allocation 2: size 36864, page 0, preallocated-temp:
+         value: <1 small @0> (size=4096,offset=0): f32[1024]{0:T(1024)}
+         value: <2 large @0> (size=8192,offset=16384): f32[2048]{0:T(1024)}
+         value: <3 part @0> (size=4096,offset=32768): f32[1024]{0:T(1024)}
+    "#]]
+    .assert_eq(&ran.stdout);
+}

@@ -3,6 +3,7 @@
 //!
 //! What a backend knows of its own operations is not known here: where it cannot be told, it may.
 
+use crate::backend_config::shared_places;
 use hloom_ir::attributes::FusionKind;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
@@ -12,6 +13,13 @@ use rustc_hash::FxHashSet;
 
 /// Whether `id` may write a result over what it reads at the operands `slots`.
 pub(super) fn may_write_over(module: &Module, id: InstructionId, slots: &[usize]) -> bool {
+    // The compiler that writes the kernel knows best.
+    let config = module[id].common.backend_config.as_deref();
+    if let Some(places) = config.and_then(|c| shared_places(c, module[id].operands().len()))
+        && slots.iter().all(|slot| places.iter().any(|(operand, _)| operand == slot))
+    {
+        return true;
+    }
     match &module[id].op {
         // Slices are written into the second operand.
         Op::CollectivePermute(p) => !p.slice_sizes.is_empty(),

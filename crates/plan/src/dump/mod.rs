@@ -3,14 +3,13 @@
 //! Dialect A is one text: allocations, used values, live ranges. Dialect B is three, and lists what is needed at the
 //! peak by size, with a tree of where in the program it comes from.
 
-mod config;
 mod live_range;
 mod tree;
 
 use crate::Plan;
 use crate::assign::Allocation;
+use crate::backend_config::before_code_generation;
 use crate::dataflow::ValueId;
-pub(crate) use config::before_code_generation;
 use hloom_formats::hlo_text::{InstructionStyle, PrintOptions, print_styled};
 use hloom_ir::display::ShapeStyle;
 use hloom_ir::op::Op;
@@ -87,7 +86,7 @@ impl Dumper<'_, '_> {
         if allocation.colour != 0 {
             let _ = write!(out, ", color {}", allocation.colour);
         }
-        if self.dialect == DumpDialect::B && self.target.sorted_computations {
+        if self.dialect == DumpDialect::B && self.target.pages {
             out.push_str(", page 0");
         }
         if let Some(position) = allocation.parameter {

@@ -1,4 +1,5 @@
-//! A TPU compiler's `backend_config` as it was when memory was assigned.
+//! What a TPU compiler's `backend_config` tells of memory: which operands a result may be written over, and how it was
+//! when memory was assigned.
 //!
 //! Code generation adds to it afterwards: windows, algorithms, retries, and which scoped memory was used. A configuration
 //! that says nothing else was not there yet.
@@ -29,6 +30,21 @@ pub(crate) fn before_code_generation(config: &[u8]) -> Vec<u8> {
     }
     let members: Vec<String> = kept.iter().map(|(key, value)| format!("\"{key}\":{value}")).collect();
     format!("{{{}}}", members.join(",")).into_bytes()
+}
+
+/// What newer compilers say of an instruction with that many operands: which operand and which leaf of the result may lie
+/// in the same place. `None` where nothing is said, an empty list where there are none.
+pub(crate) fn shared_places(config: &[u8], operands: usize) -> Option<Vec<(usize, usize)>> {
+    let find = |text, key| Some(members(text)?.into_iter().find(|(k, _)| *k == key)?.1);
+    let lists = find(find(std::str::from_utf8(config).ok()?, "aliasing_operands")?, "lists")?;
+    let mut places = Vec::new();
+    for list in lists.split("\"indices\":[").skip(1) {
+        let numbers: Vec<usize> =
+            list.split(']').next()?.split(',').filter_map(|n| n.trim().trim_matches('"').parse().ok()).collect();
+        let leaves = || numbers.iter().filter_map(|n| n.checked_sub(operands));
+        places.extend(numbers.iter().filter(|&&n| n < operands).flat_map(|&o| leaves().map(move |leaf| (o, leaf))));
+    }
+    Some(places)
 }
 
 /// The members of a JSON object without white space between them, values as written; `None` if it is none.
@@ -78,6 +94,16 @@ mod tests {
         let config = r#"{"a":{"b":"},"},"window_config":{"x":["1"]},"used_scoped_memory_configs":[{"size":"4"}]}"#;
         assert_eq!(before(config), r#"{"a":{"b":"},"},"used_scoped_memory_configs":[]}"#);
         assert_eq!(before(r#"{"flag_configs":[],"window_config":{"x":["1"]},"used_scoped_memory_configs":[]}"#), "");
+    }
+
+    #[test]
+    fn numbers_count_the_operands_and_then_the_leaves_of_the_result() {
+        let places = |text: &str| shared_places(text.as_bytes(), 3);
+        let some = r#"{"a":[],"aliasing_operands":{"lists":[{"indices":["0","3"]},{"indices":["1","2","5"]}]}}"#;
+        assert_eq!(places(some), Some(vec![(0, 0), (1, 2), (2, 2)]));
+        assert_eq!(places(r#"{"aliasing_operands":{"lists":[]}}"#), Some(vec![]));
+        assert_eq!(places(r#"{"lists":[]}"#), None);
+        assert_eq!(places("{"), None);
     }
 
     #[test]
