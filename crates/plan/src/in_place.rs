@@ -4,7 +4,7 @@ use hloom_ir::attributes::OutputOperandAlias;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
-use hloom_ir::shape::ShapeIndex;
+use hloom_ir::shape::{Shape, ShapeIndex};
 
 /// An operand part and the result part that is the same memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,8 +66,10 @@ impl<'m> InPlace<'m> {
                 pairs.extend(stated(&fusion.output_operand_aliasing));
                 pairs
             }
-            Op::AsyncStart(start) => table_aside(stated(&start.output_operand_aliasing)),
-            Op::AsyncUpdate { output_operand_aliasing } => table_aside(stated(output_operand_aliasing)),
+            Op::AsyncStart(start) => tables_aside(&instruction.shape, stated(&start.output_operand_aliasing)),
+            Op::AsyncUpdate { output_operand_aliasing } => {
+                tables_aside(&instruction.shape, stated(output_operand_aliasing))
+            }
             _ => Vec::new(),
         }
     }
@@ -168,8 +170,8 @@ fn stated(aliases: &[OutputOperandAlias]) -> Vec<Pair> {
     aliases.iter().filter_map(pair).collect()
 }
 
-/// The whole result of an async operation is a table of its own, whatever is said of what it leads to.
-fn table_aside(mut pairs: Vec<Pair>) -> Vec<Pair> {
-    pairs.retain(|p| !p.output_index.is_empty());
+/// The tables in the result of an async operation are its own, whatever is said of what they lead to.
+fn tables_aside(shape: &Shape, mut pairs: Vec<Pair>) -> Vec<Pair> {
+    pairs.retain(|p| shape.at(&p.output_index).is_some_and(|part| !part.is_tuple()));
     pairs
 }

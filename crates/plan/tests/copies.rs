@@ -187,6 +187,25 @@ fn branches_write_over_what_dies_in_them() {
 }
 
 #[test]
+fn tables_of_asynchronous_results_are_no_operands() {
+    let module = read(
+        "HloModule m
+        called {
+          p0 = f32[4,4]{1,0} parameter(0)
+          ROOT made = (f32[4,4]{0,1}) custom-call(p0), custom_call_target=\"made\"
+        }
+        ENTRY e {
+          p = f32[4,4]{1,0} parameter(0)
+          start = ((f32[4,4]{1,0}), (f32[4,4]{0,1}), s32[]) async-start(p), calls=called,
+            output_to_operand_aliasing={{1}: (0, {})}
+          update = ((f32[4,4]{1,0}), (f32[4,4]{0,1}), s32[]) async-update(start)
+          ROOT done = (f32[4,4]{0,1}) async-done(update)
+        }",
+    );
+    assert_eq!(faults(&prepared(&module).0), [""; 0]);
+}
+
+#[test]
 fn each_caller_has_a_computation_of_its_own() {
     let text = "HloModule m
         h { x = f32[4] parameter(0) ROOT r = f32[4] negate(x) }

@@ -278,16 +278,15 @@ impl Runner<'_, '_> {
             Op::AsyncStart(a) => a.output_operand_aliasing.as_slice(),
             _ => &[],
         };
-        let is_table =
-            |a: &OutputOperandAlias| a.output_index.is_empty() && matches!(instruction.op, Op::AsyncStart(_));
         let pair = |alias: &OutputOperandAlias| {
             let operand = instruction.operands().get(usize::try_from(alias.operand).ok()?)?;
             let from = self.positions.part(*operand, &alias.operand_index)?;
             let to = self.positions.part(id, &alias.output_index)?;
             Some((to.start, from.start))
         };
-        // The whole of an async-start is a table of its own, whatever is said of what it leads to.
-        let stated = stated.iter().filter(|a| !is_table(a)).filter_map(pair);
+        // The tables in an async-start are its own, whatever is said of what they lead to.
+        let is_start = matches!(instruction.op, Op::AsyncStart(_));
+        let stated = stated.iter().filter_map(pair).filter(|(to, _)| !(is_start && self.positions.is_tuple(*to)));
         let implied = in_place(self.module, id).into_iter().filter_map(|(operand, result)| {
             let from = self.positions.whole(*instruction.operands().get(operand)?);
             let to = match result {
