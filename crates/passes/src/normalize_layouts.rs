@@ -2,7 +2,8 @@
 //!
 //! In a scheduled dump a bitcast means the bytes of its operand, which its layout orders, read again in the order of
 //! the result's layout. That is a transpose into the physical order, a reshape, and a transpose out of it; after this pass
-//! it is written so, and layouts say nothing any more: every array is row-major, without tiles, in the default memory.
+//! it is written so, and layouts say nothing any more: every array is row-major, without tiles, in the default memory. Only
+//! custom calls that are written with the layouts that they work on keep them: those say how their code is called.
 //! Before a module is scheduled its layouts are proposals, and a bitcast to the same dimensions is the identity.
 
 use crate::pass::{Context, Pass};
@@ -134,6 +135,10 @@ fn normalize_shapes(module: &mut Module) -> usize {
         module.computations().iter().flat_map(|&c| module[c].instructions()).copied().collect();
     for i in all {
         let instruction = module.instruction_mut(i);
+        // A call that names the layouts that it works on is given its arrays in those, wherever they come from.
+        if matches!(&instruction.op, Op::CustomCall(call) if call.operand_layouts.is_some()) {
+            continue;
+        }
         if let Some(shape) = row_major(&instruction.shape) {
             instruction.shape = shape;
             changes += 1;
@@ -142,13 +147,6 @@ fn normalize_shapes(module: &mut Module) -> usize {
             Op::Constant(ConstantValue::Literal(literal)) => {
                 if let Some(normal) = normal_literal(literal) {
                     *literal = Arc::new(normal);
-                }
-            }
-            Op::CustomCall(call) => {
-                for shape in call.operand_layouts.iter_mut().flatten() {
-                    if let Some(normal) = row_major(shape) {
-                        *shape = normal;
-                    }
                 }
             }
             Op::Outfeed { shape, .. } => {

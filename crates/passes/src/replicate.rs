@@ -5,7 +5,6 @@
 //! out. What was gathered is not cut again if the parts are the same, so a program that is all manual stays as it is.
 //! It is right for every program, at the price of memory and of work done on all devices.
 
-use hloom_ir::attributes::SliceDim;
 use hloom_ir::builder::Builder;
 use hloom_ir::device_list::ReplicaGroups;
 use hloom_ir::diagnostic::{Diagnostic, codes::passes as codes};
@@ -13,21 +12,29 @@ use hloom_ir::edit::EditError;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::infer::ShapeError;
 use hloom_ir::module::Module;
-use hloom_ir::op::{AllGather, Collective};
+use hloom_ir::op::{AllGather, AllReduce, BinaryOp, Collective};
 use hloom_ir::order::PostOrder;
 use hloom_ir::shape::ArrayShape;
-use hloom_ir::sharding::{LeafSharding, Sharding, ShardingKind, Subgroups, TileDevices};
+use hloom_ir::sharding::{LeafSharding, Sharding, ShardingKind, SubgroupType, Subgroups, TileDevices};
 use hloom_ir::{Op, Shape};
 use rustc_hash::FxHashMap;
 
 mod axes;
+mod spread;
 
 /// How an array is cut: into how many parts along each dimension, and which of them each device has.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tiling {
     parts: Vec<i64>,
     /// For each device, the number of its part along each dimension.
     index: Vec<Vec<i64>>,
+    /// Into how many summands: the whole is their sum.
+    summands: i64,
+    /// For each device, the number of its summand.
+    summand: Vec<i64>,
+    /// For each device, where it is in what does not matter for this array. Devices that are at the same place there have
+    /// all parts between them; inside a manual computation others may have other values.
+    rest: Vec<i64>,
 }
 
 type Replicate<T> = Result<T, Diagnostic>;
@@ -45,8 +52,53 @@ fn from_shape(e: ShapeError) -> Diagnostic {
 }
 
 impl Tiling {
+    /// Every device has it all.
+    fn whole(rank: usize, devices: usize) -> Tiling {
+        Tiling {
+            parts: vec![1; rank],
+            index: vec![vec![0; rank]; devices],
+            summands: 1,
+            summand: vec![0; devices],
+            rest: (0..devices as i64).collect(),
+        }
+    }
+
+    /// Whether each device has the same of it.
+    fn cuts_as(&self, other: &Tiling) -> bool {
+        (&self.parts, &self.index, self.summands, &self.summand)
+            == (&other.parts, &other.index, other.summands, &other.summand)
+    }
+
+    fn is_cut(&self) -> bool {
+        self.parts.iter().any(|&n| n != 1)
+    }
+
     fn is_whole(&self) -> bool {
-        self.parts.iter().all(|&n| n == 1)
+        !self.is_cut() && self.summands == 1
+    }
+
+    /// Groups of devices that have all summands of the same part between them.
+    fn sums(&self) -> Vec<Vec<i64>> {
+        self.groups(|device| (&self.index[device], self.rest[device]), |device| self.summand[device])
+    }
+
+    /// Groups of devices that have all parts between them, in the order of the parts.
+    fn wholes(&self) -> Vec<Vec<i64>> {
+        let number =
+            |device: usize| self.index[device].iter().zip(&self.parts).fold(0, |n, (&i, &parts)| n * parts + i);
+        self.groups(|device| self.rest[device], number)
+    }
+
+    fn groups<K: Ord>(&self, key: impl Fn(usize) -> K, order: impl Fn(usize) -> i64) -> Vec<Vec<i64>> {
+        let mut groups: std::collections::BTreeMap<K, Vec<usize>> = std::collections::BTreeMap::new();
+        for device in 0..self.index.len() {
+            groups.entry(key(device)).or_default().push(device);
+        }
+        let sorted = |mut group: Vec<usize>| {
+            group.sort_by_key(|&device| order(device));
+            group.into_iter().map(|device| device as i64).collect()
+        };
+        groups.into_values().map(sorted).collect()
     }
 
     /// The sizes of a part.
@@ -67,15 +119,17 @@ impl Tiling {
 
     /// How a sharding cuts an array of that rank over `devices`.
     fn of(sharding: &LeafSharding, rank: usize, devices: usize) -> Replicate<Tiling> {
-        let whole = Tiling { parts: vec![1; rank], index: vec![vec![0; rank]; devices] };
+        let whole = Tiling::whole(rank, devices);
         let tiles = match &sharding.kind {
             ShardingKind::Replicated | ShardingKind::Unknown | ShardingKind::Manual | ShardingKind::Maximal { .. } => {
                 return Ok(whole);
             }
             ShardingKind::Tiled(tiles) => tiles,
-            ShardingKind::Unreduced | ShardingKind::Named(_) => {
-                return Err(error("unreduced values and named shardings cannot be partitioned yet"));
+            ShardingKind::Unreduced => {
+                let summand = (0..devices as i64).collect();
+                return Ok(Tiling { summands: devices as i64, summand, rest: vec![0; devices], ..whole });
             }
+            ShardingKind::Named(_) => return Err(error("named shardings cannot be partitioned yet")),
         };
         let devices_of = match &tiles.devices {
             TileDevices::Explicit(list) => Some(list.clone()),
@@ -91,7 +145,13 @@ impl Tiling {
         if data != rank || tiles.dims.iter().any(|&d| d < 1) {
             return Err(error("a sharding does not fit its array"));
         }
+        let is_unreduced = |d: usize| match &tiles.subgroups {
+            Subgroups::Types(types) => types.get(d - rank) == Some(&SubgroupType::Unreduced),
+            _ => false,
+        };
+        let unreduced: Vec<usize> = (rank..tiles.dims.len()).filter(|&d| is_unreduced(d)).collect();
         let mut index = vec![Vec::new(); devices];
+        let (mut summand, mut rest_of) = (vec![0; devices], vec![0; devices]);
         for (position, &device) in devices_of.iter().enumerate() {
             let mut rest = position as i64;
             let mut at = vec![0; tiles.dims.len()];
@@ -99,15 +159,26 @@ impl Tiling {
                 at[d] = rest % tiles.dims[d];
                 rest /= tiles.dims[d];
             }
+            let number = unreduced.iter().fold(0, |n, &d| n * tiles.dims[d] + at[d]);
+            let others = (rank..at.len()).filter(|d| !unreduced.contains(d));
+            let place = others.fold(0, |n, d| n * tiles.dims[d] + at[d]);
             at.truncate(rank);
-            let slot = usize::try_from(device).ok().and_then(|d| index.get_mut(d));
-            *slot.ok_or_else(|| error(format!("a sharding names device {device}, of {devices}")))? = at;
+            let slot = usize::try_from(device).ok().filter(|&d| d < devices);
+            let slot = slot.ok_or_else(|| error(format!("a sharding names device {device}, of {devices}")))?;
+            (index[slot], summand[slot], rest_of[slot]) = (at, number, place);
         }
         if index.iter().any(|i| i.len() != rank) {
             return Err(error("a sharding leaves a device without a part"));
         }
-        Ok(Tiling { parts: tiles.dims[..rank].to_vec(), index })
+        let summands = unreduced.iter().map(|&d| tiles.dims[d]).product();
+        Ok(Tiling { parts: tiles.dims[..rank].to_vec(), index, summands, summand, rest: rest_of })
     }
+}
+
+/// Says of those results that are `open` (one for each, or one for all) how they are best spread over the devices.
+pub fn spread_results(module: &mut Module, devices: usize, open: &[bool]) -> Replicate<()> {
+    let meshes = axes::Meshes::of(module, devices);
+    spread::spread_results(module, &meshes, devices, open)
 }
 
 /// Makes of a program of global arrays one that each of `devices` partitions runs on its parts.
@@ -121,12 +192,17 @@ pub fn replicate(module: &mut Module, devices: usize) -> Replicate<()> {
         work.made.clear();
         let is_entry = Some(computation) == entry;
         let mut changed = false;
+        // What is said of the result is on the root, which may be one of those that are replaced.
+        let result = module.root(computation).and_then(|root| module[root].common.sharding.as_deref().cloned());
         if is_entry {
             changed |= work.parameters(module, computation)?;
         }
         changed |= work.boundaries(module, computation, &meshes)?;
         if is_entry {
-            changed |= work.results(module, computation)?;
+            if let Some(sharding) = result {
+                work.results(module, computation, &sharding)?;
+                changed = true;
+            }
             module.config.entry_layout = None;
         }
         if changed {
@@ -157,7 +233,7 @@ impl Work {
             return Ok(x);
         }
         if let Some((local, of)) = self.gathered.get(&x)
-            && of == tiling
+            && of.cuts_as(tiling)
         {
             return Ok(*local);
         }
@@ -169,6 +245,21 @@ impl Work {
         let mut build = || {
             let id = b.push(Op::PartitionId, &[])?;
             let id = b.convert(id, hloom_ir::ElementType::S32)?;
+            let mut x = x;
+            if tiling.summands > 1 {
+                // The first summand is all of it, the others nothing.
+                let table: Vec<bool> = tiling.summand.iter().map(|&n| n == 0).collect();
+                let table = b.constant_array([table.len() as i64], &table)?;
+                let has = b.dynamic_slice(table, &[id], [1])?;
+                let has = b.reshape(has, [])?;
+                let has = b.broadcast(has, shape.dims().iter().copied(), [])?;
+                let zero = b.literal(hloom_ir::literal::Literal::zero(shape.element_type))?;
+                let nothing = b.broadcast(zero, shape.dims().iter().copied(), [])?;
+                x = b.select(has, x, nothing)?;
+            }
+            if !tiling.is_cut() {
+                return Ok(x);
+            }
             let mut starts = Vec::new();
             for (d, &size) in local.iter().enumerate() {
                 let table: Vec<i32> = tiling.index.iter().map(|at| (at[d] * size) as i32).collect();
@@ -192,41 +283,35 @@ impl Work {
         if local.len() != tiling.parts.len() {
             return Err(error("a sharding does not fit its array"));
         }
-        let (parent, devices) = (module[x].parent(), self.devices as i64);
+        let parent = module[x].parent();
         let first = module[parent].instructions().len();
-        let channel = module[parent].instructions().len() as i64 + 1_000_000;
-        // For each part, in order, a device that has it.
-        let count: i64 = tiling.parts.iter().product();
-        let mut holder = vec![None; usize::try_from(count).unwrap_or(0)];
-        for (device, at) in tiling.index.iter().enumerate() {
-            let number = at.iter().zip(&tiling.parts).fold(0, |n, (&i, &parts)| n * parts + i);
-            if let Some(slot) = usize::try_from(number).ok().and_then(|n| holder.get_mut(n)) {
-                slot.get_or_insert(device as i64);
-            }
+        if tiling.summands > 1 {
+            let sum = self.sum(module, x, tiling.sums())?;
+            let places = tiling.rest.iter().zip(&tiling.summand);
+            let rest = places.map(|(rest, summand)| rest * tiling.summands + summand).collect();
+            let parts = Tiling { summands: 1, summand: vec![0; self.devices], rest, ..tiling.clone() };
+            let whole = self.gather(module, sum, &parts)?;
+            self.gathered.insert(whole, (x, tiling.clone()));
+            return Ok(whole);
         }
-        let holders: Option<Vec<i64>> = holder.into_iter().collect();
-        let holders = holders.ok_or_else(|| error("a part of an array is on no device"))?;
+        let channel = module[parent].instructions().len() as i64 + 1_000_000;
+        let count: i64 = tiling.parts.iter().product();
+        let groups = tiling.wholes();
+        if groups.iter().any(|group| group.len() as i64 != count) {
+            return Err(error("a part of an array is on no device"));
+        }
         let mut b = Builder::resume(module, parent);
-        let mut build = || {
+        let build = || {
             let with_device: Vec<i64> = [1].into_iter().chain(local.iter().copied()).collect();
             let row = b.reshape(x, with_device)?;
             let collective = Collective {
                 channel_id: Some(channel),
-                replica_groups: ReplicaGroups::Explicit(vec![(0..devices).collect()]),
+                replica_groups: ReplicaGroups::Explicit(groups),
                 constrain_layout: false,
                 use_global_device_ids: true,
                 mode: None,
             };
-            let mut all = b.push(Op::AllGather(Box::new(AllGather { collective, dimension: 0 })), &[row])?;
-            if holders != (0..devices).collect::<Vec<_>>() {
-                let mut rows = Vec::new();
-                for &device in &holders {
-                    let whole = local.iter().map(|&n| SliceDim { start: 0, limit: n, stride: 1 });
-                    let row = SliceDim { start: device, limit: device + 1, stride: 1 };
-                    rows.push(b.slice(all, [row].into_iter().chain(whole))?);
-                }
-                all = b.concatenate(&rows, 0)?;
-            }
+            let all = b.push(Op::AllGather(Box::new(AllGather { collective, dimension: 0 })), &[row])?;
             // From [parts…, local…] to [part, local, part, local…], which lies as the whole does.
             let rank = local.len() as i64;
             let split = b.reshape(all, tiling.parts.iter().chain(&local).copied())?;
@@ -237,6 +322,28 @@ impl Work {
         self.note(module, parent, first);
         self.gathered.insert(whole, (x, tiling.clone()));
         Ok(whole)
+    }
+
+    /// The sum over each group of devices.
+    fn sum(&mut self, module: &mut Module, x: InstructionId, groups: Vec<Vec<i64>>) -> Replicate<InstructionId> {
+        let element_type = Work::array(module, x)?.element_type;
+        let parent = module[x].parent();
+        let first = module[parent].instructions().len();
+        let mut b = Builder::resume(module, parent);
+        let build = || {
+            let to_apply = b.reducer(BinaryOp::Add, element_type)?;
+            let collective = Collective {
+                channel_id: Some(first as i64 + 2_000_000),
+                replica_groups: ReplicaGroups::Explicit(groups),
+                constrain_layout: false,
+                use_global_device_ids: true,
+                mode: None,
+            };
+            b.push(Op::AllReduce(Box::new(AllReduce { collective, to_apply })), &[x])
+        };
+        let sum = build().map_err(from_shape)?;
+        self.note(module, parent, first);
+        Ok(sum)
     }
 
     fn note(&mut self, module: &Module, computation: ComputationId, first: usize) {
@@ -282,13 +389,8 @@ impl Work {
                 "xla.sdy.LocalToGlobalShape" => ("xla.sdy.out_shardings", false),
                 _ => continue,
             };
-            let common = &module[i].common;
-            let text = |key: &str| common.frontend_attribute(key).unwrap_or_default().to_owned();
-            let shardings = meshes.shardings(&text(key))?;
+            let shardings = meshes.boundary(module, i, key, true)?;
             let operands: Vec<InstructionId> = module[i].operands().to_vec();
-            if shardings.len() != operands.len() {
-                return Err(error(format!("{} has {} shardings", module[i].name(), shardings.len())));
-            }
             let mut values = Vec::new();
             for (&x, tiling) in operands.iter().zip(&shardings) {
                 values.push(if inward { self.cut(module, x, tiling)? } else { self.gather(module, x, tiling)? });
@@ -313,12 +415,11 @@ impl Work {
         Ok(changed)
     }
 
-    fn results(&mut self, module: &mut Module, entry: ComputationId) -> Replicate<bool> {
-        let Some(root) = module.root(entry) else { return Ok(false) };
-        let Some(sharding) = module[root].common.sharding.as_deref().cloned() else { return Ok(false) };
+    fn results(&mut self, module: &mut Module, entry: ComputationId, sharding: &Sharding) -> Replicate<()> {
+        let Some(root) = module.root(entry) else { return Ok(()) };
         let leaves = sharding.leaves();
         if !module[root].shape.is_tuple() {
-            let Some(leaf) = leaves.first() else { return Ok(false) };
+            let Some(leaf) = leaves.first() else { return Ok(()) };
             let rank = Work::array(module, root)?.rank();
             // A single result is taken out of a tuple that holds it, only to say how it is spread.
             let value = match (&module[root].op, module[root].operands()) {
@@ -330,7 +431,7 @@ impl Work {
             let tiling = Tiling::of(leaf, rank, self.devices)?;
             let part = self.cut(module, value, &tiling)?;
             module.set_root(part);
-            return Ok(true);
+            return Ok(());
         }
         if !matches!(module[root].op, Op::Tuple) {
             return Err(error("the results of a program are not written out as a tuple"));
@@ -348,7 +449,7 @@ impl Work {
         if shapes.len() == operands.len() {
             module.instruction_mut(root).shape = Shape::tuple(shapes);
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Removes what was made and is not needed after all.

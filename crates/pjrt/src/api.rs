@@ -5,7 +5,7 @@ use crate::ffi::Ffi;
 use crate::layouts::Layouts;
 use crate::shardings::ShardingsExtension;
 use crate::status::{Error, Status};
-use crate::{buffer, client, device, event, executable, execute, ffi, memory, status, topology, transfer};
+use crate::{buffer, client, device, event, executable, execute, ffi, memory, promised, status, topology, transfer};
 use std::ffi::c_void;
 use std::ptr::null;
 
@@ -140,34 +140,34 @@ const FUNCTION_TABLE: [Entry; FUNCTIONS] = [
     entry!(AsyncHostToDeviceTransferManagerDeviceArgs, transfer::manager_device),
     entry!(AsyncHostToDeviceTransferManagerBufferCountArgs, transfer::manager_count),
     entry!(AsyncHostToDeviceTransferManagerBufferSizeArgs, transfer::manager_size),
-    unimplemented, // AsyncHostToDeviceTransferManager_SetBufferError
-    unimplemented, // AsyncHostToDeviceTransferManager_AddMetadata
-    unimplemented, // Client_DmaMap
-    unimplemented, // Client_DmaUnmap
+    entry!(AsyncHostToDeviceTransferManagerSetBufferErrorArgs, transfer::set_buffer_error),
+    entry!(AsyncHostToDeviceTransferManagerAddMetadataArgs, transfer::add_metadata),
+    entry!(ClientDmaMapArgs, transfer::dma_map),
+    entry!(ClientDmaUnmapArgs, transfer::dma_unmap),
     entry!(ClientCreateUninitializedBufferArgs, transfer::create_uninitialized),
     entry!(ClientUpdateGlobalProcessInfoArgs, client::update_global_process_info),
     entry!(TopologyDescriptionDeserializeArgs, topology::deserialize),
-    unimplemented, // Client_CreateAliasBuffer
-    unimplemented, // Client_FulfillAliasBuffer
+    entry!(ClientCreateAliasBufferArgs, promised::create_alias_buffer),
+    entry!(ClientFulfillAliasBufferArgs, promised::fulfill_alias_buffer),
     entry!(LoadedExecutableGetDeviceAssignmentArgs, executable::device_assignment),
-    unimplemented, // Client_CreateErrorBuffer
-    unimplemented, // AsyncHostToDeviceTransferManager_TransferLiteral
-    unimplemented, // Buffer_CopyRawToHostFuture
-    unimplemented, // Device_PoisonExecution
+    entry!(ClientCreateErrorBufferArgs, promised::create_error_buffer),
+    entry!(AsyncHostToDeviceTransferManagerTransferLiteralArgs, transfer::transfer_literal),
+    entry!(BufferCopyRawToHostFutureArgs, promised::copy_raw_to_host_future),
+    entry!(DevicePoisonExecutionArgs, promised::poison_execution),
     entry!(DeviceCreateAsyncTrackingEventArgs, device::create_async_tracking_event),
     entry!(AsyncTrackingEventDestroyArgs, device::destroy_async_tracking_event),
-    unimplemented, // Executable_GetCompileOptions
-    unimplemented, // Buffer_DonateWithControlDependency
+    entry!(ExecutableGetCompileOptionsArgs, executable::compile_options),
+    entry!(BufferDonateWithControlDependencyArgs, promised::donate_with_dependency),
     entry!(EventCreateArgs, event::create),
     entry!(EventSetArgs, event::set),
     entry!(DeviceGetAttributesArgs, device::get_attributes),
-    unimplemented, // Client_Load
+    entry!(ClientLoadArgs, executable::load),
     entry!(LoadedExecutableAddressableDeviceLogicalIdsArgs, executable::logical_ids),
-    unimplemented, // Buffer_Bitcast
+    entry!(BufferBitcastArgs, promised::bitcast),
     entry!(ErrorForEachPayloadArgs, status::for_each_payload),
     entry!(TopologyDescriptionFingerprintArgs, topology::fingerprint),
     entry!(ExecutableParameterMemoryKindsArgs, executable::parameter_memory_kinds),
     entry!(DeviceClearMemoryStatsArgs, device::clear_memory_stats),
-    unimplemented, // TopologyDescription_MakeCanonicalShapeForMemorySpace
+    entry!(TopologyDescriptionMakeCanonicalShapeForMemorySpaceArgs, topology::canonical_shape),
     entry!(TopologyDescriptionGetMemorySpaceKindIdsArgs, topology::memory_space_kind_ids),
 ];

@@ -2,6 +2,7 @@
 //!
 //! A buffer is deleted when its array was given up, by the caller or because a program took it; the handle lives on until
 //! it is destroyed. As long as there are external references the memory stays, whatever becomes of the buffer.
+//! The array of a program that is still to run comes later: who needs the elements waits for them.
 
 use crate::abi::{
     BufferCopyToDeviceArgs, BufferCopyToMemoryArgs, BufferDecreaseExternalReferenceCountArgs, BufferDeleteArgs,
@@ -17,8 +18,9 @@ use crate::event::Event;
 use crate::status::{Code, Status};
 use hloom_ir::Shape;
 use hloom_runtime::Buffer as Data;
+use smallvec::{SmallVec, smallvec};
 use std::ptr::null_mut;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// An array on a device.
 pub struct Buffer {
@@ -28,15 +30,95 @@ pub struct Buffer {
     /// The kind of its memory.
     pub(crate) memory_kind: usize,
     element_type: i32,
-    dims: Vec<i64>,
+    dims: SmallVec<[i64; 6]>,
     /// Dimensions from the fastest-varying: all arrays are in row-major order.
-    minor_to_major: Vec<i64>,
+    minor_to_major: SmallVec<[i64; 6]>,
+    /// When the array is there.
+    ready: Event,
     held: Mutex<Held>,
+}
+
+/// An array that is there, or that a program is going to make.
+#[derive(Clone)]
+pub enum Content {
+    /// There.
+    Here(Data),
+    /// Not yet, perhaps never.
+    Coming(Arc<Promise>),
+}
+
+/// An array that a program is going to make.
+pub struct Promise {
+    made: OnceLock<Data>,
+    ready: Event,
+}
+
+impl Promise {
+    /// A promise that is kept, or not, together with others.
+    pub fn new(ready: &Event) -> Arc<Promise> {
+        Arc::new(Promise { made: OnceLock::new(), ready: ready.clone() })
+    }
+
+    /// Keeps the promise; the event is the promiser's to set.
+    pub fn keep(&self, data: Data) {
+        // A promise is kept once, by the run that it was made for.
+        let _ = self.made.set(data);
+    }
+
+    /// Keeps the promise or says why not, and that it is settled.
+    pub fn settle(self: Arc<Self>, data: Result<Data, Status>) {
+        let ready = self.ready.clone();
+        let outcome = data.map(|data| self.keep(data));
+        // Whoever waits for the array may be the only other one to hold it.
+        drop(self);
+        ready.set(outcome);
+    }
+
+    fn broken() -> Status {
+        Status::new(Code::Internal, "a program ended without one of its results")
+    }
+}
+
+impl Content {
+    /// The array, once it is there.
+    pub fn wait(&self) -> Result<Data, Status> {
+        match self {
+            Content::Here(data) => Ok(data.clone()),
+            Content::Coming(promise) => {
+                promise.ready.wait()?;
+                promise.made.get().cloned().ok_or_else(Promise::broken)
+            }
+        }
+    }
+
+    /// The array itself, if nobody else holds it, once it is there.
+    pub fn take(self) -> Result<Data, Status> {
+        match self {
+            Content::Here(data) => Ok(data),
+            Content::Coming(promise) => {
+                promise.ready.wait()?;
+                let data = match Arc::try_unwrap(promise) {
+                    Ok(own) => own.made.into_inner(),
+                    Err(shared) => shared.made.get().cloned(),
+                };
+                data.ok_or_else(Promise::broken)
+            }
+        }
+    }
+
+    /// The array, if it is there.
+    pub fn here(&self) -> Option<&Data> {
+        match self {
+            Content::Here(data) => Some(data),
+            Content::Coming(promise) if promise.ready.has_happened_well() => promise.made.get(),
+            Content::Coming(_) => None,
+        }
+    }
 }
 
 struct Held {
     /// The array, unless deleted.
-    data: Option<Data>,
+    data: Option<Content>,
     external_references: usize,
     /// What the external references refer to.
     referred: Option<Data>,
@@ -45,26 +127,76 @@ struct Held {
 impl Buffer {
     /// A buffer for an array. Tokens become arrays without elements.
     pub fn new(client: &Client, device: usize, memory_kind: usize, data: Data) -> Buffer {
-        let (element_type, dims) = match data.shape() {
-            Shape::Array(a) | Shape::Buffer(a) => (element_type::number(a.element_type), a.dims().to_vec()),
-            _ => (element_type::number(hloom_ir::ElementType::Pred), vec![0]),
-        };
+        let (element_type, dims) = describe(data.shape());
+        Buffer::with(client, (device, memory_kind), (element_type, dims), Event::done(), Content::Here(data))
+    }
+
+    /// A buffer for an array of that shape that is to come.
+    pub fn promised(client: &Client, place: (usize, usize), shape: &Shape, promise: Arc<Promise>) -> Buffer {
+        let ready = promise.ready.clone();
+        Buffer::with(client, place, describe(shape), ready, Content::Coming(promise))
+    }
+
+    /// One for an array that is there, of a shape that may be other than that of its elements: a token has none.
+    pub fn result(client: &Client, device: usize, shape: &Shape, data: Data) -> Buffer {
+        match shape {
+            Shape::Token => Buffer::with(client, (device, 0), describe(shape), Event::done(), Content::Here(data)),
+            _ => Buffer::new(client, device, 0, data),
+        }
+    }
+
+    fn with(
+        client: &Client,
+        (device, memory_kind): (usize, usize),
+        (element_type, dims): (i32, SmallVec<[i64; 6]>),
+        ready: Event,
+        content: Content,
+    ) -> Buffer {
         let minor_to_major = (0..dims.len() as i64).rev().collect();
-        let held = Mutex::new(Held { data: Some(data), external_references: 0, referred: None });
-        Buffer { client: client.clone(), device, memory_kind, element_type, dims, minor_to_major, held }
+        let held = Mutex::new(Held { data: Some(content), external_references: 0, referred: None });
+        Buffer { client: client.clone(), device, memory_kind, element_type, dims, minor_to_major, ready, held }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The array.
-    pub fn data(&self) -> Result<Data, Status> {
+    /// The array, or what is to become it.
+    pub fn content(&self) -> Result<Content, Status> {
         self.held().data.clone().ok_or_else(|| Status::invalid("the buffer has been deleted or donated"))
     }
 
+    /// The array, once it is there.
+    pub fn data(&self) -> Result<Data, Status> {
+        self.content()?.wait()
+    }
+
+    /// Whether it is an array of that type and those sizes.
+    pub fn fits(&self, shape: &Shape) -> bool {
+        match (&self.held().data, shape) {
+            (Some(Content::Here(data)), _) => data.fits(shape),
+            (_, Shape::Array(a)) => {
+                self.element_type == element_type::number(a.element_type) && self.dims[..] == *a.dims()
+            }
+            _ => false,
+        }
+    }
+
+    /// Its shape.
+    pub fn shape(&self) -> Result<Shape, Status> {
+        match self.element_type {
+            element_type::TOKEN => Ok(Shape::Token),
+            number => Ok(Shape::array(element_type::from_number(number)?, self.dims.iter().copied())),
+        }
+    }
+
+    /// When the array is there.
+    pub fn ready(&self) -> &Event {
+        &self.ready
+    }
+
     /// Takes the array away, for good.
-    pub fn donate(&self) -> Result<Data, Status> {
+    pub fn donate(&self) -> Result<Content, Status> {
         let mut held = self.held();
         if held.external_references > 0 {
             return Err(Status::invalid("Donation requested for buffer with external reference"));
@@ -106,8 +238,26 @@ impl Buffer {
         if device >= self.client.devices.len() {
             return Err(Status::invalid("the device is not one of the client's"));
         }
-        let copy = self.data()?.duplicate(self.client.runtime.allocator())?;
-        Ok(Buffer::new(&self.client, device, memory_kind, copy))
+        let (content, client) = (self.content()?, self.client.clone());
+        let copy = move || Ok(content.wait()?.duplicate(client.runtime.allocator())?);
+        if self.ready.has_happened_well() {
+            return Ok(Buffer::new(&self.client, device, memory_kind, copy()?));
+        }
+        let promise = Promise::new(&Event::coming());
+        let buffer = Buffer::promised(&self.client, (device, memory_kind), &self.shape()?, promise.clone());
+        if let Err(task) = self.client.dispatcher.submit(Box::new(move || promise.settle(copy()))) {
+            task();
+        }
+        Ok(buffer)
+    }
+}
+
+/// The type and the sizes of a shape as the C API has them.
+fn describe(shape: &Shape) -> (i32, SmallVec<[i64; 6]>) {
+    match shape {
+        Shape::Array(a) | Shape::Buffer(a) => (element_type::number(a.element_type), a.dims().into()),
+        Shape::Token => (element_type::TOKEN, SmallVec::new()),
+        _ => (element_type::number(hloom_ir::ElementType::Pred), smallvec![0]),
     }
 }
 
@@ -190,8 +340,7 @@ pub(crate) fn is_on_cpu(args: &mut BufferIsOnCpuArgs) -> Result<(), Status> {
 }
 
 pub(crate) fn ready_event(args: &mut BufferReadyEventArgs) -> Result<(), Status> {
-    args.buffer.get()?;
-    args.event = Handle::give(Event::done());
+    args.event = args.buffer.get()?.ready.give();
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use crate::abi::{
     read_options,
 };
 use crate::device::{Device, DeviceDescription};
+use crate::dispatch::Dispatcher;
 use crate::memory::{KINDS, Memory};
 use crate::status::{Code, Status};
 use crate::topology::TopologyDescription;
@@ -22,6 +23,8 @@ const MAX_DEVICES: i64 = 4096;
 pub struct Shared {
     /// Where programs run.
     pub runtime: hloom_runtime::Client,
+    /// What runs programs that callers do not wait for.
+    pub(crate) dispatcher: Dispatcher,
     /// The name of the platform that is reported.
     pub platform_name: String,
     /// The devices, by their numbers.
@@ -117,6 +120,7 @@ impl Client {
         let topology = TopologyDescription::new(&options.platform_name, options.devices);
         Client(Arc::new(Shared {
             runtime,
+            dispatcher: Dispatcher::default(),
             platform_name: options.platform_name.clone(),
             devices,
             memories,

@@ -12,9 +12,12 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Something that will have happened. Clones are the same event.
-#[derive(Clone, Default)]
-pub struct Event(Arc<State>);
+/// Something that will have happened. Clones are the same event. Without a state it has happened, and well.
+#[derive(Clone)]
+pub struct Event(Option<Arc<State>>);
+
+/// What stands for every event that had happened before anybody asked.
+static DONE: Event = Event::done();
 
 #[derive(Default)]
 struct State {
@@ -37,56 +40,96 @@ unsafe impl Send for UserArg {}
 
 impl Event {
     /// An event that has happened.
-    pub fn done() -> Event {
-        let event = Event::default();
-        event.set(Ok(()));
+    pub const fn done() -> Event {
+        Event(None)
+    }
+
+    /// One that has not happened yet.
+    pub fn coming() -> Event {
+        Event(Some(Arc::default()))
+    }
+
+    /// One that came to nothing.
+    pub fn failed(status: Status) -> Event {
+        let event = Event::coming();
+        event.set(Err(status));
         event
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Gives it to the caller. What has happened already is one handle for all, which lives forever.
+    pub fn give(&self) -> Handle<Event> {
+        match self.has_happened_well() {
+            true => Handle::lend(&DONE),
+            false => Handle::give(self.clone()),
+        }
     }
 
     /// Makes it happen; whether it had not before.
     pub fn set(&self, outcome: Result<(), Status>) -> bool {
+        let Some(state) = &self.0 else { return false };
         let waiting = {
-            let mut inner = self.lock();
+            let mut inner = state.lock();
             if inner.outcome.is_some() {
                 return false;
             }
-            if outcome.is_ok() {
-                self.0.done.store(true, Ordering::Release);
-            }
             inner.outcome = Some(outcome.clone());
+            if outcome.is_ok() {
+                state.done.store(true, Ordering::Release);
+            }
             std::mem::take(&mut inner.waiting)
         };
-        self.0.happened.notify_all();
+        state.happened.notify_all();
         for (callback, user_arg) in waiting {
             tell(callback, user_arg.0, &outcome);
         }
         true
     }
 
+    /// Whether it has happened, and well.
+    pub fn has_happened_well(&self) -> bool {
+        self.0.as_ref().is_none_or(|state| state.done.load(Ordering::Acquire))
+    }
+
     /// What came of it, if it has happened.
     pub fn outcome(&self) -> Option<Result<(), Status>> {
-        if self.0.done.load(Ordering::Acquire) {
-            return Some(Ok(()));
+        match &self.0 {
+            Some(state) if !state.done.load(Ordering::Acquire) => state.lock().outcome.clone(),
+            _ => Some(Ok(())),
         }
-        self.lock().outcome.clone()
     }
 
     /// Waits for it.
     pub fn wait(&self) -> Result<(), Status> {
-        if self.0.done.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let mut inner = self.lock();
+        let Some(state) = self.0.as_ref().filter(|_| !self.has_happened_well()) else { return Ok(()) };
+        let mut inner = state.lock();
         loop {
             match &inner.outcome {
                 Some(outcome) => return outcome.clone(),
-                None => inner = self.0.happened.wait(inner).unwrap_or_else(PoisonError::into_inner),
+                None => inner = state.happened.wait(inner).unwrap_or_else(PoisonError::into_inner),
             }
         }
+    }
+
+    /// Has `callback` told of the outcome: at once if there is one.
+    fn on_ready(&self, callback: OnReady, user_arg: *mut c_void) {
+        let mut outcome = Ok(());
+        if let Some(state) = self.0.as_ref().filter(|_| !self.has_happened_well()) {
+            let mut inner = state.lock();
+            match &inner.outcome {
+                None => {
+                    inner.waiting.push((callback, UserArg(user_arg)));
+                    return;
+                }
+                Some(known) => outcome = known.clone(),
+            }
+        }
+        tell(callback, user_arg, &outcome);
+    }
+}
+
+impl State {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -97,7 +140,9 @@ fn tell(callback: OnReady, user_arg: *mut c_void, outcome: &Result<(), Status>) 
 }
 
 pub(crate) fn destroy(args: &mut EventDestroyArgs) -> Result<(), Status> {
-    drop(args.event.take());
+    if !std::ptr::eq(args.event.as_ptr(), &raw const DONE) {
+        drop(args.event.take());
+    }
     Ok(())
 }
 
@@ -116,20 +161,14 @@ pub(crate) fn wait(args: &mut EventAwaitArgs) -> Result<(), Status> {
 
 pub(crate) fn on_ready(args: &mut EventOnReadyArgs) -> Result<(), Status> {
     let callback = args.callback.ok_or_else(|| Status::invalid("there is no callback"))?;
+    // The callback may destroy the handle.
     let event = args.event.get()?.clone();
-    let mut inner = event.lock();
-    match inner.outcome.clone() {
-        None => inner.waiting.push((callback, UserArg(args.user_arg))),
-        Some(outcome) => {
-            drop(inner);
-            tell(callback, args.user_arg, &outcome);
-        }
-    }
+    event.on_ready(callback, args.user_arg);
     Ok(())
 }
 
 pub(crate) fn create(args: &mut EventCreateArgs) -> Result<(), Status> {
-    args.event = Handle::give(Event::default());
+    args.event = Handle::give(Event::coming());
     Ok(())
 }
 

@@ -1,11 +1,12 @@
 //! Executables: what a caller may ask of a compiled program.
 
 use crate::abi::{
-    ClientCompileArgs, CompileArgs, ExecutableDeserializeAndLoadArgs, ExecutableDestroyArgs, ExecutableFingerprintArgs,
-    ExecutableGetCompiledMemoryStatsArgs, ExecutableGetCostAnalysisArgs, ExecutableNameArgs, ExecutableNumOutputsArgs,
-    ExecutableNumPartitionsArgs, ExecutableNumReplicasArgs, ExecutableOptimizedProgramArgs,
-    ExecutableOutputDimensionsArgs, ExecutableOutputElementTypesArgs, ExecutableOutputMemoryKindsArgs,
-    ExecutableParameterMemoryKindsArgs, ExecutableSerializeArgs, ExecutableSizeOfGeneratedCodeInBytesArgs, Handle,
+    ClientCompileArgs, ClientLoadArgs, CompileArgs, ExecutableDeserializeAndLoadArgs, ExecutableDestroyArgs,
+    ExecutableFingerprintArgs, ExecutableGetCompileOptionsArgs, ExecutableGetCompiledMemoryStatsArgs,
+    ExecutableGetCostAnalysisArgs, ExecutableNameArgs, ExecutableNumOutputsArgs, ExecutableNumPartitionsArgs,
+    ExecutableNumReplicasArgs, ExecutableOptimizedProgramArgs, ExecutableOutputDimensionsArgs,
+    ExecutableOutputElementTypesArgs, ExecutableOutputMemoryKindsArgs, ExecutableParameterMemoryKindsArgs,
+    ExecutableSerializeArgs, ExecutableSizeOfGeneratedCodeInBytesArgs, Handle,
     LoadedExecutableAddressableDeviceLogicalIdsArgs, LoadedExecutableAddressableDevicesArgs,
     LoadedExecutableDeleteArgs, LoadedExecutableDestroyArgs, LoadedExecutableFingerprintArgs,
     LoadedExecutableGetDeviceAssignmentArgs, LoadedExecutableGetExecutableArgs, LoadedExecutableIsDeletedArgs,
@@ -349,5 +350,26 @@ pub(crate) fn optimized_program(args: &mut ExecutableOptimizedProgramArgs) -> Re
     // SAFETY: the caller's room of that size.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), program.code.cast_mut(), bytes.len()) };
     program.code_size = bytes.len();
+    Ok(())
+}
+
+/// The program, made ready to run on the devices that the options name.
+pub(crate) fn load(args: &mut ClientLoadArgs) -> Result<(), Status> {
+    let client = args.client.get()?;
+    let compiled = &args.executable.get()?.0;
+    // SAFETY: the caller's bytes.
+    let options = unsafe { slice(args.compile_options, args.compile_options_size) };
+    let source = &compiled.program.source;
+    let options = if options.is_empty() { source.options.clone() } else { options.to_vec() };
+    let source = Source { options, ..source.clone() };
+    args.loaded_executable = Handle::give(LoadedExecutable::new(Program::compile(client, source)?));
+    Ok(())
+}
+
+pub(crate) fn compile_options(args: &mut ExecutableGetCompileOptionsArgs) -> Result<(), Status> {
+    let options = args.executable.get()?.0.program.source.options.clone();
+    let (bytes, size, object, deleter) = give_bytes(options);
+    (args.serialized_bytes, args.serialized_bytes_size) = (bytes, size);
+    (args.serialized_compile_options, args.serialized_compile_options_deleter) = (object, deleter);
     Ok(())
 }

@@ -12,6 +12,63 @@ struct CompileOptionsProto {
     build: Option<BuildOptionsProto>,
     #[prost(bool, tag = "4")]
     compile_portable_executable: bool,
+    #[prost(btree_map = "string, message", tag = "7")]
+    overrides: std::collections::BTreeMap<String, OverrideProto>,
+}
+
+/// `OptionOverrideProto`.
+#[derive(Clone, PartialEq, Message)]
+struct OverrideProto {
+    #[prost(oneof = "Override", tags = "1, 2, 3, 4")]
+    value: Option<Override>,
+}
+
+/// The value of an option that the caller names.
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Override {
+    #[prost(string, tag = "1")]
+    String(String),
+    #[prost(bool, tag = "2")]
+    Bool(bool),
+    #[prost(int64, tag = "3")]
+    Int(i64),
+    #[prost(double, tag = "4")]
+    Double(f64),
+}
+
+/// Options of XLA's that say yes or no; callers may name them, and they mean nothing here.
+const XLA_SWITCHES: [&str; 10] = [
+    "xla_allow_excess_precision",
+    "xla_cpu_enable_fast_math",
+    "xla_cpu_enable_fast_min_max",
+    "xla_cpu_multi_thread_eigen",
+    "xla_cpu_use_thunk_runtime",
+    "xla_disable_hlo_passes",
+    "xla_dump_hlo_as_text",
+    "xla_dump_hlo_as_proto",
+    "xla_embed_ir_in_executable",
+    "xla_llvm_disable_expensive_passes",
+];
+
+/// Options that are not for XLA's debugging.
+const OTHER_OPTIONS: [&str; 4] =
+    ["exec_time_optimization_effort", "memory_fitting_effort", "memory_fitting_level", "optimization_level"];
+
+/// Whether the options that a caller names can be: those of XLA are taken, and left alone.
+fn check_overrides(overrides: &std::collections::BTreeMap<String, OverrideProto>) -> Result<(), Status> {
+    for (name, given) in overrides {
+        if !name.starts_with("xla_") && !OTHER_OPTIONS.contains(&name.as_str()) {
+            return Err(Status::invalid(format!("No such compile option: '{name}'")));
+        }
+        if let Some(Override::String(value)) = &given.value
+            && XLA_SWITCHES.contains(&name.as_str())
+            && !matches!(value.to_ascii_lowercase().as_str(), "true" | "false" | "1" | "0")
+        {
+            let message = format!("While setting option {name}, '{value}' is not a valid bool value.");
+            return Err(Status::invalid(message));
+        }
+    }
+    Ok(())
 }
 
 /// `ExecutableBuildOptionsProto`.
@@ -57,6 +114,8 @@ pub struct CompileOptions {
     pub devices: Vec<usize>,
     /// All arguments come as one tuple.
     pub tupled_arguments: bool,
+    /// For each result, or once for all, whether it may be spread over the devices as seems best.
+    pub open_results: Vec<bool>,
 }
 
 impl CompileOptions {
@@ -64,6 +123,7 @@ impl CompileOptions {
     pub fn decode(bytes: &[u8], available: usize) -> Result<CompileOptions, Status> {
         let options = CompileOptionsProto::decode(bytes)
             .map_err(|e| Status::invalid(format!("the compile options are not a CompileOptionsProto: {e}")))?;
+        check_overrides(&options.overrides)?;
         let build = options.build.unwrap_or_default();
         let count = |n: i64, what: &str| match n {
             ..=0 => Ok(1),
@@ -93,7 +153,13 @@ impl CompileOptions {
                 format!("{replicas} replicas of {partitions} partitions need {} devices", replicas * partitions);
             return Err(Status::invalid(message));
         }
-        Ok(CompileOptions { replicas, partitions, devices, tupled_arguments: options.parameter_is_tupled_arguments })
+        Ok(CompileOptions {
+            replicas,
+            partitions,
+            devices,
+            tupled_arguments: options.parameter_is_tupled_arguments,
+            open_results: build.allow_propagation_to_output,
+        })
     }
 
     /// The device assignment as `DeviceAssignmentProto`.
@@ -159,6 +225,20 @@ mod tests {
         let again = DeviceAssignmentProto::decode(&*options.assignment()).unwrap();
         assert_eq!(again.computation_devices[0].replica_device_ids, [3, 1]);
         assert_eq!(again.computation_devices[1].replica_device_ids, [0, 2]);
+    }
+
+    #[test]
+    fn options_that_nobody_knows_are_refused() {
+        let with = |name: &str, value: Override| {
+            let overrides = [(name.to_owned(), OverrideProto { value: Some(value) })].into();
+            CompileOptions::decode(&CompileOptionsProto { overrides, ..Default::default() }.encode_to_vec(), 1)
+        };
+        assert!(with("xla_embed_ir_in_executable", Override::Bool(true)).is_ok());
+        assert!(with("optimization_level", Override::Int(1)).is_ok());
+        let why = |status: Result<_, Status>| status.unwrap_err().message;
+        assert!(why(with("invalid_key", Override::Bool(true))).contains("No such compile option: 'invalid_key'"));
+        let text = Override::String("perhaps".to_owned());
+        assert!(why(with("xla_embed_ir_in_executable", text)).contains("is not a valid bool value."));
     }
 
     #[test]

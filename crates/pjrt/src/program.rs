@@ -5,13 +5,14 @@ use crate::ffi;
 use crate::options::CompileOptions;
 use crate::shardings::Shardings;
 use crate::status::{Code, Status};
+use hloom_analysis::cost::cost;
 use hloom_eval::DeviceGrid;
 use hloom_ir::attributes::AliasKind;
 use hloom_ir::diagnostic::{Diagnostic, Place};
 use hloom_ir::module::Module;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
-use hloom_ir::{InstructionId, Shape};
-use hloom_passes::replicate::replicate;
+use hloom_ir::{InstructionId, Op, Shape};
+use hloom_passes::replicate::{replicate, spread_results};
 use std::hash::{Hash, Hasher};
 
 /// A program as a caller wrote it.
@@ -108,8 +109,14 @@ pub struct Program {
     pub executable: hloom_runtime::Executable,
     /// Its arguments.
     pub parameters: Vec<Parameter>,
+    /// Whether a run takes the memory of any of them.
+    pub donates: bool,
     /// The shapes of its results on one device.
     pub outputs: Vec<Shape>,
+    /// Whether the sizes of the results are known before a run.
+    pub fixed_shapes: bool,
+    /// Whether a run takes so little time that a caller may as well wait for it.
+    pub is_short: bool,
     /// Text that is the same for the same program only.
     pub fingerprint: String,
 }
@@ -125,6 +132,10 @@ impl Program {
         module.config.replica_count = options.replicas as i64;
         module.config.num_partitions = options.partitions as i64;
         let outputs = signature(&module).1.len();
+        if options.partitions > 1 {
+            spread_results(&mut module, options.partitions, &options.open_results)
+                .map_err(|found| located(&[found], &module))?;
+        }
         let shardings = Shardings::of(&module, outputs);
         if options.partitions > 1 {
             replicate(&mut module, options.partitions).map_err(|found| located(&[found], &module))?;
@@ -140,7 +151,12 @@ impl Program {
         let fingerprint = source.fingerprint();
         let custom_calls = ffi::targets(module.module());
         let is_bound_to_process = custom_calls.iter().any(|t| ffi::is_bound_to_process(t));
+        let is_fixed = |shape: &Shape| shape.as_array().is_none_or(|a| (0..a.rank()).all(|d| !a.is_dynamic_dim(d)));
+        let is_short = options.devices.len() == 1 && custom_calls.is_empty() && is_short(&module);
         Ok(Program {
+            donates: parameters.iter().any(|p| p.donated),
+            fixed_shapes: outputs.iter().all(is_fixed),
+            is_short,
             client: client.clone(),
             source,
             module,
@@ -159,6 +175,16 @@ impl Program {
     pub fn name(&self) -> &str {
         &self.module.module().name
     }
+}
+
+/// Whether a run is over before a thread could be told of it: a few thousand numbers, and no loop.
+fn is_short(module: &VerifiedModule) -> bool {
+    const MOST: u64 = 1 << 16;
+    let loops = |op: &Op| matches!(op, Op::While { .. } | Op::Sort { .. } | Op::CustomCall(_));
+    let m = module.module();
+    let has_loop = m.computations().iter().any(|&c| m[c].instructions().iter().any(|&i| loops(&m[i].op)));
+    let total = cost(module).total;
+    !has_loop && total.flops.saturating_add(total.transcendentals).saturating_add(total.bytes) < MOST
 }
 
 /// The arguments and results of a program.

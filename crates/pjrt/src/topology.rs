@@ -4,8 +4,8 @@ use crate::abi::{
     Deleter, Handle, NamedValues, TopologyDescriptionAttributesArgs, TopologyDescriptionCreateArgs,
     TopologyDescriptionDeserializeArgs, TopologyDescriptionDestroyArgs, TopologyDescriptionFingerprintArgs,
     TopologyDescriptionGetDeviceDescriptionsArgs, TopologyDescriptionGetMemorySpaceKindIdsArgs,
-    TopologyDescriptionPlatformNameArgs, TopologyDescriptionPlatformVersionArgs, TopologyDescriptionSerializeArgs,
-    read_options, slice,
+    TopologyDescriptionMakeCanonicalShapeForMemorySpaceArgs, TopologyDescriptionPlatformNameArgs,
+    TopologyDescriptionPlatformVersionArgs, TopologyDescriptionSerializeArgs, read_options, slice,
 };
 use crate::client::Options;
 use crate::device::DeviceDescription;
@@ -126,4 +126,35 @@ pub(crate) fn memory_space_kind_ids(args: &mut TopologyDescriptionGetMemorySpace
     args.topology.get()?;
     (args.memory_space_kind_ids, args.num_memory_space_kind_ids) = (IDS.as_ptr().cast_mut(), IDS.len());
     Ok(())
+}
+
+/// Arrays have the same shape in all memories: row-major, as `ShapeProto`.
+pub(crate) fn canonical_shape(
+    args: &mut TopologyDescriptionMakeCanonicalShapeForMemorySpaceArgs,
+) -> Result<(), Status> {
+    args.topology.get()?;
+    let shape = crate::transfer::shape(args.element_type, args.dims, args.num_dims)?;
+    let shape = hloom_ir::Shape::from(shape).with_default_layout();
+    let bytes = hloom_formats::proto::write_shape(&shape);
+    // All that is given back to be freed is the start, so the length is kept before it.
+    let kept: Vec<u8> = (bytes.len() as u64).to_le_bytes().into_iter().chain(bytes.iter().copied()).collect();
+    let start = Box::into_raw(kept.into_boxed_slice()).cast::<u8>();
+    args.serialized_shape_size = bytes.len();
+    args.serialized_shape = start.wrapping_add(8);
+    args.serialized_shape_deleter = Some(free_after_length);
+    Ok(())
+}
+
+/// # Safety
+/// `bytes` were made by [`canonical_shape`], and are freed once.
+unsafe extern "C" fn free_after_length(bytes: *mut c_void) {
+    if bytes.is_null() {
+        return;
+    }
+    // SAFETY: see above: the eight bytes before are the length.
+    unsafe {
+        let start = bytes.cast::<u8>().sub(8);
+        let length = u64::from_le_bytes(start.cast::<[u8; 8]>().read()) as usize;
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(start, length + 8)));
+    }
 }

@@ -4,27 +4,31 @@
 //! take a byte each on both sides.
 
 use crate::abi::{
-    AsyncHostToDeviceTransferManagerBufferCountArgs, AsyncHostToDeviceTransferManagerBufferSizeArgs,
-    AsyncHostToDeviceTransferManagerDestroyArgs, AsyncHostToDeviceTransferManagerDeviceArgs,
-    AsyncHostToDeviceTransferManagerRetrieveBufferArgs, AsyncHostToDeviceTransferManagerTransferDataArgs,
-    BufferCopyRawToHostArgs, BufferMemoryLayout, BufferToHostBufferArgs, ClientBufferFromHostBufferArgs,
-    ClientCreateBuffersForAsyncHostToDeviceArgs, ClientCreateUninitializedBufferArgs,
-    ClientCreateViewOfDeviceBufferArgs, Handle, read, slice,
+    AsyncHostToDeviceTransferManagerAddMetadataArgs, AsyncHostToDeviceTransferManagerBufferCountArgs,
+    AsyncHostToDeviceTransferManagerBufferSizeArgs, AsyncHostToDeviceTransferManagerDestroyArgs,
+    AsyncHostToDeviceTransferManagerDeviceArgs, AsyncHostToDeviceTransferManagerRetrieveBufferArgs,
+    AsyncHostToDeviceTransferManagerSetBufferErrorArgs, AsyncHostToDeviceTransferManagerTransferDataArgs,
+    AsyncHostToDeviceTransferManagerTransferLiteralArgs, BufferCopyRawToHostArgs, BufferMemoryLayout,
+    BufferToHostBufferArgs, ClientBufferFromHostBufferArgs, ClientCreateBuffersForAsyncHostToDeviceArgs,
+    ClientCreateUninitializedBufferArgs, ClientCreateViewOfDeviceBufferArgs, ClientDmaMapArgs, ClientDmaUnmapArgs,
+    Handle, read, slice,
 };
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Promise};
 use crate::client::Client;
 use crate::device::Device;
 use crate::element_type;
 use crate::event::Event;
 use crate::memory::Memory;
+use crate::promised::outcome;
 use crate::status::Status;
 use hloom_ir::ElementType;
 use hloom_ir::shape::ArrayShape;
 use hloom_runtime::Buffer as Data;
+use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
 /// The shape that a caller names. Sizes are checked, and their product.
-fn shape(type_: i32, dims: *const i64, rank: usize) -> Result<ArrayShape, Status> {
+pub(crate) fn shape(type_: i32, dims: *const i64, rank: usize) -> Result<ArrayShape, Status> {
     let element_type = element_type::from_number(type_)?;
     // SAFETY: the caller's list.
     let dims = unsafe { slice(dims, rank) };
@@ -39,7 +43,7 @@ fn shape(type_: i32, dims: *const i64, rank: usize) -> Result<ArrayShape, Status
 }
 
 /// The device and the kind of memory that a caller names, in one way or the other.
-fn place(client: &Client, device: Handle<Device>, memory: Handle<Memory>) -> Result<(usize, usize), Status> {
+pub(crate) fn place(client: &Client, device: Handle<Device>, memory: Handle<Memory>) -> Result<(usize, usize), Status> {
     let (device, kind) = match memory.is_null() {
         false => memory.get().map(|m| (m.device, m.kind))?,
         true => (device.get()?.description.id as usize, 0),
@@ -147,7 +151,7 @@ pub(crate) fn from_host(args: &mut ClientBufferFromHostBufferArgs) -> Result<(),
     // SAFETY: the caller's array has that shape and those strides.
     let data = unsafe { copy_in(client, shape, args.data.cast(), strides)? };
     args.buffer = Handle::give(Buffer::new(client, device, kind, data));
-    args.done_with_host_buffer = Handle::give(Event::done());
+    args.done_with_host_buffer = Event::done().give();
     Ok(())
 }
 
@@ -240,23 +244,29 @@ pub(crate) fn to_host(args: &mut BufferToHostBufferArgs) -> Result<(), Status> {
         }
         _ => {}
     }
-    args.event = Handle::give(Event::done());
+    args.event = Event::done().give();
     Ok(())
 }
 
 pub(crate) fn copy_raw_to_host(args: &mut BufferCopyRawToHostArgs) -> Result<(), Status> {
     let data = args.buffer.get()?.data()?;
-    let range = usize::try_from(args.offset).ok().zip(usize::try_from(args.transfer_size).ok());
-    let part = range.and_then(|(at, len)| data.bytes().get(at..at.checked_add(len)?));
+    copy_range(data.bytes(), args.offset, args.transfer_size, args.dst)?;
+    args.event = Event::done().give();
+    Ok(())
+}
+
+/// Copies a part of `bytes` to the caller's memory.
+pub(crate) fn copy_range(bytes: &[u8], offset: i64, size: i64, dst: *mut c_void) -> Result<(), Status> {
+    let range = usize::try_from(offset).ok().zip(usize::try_from(size).ok());
+    let part = range.and_then(|(at, len)| bytes.get(at..at.checked_add(len)?));
     let part = part.ok_or_else(|| Status::invalid("the bytes are not all within the buffer"))?;
-    if args.dst.is_null() && !part.is_empty() {
+    if dst.is_null() && !part.is_empty() {
         return Err(Status::invalid("there is nowhere to copy to"));
     }
     if !part.is_empty() {
         // SAFETY: the caller's memory has room for what it asks for.
-        unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), args.dst.cast::<u8>(), part.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), dst.cast::<u8>(), part.len()) };
     }
-    args.event = Handle::give(Event::done());
     Ok(())
 }
 
@@ -271,6 +281,8 @@ pub struct AsyncHostToDeviceTransferManager {
 struct Piecewise {
     shape: ArrayShape,
     bytes: Vec<u8>,
+    /// Why there will be no array, if the caller says so.
+    error: Option<Status>,
 }
 
 pub(crate) fn create_manager(args: &mut ClientCreateBuffersForAsyncHostToDeviceArgs) -> Result<(), Status> {
@@ -281,7 +293,7 @@ pub(crate) fn create_manager(args: &mut ClientCreateBuffersForAsyncHostToDeviceA
     let array = |spec: &crate::abi::ShapeSpec| {
         let shape = shape(spec.element_type, spec.dims, spec.num_dims)?;
         let len = shape.byte_size().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-        Ok(Piecewise { shape, bytes: vec![0; len] })
+        Ok(Piecewise { shape, bytes: vec![0; len], error: None })
     };
     let arrays = Mutex::new(specs.iter().map(array).collect::<Result<_, Status>>()?);
     args.transfer_manager =
@@ -315,14 +327,21 @@ pub(crate) fn transfer_data(args: &mut AsyncHostToDeviceTransferManagerTransferD
         to.copy_from_slice(from);
         Ok(())
     })?;
-    args.done_with_h2d_transfer = Handle::give(Event::done());
+    args.done_with_h2d_transfer = Event::done().give();
     Ok(())
 }
 
 pub(crate) fn retrieve_buffer(args: &mut AsyncHostToDeviceTransferManagerRetrieveBufferArgs) -> Result<(), Status> {
     let manager = args.transfer_manager.get()?;
-    let (shape, bytes) =
-        with_array(manager, args.buffer_index, |a| Ok((a.shape.clone(), std::mem::take(&mut a.bytes))))?;
+    let (shape, bytes, error) = with_array(manager, args.buffer_index, |a| {
+        Ok((a.shape.clone(), std::mem::take(&mut a.bytes), a.error.clone()))
+    })?;
+    if let Some(status) = error {
+        let promise = Promise::new(&Event::failed(status));
+        let place = (manager.device, manager.kind);
+        args.buffer_out = Handle::give(Buffer::promised(&manager.client, place, &shape.into(), promise));
+        return Ok(());
+    }
     if shape.byte_size() != Some(bytes.len() as i64) {
         return Err(Status::invalid("the buffer has been retrieved before"));
     }
@@ -347,4 +366,46 @@ pub(crate) fn manager_size(args: &mut AsyncHostToDeviceTransferManagerBufferSize
     let size = |a: &mut Piecewise| Ok(a.shape.byte_size().unwrap_or(0) as usize);
     args.buffer_size = with_array(args.transfer_manager.get()?, args.buffer_index, size)?;
     Ok(())
+}
+
+pub(crate) fn set_buffer_error(args: &mut AsyncHostToDeviceTransferManagerSetBufferErrorArgs) -> Result<(), Status> {
+    let outcome = outcome(args.error_code, args.error_message, args.error_message_size);
+    with_array(args.transfer_manager.get()?, args.buffer_index, |array| {
+        array.error = outcome.err();
+        Ok(())
+    })
+}
+
+/// What is said of a transfer besides means nothing here.
+pub(crate) fn add_metadata(args: &mut AsyncHostToDeviceTransferManagerAddMetadataArgs) -> Result<(), Status> {
+    args.transfer_manager.get().map(|_| ())
+}
+
+pub(crate) fn transfer_literal(args: &mut AsyncHostToDeviceTransferManagerTransferLiteralArgs) -> Result<(), Status> {
+    let given = shape(args.shape_element_type, args.shape_dims, args.shape_num_dims)?;
+    let manager = args.transfer_manager.get()?;
+    let strides = layout_strides(&given, args.shape_layout)?;
+    if args.data.is_null() && given.byte_size() != Some(0) {
+        return Err(Status::invalid("the data are a null pointer"));
+    }
+    // SAFETY: the caller's array has that shape and layout.
+    let data = unsafe { copy_in(&manager.client, given.clone(), args.data.cast(), &strides)? };
+    with_array(manager, args.buffer_index, |array| match array.shape == given {
+        true => {
+            array.bytes.copy_from_slice(data.bytes());
+            Ok(())
+        }
+        false => Err(Status::invalid("the array is of another shape than the buffer")),
+    })?;
+    args.done_with_h2d_transfer = Event::done().give();
+    Ok(())
+}
+
+/// All memory of the host can be read and written as it is.
+pub(crate) fn dma_map(args: &mut ClientDmaMapArgs) -> Result<(), Status> {
+    args.client.get().map(|_| ())
+}
+
+pub(crate) fn dma_unmap(args: &mut ClientDmaUnmapArgs) -> Result<(), Status> {
+    args.client.get().map(|_| ())
 }

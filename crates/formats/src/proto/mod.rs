@@ -17,7 +17,7 @@ mod tests;
 
 pub use container::detect;
 pub use read::read;
-pub use write::{Container, write, write_sharding};
+pub use write::{Container, write, write_shape, write_sharding};
 
 use hloom_ir::attributes::ComparisonType;
 use hloom_ir::element_type::ElementType;

@@ -1,6 +1,7 @@
 //! Shardings by the axes of a mesh, as Shardy writes them: `#sdy.sharding_per_value<[<@mesh, [{"x"}, {}]>]>`.
 
 use super::{Replicate, Tiling, error};
+use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 
 /// The meshes of a module.
@@ -114,6 +115,14 @@ impl<'t> Cursor<'t> {
     }
 }
 
+/// `#sdy<manual_axes{"x", "y"}>`.
+fn manual_axes(text: &str) -> Replicate<Vec<String>> {
+    let mut c = Cursor(text);
+    c.until(&['{']);
+    c.expect("{")?;
+    c.list("}", Cursor::quoted)
+}
+
 impl Meshes {
     /// Those that the module names.
     pub(super) fn of(module: &Module, devices: usize) -> Meshes {
@@ -132,8 +141,26 @@ impl Meshes {
         Meshes { devices, meshes: read(&mut cursor).unwrap_or_default() }
     }
 
-    /// How each value is cut.
-    pub(super) fn shardings(&self, text: &str) -> Replicate<Vec<Tiling>> {
+    /// How the values at the edge of a manual computation are cut. With `own` that is what the body has to do with: axes
+    /// that it leaves to others do not cut.
+    pub(super) fn boundary(
+        &self,
+        module: &Module,
+        edge: InstructionId,
+        key: &str,
+        own: bool,
+    ) -> Replicate<Vec<Tiling>> {
+        let text = |key: &str| module[edge].common.frontend_attribute(key).unwrap_or_default();
+        let manual = if own { Some(manual_axes(text("xla.sdy.manual_axes"))?) } else { None };
+        let shardings = self.shardings(text(key), manual.as_deref())?;
+        match shardings.len() == module[edge].operands().len() {
+            true => Ok(shardings),
+            false => Err(error(format!("{} has {} shardings", module[edge].name(), shardings.len()))),
+        }
+    }
+
+    /// How each value is cut along all axes, or only those that are listed.
+    fn shardings(&self, text: &str, axes: Option<&[String]>) -> Replicate<Vec<Tiling>> {
         let mut c = Cursor(text);
         let _ = c.eat("#sdy.sharding_per_value");
         c.expect("<")?;
@@ -166,9 +193,16 @@ impl Meshes {
                 }
                 Ok(axes)
             })?;
+            let mut unreduced = Vec::new();
             // What else is said (replicated axes) does not matter for who has which part.
             let mut depth = 0;
             while depth > 0 || !c.eat(">") {
+                if depth == 0 && c.eat("unreduced") {
+                    c.expect("=")?;
+                    c.expect("{")?;
+                    unreduced = c.list("}", Cursor::axis)?;
+                    continue;
+                }
                 let rest = c.0.trim_start();
                 let mut chars = rest.chars();
                 match chars.next() {
@@ -179,20 +213,28 @@ impl Meshes {
                 }
                 c.0 = chars.as_str();
             }
+            let mut dims: Vec<Vec<AxisRef>> = dims;
+            dims.push(unreduced);
+            if let Some(axes) = axes {
+                dims.iter_mut().for_each(|d| d.retain(|a| axes.contains(&a.name)));
+            }
             self.tiling(mesh, &dims)
         })
     }
 
+    /// How an array is cut by the axes of each dimension; the last are those that it is a sum over.
     fn tiling(&self, mesh: &Mesh, dims: &[Vec<AxisRef>]) -> Replicate<Tiling> {
         let positions: i64 = mesh.axes.iter().map(|a| a.1).product();
+        let rank = dims.len().saturating_sub(1);
         if dims.iter().all(Vec::is_empty) {
-            return Ok(Tiling { parts: vec![1; dims.len()], index: vec![vec![0; dims.len()]; self.devices] });
+            return Ok(Tiling::whole(rank, self.devices));
         }
         if positions != self.devices as i64 {
             return Err(error(format!("a mesh of {positions} devices is used on {}", self.devices)));
         }
         let mut parts = vec![1; dims.len()];
         let mut index = vec![Vec::new(); self.devices];
+        let mut rest_of = vec![0; self.devices];
         for position in 0..positions {
             // The place on each axis, the first varying slowest.
             let mut rest = position;
@@ -202,6 +244,8 @@ impl Meshes {
                 rest /= size;
             }
             let mut of_device = Vec::with_capacity(dims.len());
+            // The place on each axis, but for what cuts.
+            let mut others = at.clone();
             for (d, axes) in dims.iter().enumerate() {
                 let (mut number, mut count) = (0, 1);
                 for axis in axes {
@@ -209,16 +253,22 @@ impl Meshes {
                     let a = a.ok_or_else(|| error(format!("the mesh has no axis {:?}", axis.name)))?;
                     let (before, size) = axis.part.unwrap_or((1, mesh.axes[a].1));
                     let after = mesh.axes[a].1 / (before * size).max(1);
-                    number = number * size + at[a] / after.max(1) % size.max(1);
+                    let digit = at[a] / after.max(1) % size.max(1);
+                    number = number * size + digit;
+                    others[a] -= digit * after.max(1);
                     count *= size;
                 }
                 parts[d] = count;
                 of_device.push(number);
             }
             let device = mesh.device_ids.get(position as usize).copied().unwrap_or(position);
-            let slot = usize::try_from(device).ok().and_then(|d| index.get_mut(d));
-            *slot.ok_or_else(|| error(format!("a mesh names device {device}, of {}", self.devices)))? = of_device;
+            let slot = usize::try_from(device).ok().filter(|&d| d < self.devices);
+            let slot = slot.ok_or_else(|| error(format!("a mesh names device {device}, of {}", self.devices)))?;
+            index[slot] = of_device;
+            rest_of[slot] = others.iter().zip(&mesh.axes).fold(0, |n, (&at, (_, size))| n * size + at);
         }
-        Ok(Tiling { parts, index })
+        let summands = parts.pop().unwrap_or(1);
+        let summand = index.iter_mut().map(|at| at.pop().unwrap_or(0)).collect();
+        Ok(Tiling { parts, index, summands, summand, rest: rest_of })
     }
 }

@@ -14,6 +14,7 @@ use crate::event::Event;
 use crate::executable::{Executable, LoadedExecutable};
 use crate::ffi::ExecuteContext;
 use crate::memory::Memory;
+use crate::promised::Alias;
 use crate::status::Error;
 use crate::topology::TopologyDescription;
 use crate::transfer::AsyncHostToDeviceTransferManager;
@@ -348,5 +349,67 @@ c_structs! {
     CompileArgs[64] {
         topology: Handle<TopologyDescription> = 16, program: *mut Program = 24, compile_options: *const u8 = 32,
         compile_options_size: usize = 40, client: Handle<Client> = 48, executable: Handle<Executable> = 56,
+    }
+    ClientCreateErrorBufferArgs[112] {
+        client: Handle<Client> = 16, error_code: i32 = 24, error_message: *const u8 = 32,
+        error_message_size: usize = 40, shape_dims: *const i64 = 48, shape_num_dims: usize = 56,
+        shape_element_type: i32 = 64, shape_layout: *const BufferMemoryLayout = 72, memory: Handle<Memory> = 80,
+        buffer: Handle<Buffer> = 88, payload: *const NamedValue = 96, num_payload: usize = 104,
+    }
+    ClientCreateAliasBufferArgs[80] {
+        client: Handle<Client> = 16, memory: Handle<Memory> = 24, shape_dims: *const i64 = 32,
+        shape_num_dims: usize = 40, shape_element_type: i32 = 48, shape_layout: *const BufferMemoryLayout = 56,
+        alias_buffer: Handle<Buffer> = 64, fulfill_alias_buffer_cb: Handle<Alias> = 72,
+    }
+    ClientFulfillAliasBufferArgs[64] {
+        client: Handle<Client> = 16, buffer: Handle<Buffer> = 24, status_code: i32 = 32, error_message: *const u8 = 40,
+        error_message_size: usize = 48, fulfill_alias_buffer_cb: Handle<Alias> = 56,
+    }
+    BufferBitcastArgs[64] {
+        buffer: Handle<Buffer> = 16, element_type: i32 = 24, dims: *const i64 = 32, num_dims: usize = 40,
+        device_layout: *const BufferMemoryLayout = 48, out_buffer: Handle<Buffer> = 56,
+    }
+    @plain DonateCallbackArgs[40] {
+        struct_size: usize = 0, callback_data: *mut c_void = 8, error_code: i32 = 16, error_message: *const u8 = 24,
+        error_message_size: usize = 32,
+    }
+    BufferDonateWithControlDependencyArgs[48] {
+        buffer: Handle<Buffer> = 16, callback_data: *mut c_void = 24,
+        dependency_ready_callback: Option<unsafe extern "C" fn(*mut DonateCallbackArgs)> = 32,
+        out_buffer: Handle<Buffer> = 40,
+    }
+    @plain RawToHostCallbackArgs[48] {
+        struct_size: usize = 0, callback_data: *mut c_void = 8, error_code: i32 = 16, error_message: *const u8 = 24,
+        error_message_size: usize = 32, dst: *mut c_void = 40,
+    }
+    BufferCopyRawToHostFutureArgs[64] {
+        buffer: Handle<Buffer> = 16, offset: i64 = 24, transfer_size: i64 = 32, event: Handle<Event> = 40,
+        callback_data: *mut c_void = 48,
+        future_ready_callback: Option<unsafe extern "C" fn(*mut RawToHostCallbackArgs)> = 56,
+    }
+    DevicePoisonExecutionArgs[72] {
+        device: Handle<Device> = 16, launch_id: i32 = 24, error_code: i32 = 28, error_message: *const u8 = 32,
+        error_message_size: usize = 40, poisoned: u8 = 48, payload: *const NamedValue = 56, num_payload: usize = 64,
+    }
+    AsyncHostToDeviceTransferManagerTransferLiteralArgs[80] {
+        transfer_manager: Handle<AsyncHostToDeviceTransferManager> = 16, buffer_index: i32 = 24, data: *mut c_void = 32,
+        shape_dims: *const i64 = 40, shape_num_dims: usize = 48, shape_element_type: i32 = 56,
+        shape_layout: *const BufferMemoryLayout = 64, done_with_h2d_transfer: Handle<Event> = 72,
+    }
+    ClientDmaMapArgs[40] { client: Handle<Client> = 16, data: *mut c_void = 24, size: usize = 32 }
+    ClientDmaUnmapArgs[32] { client: Handle<Client> = 16, data: *mut c_void = 24 }
+    ClientLoadArgs[56] {
+        client: Handle<Client> = 16, executable: Handle<Executable> = 24, compile_options: *const u8 = 32,
+        compile_options_size: usize = 40, loaded_executable: Handle<LoadedExecutable> = 48,
+    }
+    ExecutableGetCompileOptionsArgs[56] {
+        executable: Handle<Executable> = 16, serialized_bytes: *const u8 = 24, serialized_bytes_size: usize = 32,
+        serialized_compile_options: *mut c_void = 40, serialized_compile_options_deleter: Option<Deleter> = 48,
+    }
+    TopologyDescriptionMakeCanonicalShapeForMemorySpaceArgs[88] {
+        topology: Handle<TopologyDescription> = 16, memory_space_kind_id: i32 = 24, dims: *const i64 = 32,
+        num_dims: usize = 40, element_type: i32 = 48, layout: *const BufferMemoryLayout = 56,
+        serialized_shape: *const u8 = 64, serialized_shape_size: usize = 72,
+        serialized_shape_deleter: Option<Deleter> = 80,
     }
 }

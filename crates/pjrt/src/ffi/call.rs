@@ -2,7 +2,7 @@
 
 use super::abi::{self, Api, Buffers, CallFrame, Failure, Handler, Service, Version};
 use super::attributes::{Attribute, Encoded};
-use super::{ExecuteContext, PythonCallback};
+use super::{PythonCallback, UserContext};
 use crate::status::{Code, Status};
 use hloom_eval::array::strides;
 use hloom_eval::{Array, Value};
@@ -221,7 +221,7 @@ fn buffer(array: Option<(hloom_ir::ElementType, *mut u8)>, dims: &[i64]) -> abi:
 
 /// What a handler may ask about the run it is part of.
 pub(super) struct Context<'r> {
-    pub(super) user: Option<&'r ExecuteContext>,
+    pub(super) user: &'r UserContext,
     pub(super) ordinal: i32,
 }
 
@@ -306,7 +306,7 @@ unsafe extern "C" fn context_get(args: *mut c_void) -> *mut Failure {
         let args = &mut *args.cast::<abi::ContextGetArgs>();
         let context = args.context.cast::<Context<'_>>().as_ref();
         let type_id = args.type_id.as_ref();
-        match context.and_then(|c| c.user).zip(type_id).and_then(|(user, &id)| user.get(id)) {
+        match context.zip(type_id).and_then(|(c, &id)| c.user.get(id)) {
             Some(data) => {
                 args.data = data;
                 null_mut()

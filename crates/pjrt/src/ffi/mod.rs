@@ -33,11 +33,24 @@ struct UserData(*mut c_void);
 
 // SAFETY: it is the caller's, which says that it may be used in the run.
 unsafe impl Send for UserData {}
+// SAFETY: likewise.
+unsafe impl Sync for UserData {}
 
 impl ExecuteContext {
+    /// What a run gets of it: the caller may destroy the context as soon as the run is given.
+    pub fn snapshot(&self) -> UserContext {
+        UserContext(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+/// The pointers that a caller passes on to the custom calls of one run.
+#[derive(Clone, Default)]
+pub struct UserContext(FxHashMap<i64, UserData>);
+
+impl UserContext {
     /// What was given for a type.
     pub fn get(&self, type_id: i64) -> Option<*mut c_void> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&type_id).map(|d| d.0)
+        self.0.get(&type_id).map(|d| d.0)
     }
 }
 
@@ -223,37 +236,18 @@ pub(crate) fn destroy_context(args: &mut ExecuteContextDestroyArgs) -> Result<()
     Ok(())
 }
 
-/// A pointer that is used during a run only.
-#[derive(Clone, Copy)]
-struct Borrowed(*const ExecuteContext);
-
-// SAFETY: the context is shared between the threads of a run, and itself made for that.
-unsafe impl Send for Borrowed {}
-// SAFETY: likewise.
-unsafe impl Sync for Borrowed {}
-
-impl Borrowed {
-    /// # Safety
-    /// The run that it was made for is not over.
-    unsafe fn get<'r>(self) -> Option<&'r ExecuteContext> {
-        // SAFETY: as the caller promises.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-/// What provides the custom calls of a program in one run; not to be used after it.
-pub(crate) fn custom_calls(program: &Program, context: Option<&ExecuteContext>) -> CustomCalls {
+/// What provides the custom calls of a program in one run.
+pub(crate) fn custom_calls(program: &Program, context: &UserContext) -> CustomCalls {
     let mut calls = CustomCalls::default();
-    let context = Borrowed(context.map_or(std::ptr::null(), std::ptr::from_ref));
     for target in &program.custom_calls {
         let name = target.clone();
+        let user = context.clone();
         calls.register(
             target.as_str(),
             Box::new(move |device, i, operands| {
                 let instruction = &device.module()[i];
                 let Op::CustomCall(call) = &instruction.op else { return Err(Fault::bug("not a custom call")) };
-                // SAFETY: handlers are called during the run.
-                let context = Context { user: unsafe { context.get() }, ordinal: device.ordinal as i32 };
+                let context = Context { user: &user, ordinal: device.ordinal as i32 };
                 let config = instruction.common.backend_config.as_deref().unwrap_or_default();
                 let run = || {
                     let attributes = attributes::read(config)?;

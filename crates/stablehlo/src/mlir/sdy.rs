@@ -171,8 +171,8 @@ impl Module<'_> {
         out.push('>');
     }
 
-    /// A `sdy.sharding` as a sharding of HLO: tiles along the dimensions, the axes that cut nothing last, as manual where
-    /// they are among `manual`, as replicated otherwise. `None` if it refers to what is not there.
+    /// A `sdy.sharding` as a sharding of HLO: tiles along the dimensions, then the axes that it is a sum over, then those
+    /// that cut nothing, as manual where they are among `manual`, as replicated otherwise. `None` if it refers to what is not there.
     pub fn hlo_sharding(&self, id: AttrId, manual: &[String]) -> Option<ShardingKind> {
         let mesh = self.mesh(self.field(id, "mesh")?)?;
         let count = mesh.axes.iter().try_fold(1i64, |n, &(_, s)| if s > 0 { n.checked_mul(s) } else { None })?;
@@ -207,6 +207,17 @@ impl Module<'_> {
             tiles.push(size);
         }
         let data_rank = tiles.len();
+        let mut unreduced_size = 1i64;
+        for &axis in self.field(id, "unreduced").map_or(&[][..], |a| self.list(a)) {
+            let axis = self.axis(&mesh, axis)?;
+            if order.len() >= MAX_AXES {
+                return None;
+            }
+            if !manual.contains(&mesh.axes[axis.index].0) {
+                unreduced_size = unreduced_size.checked_mul(axis.part.1)?;
+                order.push(axis);
+            }
+        }
         let (mut manual_size, mut rest_size) = (1i64, 1i64);
         let (mut manual_axes, mut rest) = (Vec::new(), Vec::new());
         for (index, (name, size)) in mesh.axes.iter().enumerate() {
@@ -220,7 +231,7 @@ impl Module<'_> {
                 }
             }
         }
-        if tiles.iter().all(|&t| t == 1) {
+        if tiles.iter().all(|&t| t == 1) && unreduced_size == 1 {
             if manual_axes.is_empty() {
                 return Some(ShardingKind::Replicated);
             }
@@ -231,6 +242,10 @@ impl Module<'_> {
         order.extend(manual_axes);
         order.extend(rest);
         let mut types = Vec::new();
+        if unreduced_size > 1 {
+            tiles.push(unreduced_size);
+            types.push(SubgroupType::Unreduced);
+        }
         if manual_size > 1 {
             tiles.push(manual_size);
             types.push(SubgroupType::Manual);
@@ -245,7 +260,8 @@ impl Module<'_> {
             _ => Subgroups::Types(types),
         };
         debug_assert!(tiles.len() >= data_rank);
-        Some(ShardingKind::Tiled(TileAssignment { dims: tiles, devices: devices(&mesh, &order)?, subgroups }))
+        let tiled = ShardingKind::Tiled(TileAssignment { dims: tiles, devices: devices(&mesh, &order)?, subgroups });
+        Some(if unreduced_size > 1 { tiled.canonical() } else { tiled })
     }
 
     fn axis(&self, mesh: &Mesh, id: AttrId) -> Option<Axis> {

@@ -65,6 +65,11 @@ pub fn write_sharding(of: &Sharding) -> Vec<u8> {
     sharding::sharding(of).encode_to_vec()
 }
 
+/// A `ShapeProto`.
+pub fn write_shape(of: &hloom_ir::Shape) -> Vec<u8> {
+    shape::shape(of).encode_to_vec()
+}
+
 fn cannot_encode(instruction: InstructionId, part: Part, message: impl Into<String>) -> Diagnostic {
     Diagnostic::error(&codes::CANNOT_ENCODE, message).at_instruction(instruction, part)
 }
