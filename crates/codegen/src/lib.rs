@@ -38,10 +38,15 @@ mod lowering;
 mod machine;
 mod math;
 mod program;
+pub mod region;
 mod tile;
 mod unsupported;
 
 pub use generator::Effort;
-pub use library::{Kernel, KernelFn, KernelLibrary, KernelRequest, Options, Refused, compile, llvm_ir, supports};
+pub use library::{
+    Kernel, KernelFacts, KernelFn, KernelLibrary, KernelRequest, Options, Prepared, Refused, compile, llvm_ir, prepare,
+    supports,
+};
 pub use machine::Machine;
+pub use region::{Region, RegionArray, RegionControl, RegionFn, RegionStep, RegionWhile};
 pub use unsupported::Unsupported;

@@ -1,7 +1,8 @@
 //! Compiling kernels: equal ones once, several threads at a time, into memory that the library owns.
 
 use crate::emit::ir::Ir;
-use crate::emit::kernel::{Constants, Emitter, Units};
+use crate::emit::kernel::{Constants, Place, Slot, Units};
+use crate::emit::region::emit_region;
 use crate::emit::schedule::Schedule;
 use crate::generator::{Effort, Generator};
 use crate::graph::{Data, Graph};
@@ -9,11 +10,11 @@ use crate::loader::{self, Code};
 use crate::lowering::programs;
 use crate::machine::Machine;
 use crate::program::Program;
+use crate::region::{Region, RegionFn};
 use crate::tile::tile;
 use crate::unsupported::Unsupported;
 use hloom_ir::{InstructionId, Module};
 use inkwell::context::Context;
-use inkwell::values::{FunctionValue, IntValue, PointerValue};
 use rustc_hash::FxHashMap;
 
 /// The code of a kernel. `buffers` points to the leaf arrays of the operands in order, then to those of the result;
@@ -65,6 +66,7 @@ pub struct KernelLibrary {
     kernels: Vec<Result<Kernel, Refused>>,
     /// For each request the number of its kernel.
     of_request: Vec<usize>,
+    regions: Vec<Result<RegionFn, Refused>>,
     _code: Vec<Code>,
     _constants: Vec<Data>,
 }
@@ -75,6 +77,10 @@ impl KernelLibrary {
         let number = self.of_request.get(request);
         let kernel = number.and_then(|&n| self.kernels.get(n)).map(Result::as_ref);
         kernel.unwrap_or(Err(&Refused::Failed(String::new()))).map_err(Clone::clone)
+    }
+    /// The function of the region of that number, or why there is none. It must not be called after the library is gone.
+    pub fn region(&self, number: usize) -> Result<RegionFn, Refused> {
+        self.regions.get(number).cloned().unwrap_or_else(|| Err(Refused::Failed(String::new())))
     }
     /// The number of different kernels.
     pub fn len(&self) -> usize {
@@ -130,9 +136,42 @@ pub fn supports(module: &Module, instruction: InstructionId) -> Result<(), Unsup
 /// How many answers are remembered.
 const MOST_ANSWERS: usize = 1024;
 
-struct Work {
-    graph: Graph,
-    programs: Vec<Program>,
+/// A kernel to be made.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) graph: Graph,
+    pub(crate) programs: Vec<Program>,
+}
+
+impl Work {
+    /// A measure of how much code it is.
+    fn size(&self) -> usize {
+        self.programs.iter().map(|p| p.items.len() + 10).sum()
+    }
+    fn nanoseconds(&self) -> f64 {
+        self.programs.iter().flat_map(|p| p.before.as_deref().into_iter().chain([p])).map(Program::nanoseconds).sum()
+    }
+}
+
+/// What is known of a kernel before it is compiled.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct KernelFacts {
+    /// The number of the kernel: that of all requests that it is for.
+    pub number: usize,
+    /// A measure of how much code it is: about the operations on elements in it, and ten for each nest of loops.
+    pub size: usize,
+    /// About how long all of it takes on one core.
+    pub nanoseconds: f64,
+    /// Shares of the work.
+    pub work_units: i64,
+}
+
+/// Kernels whose loops are worked out, ready to be compiled.
+#[derive(Debug)]
+pub struct Prepared {
+    work: Vec<Result<Work, Unsupported>>,
+    of_request: Vec<usize>,
+    options: Options,
 }
 
 /// The code of the kernels as LLVM reads it, to look at.
@@ -178,41 +217,74 @@ fn lowered(
     (work, of_request)
 }
 
+/// Works out the loops of the kernels of all requests.
+pub fn prepare(module: &Module, requests: &[KernelRequest], options: &Options) -> Prepared {
+    let (work, of_request) = lowered(module, requests, options);
+    Prepared { work, of_request, options: options.clone() }
+}
+
 /// Compiles a kernel for each request. What cannot be compiled is refused alone.
 pub fn compile(module: &Module, requests: &[KernelRequest], options: &Options) -> KernelLibrary {
-    let (work, of_request) = lowered(module, requests, options);
-    let missing = || Err(Refused::Failed("it was forgotten".into()));
-    let mut library = KernelLibrary { of_request, ..KernelLibrary::default() };
-    library.kernels =
-        work.iter().map(|w| w.as_ref().map_or_else(|e| Err(Refused::Unsupported(e.clone())), |_| missing())).collect();
-    let work: Vec<Option<Work>> = work.into_iter().map(Result::ok).collect();
-    let jobs = jobs(&work, options);
-    let run = |job: &Job| compile_batch(&work, job, &options.machine);
-    let made: Vec<Result<Batch, String>> = match &jobs[..] {
-        [one] => vec![run(one)],
-        _ if options.threads <= 1 => jobs.iter().map(run).collect(),
-        _ => std::thread::scope(|scope| {
-            let running: Vec<_> = jobs.iter().map(|job| scope.spawn(move || run(job))).collect();
-            running.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
-        }),
-    };
-    for (batch, job) in made.into_iter().zip(&jobs) {
-        match batch {
-            Ok(batch) => library.add(job, batch),
-            // One of them is at fault: each is tried alone.
-            Err(_) if job.kernels.len() > 1 => {
-                for &n in &job.kernels {
-                    let alone = Job { kernels: vec![n], effort: job.effort, size: 0 };
-                    match run(&alone) {
-                        Ok(batch) => library.add(&alone, batch),
-                        Err(why) => library.kernels[n] = Err(Refused::Failed(why)),
+    prepare(module, requests, options).compile(|_| true, &[])
+}
+
+impl Prepared {
+    /// The kernel of that request.
+    fn work(&self, request: usize) -> Option<&Work> {
+        self.work.get(*self.of_request.get(request)?)?.as_ref().ok()
+    }
+
+    /// What is known of the kernel of that request, if there can be one.
+    pub fn facts(&self, request: usize) -> Option<KernelFacts> {
+        let work = self.work(request)?;
+        let units = |p| Units::of(p, &Schedule::new(p, &self.options.machine)).count;
+        let work_units = work.programs.iter().map(units).sum();
+        let number = *self.of_request.get(request)?;
+        Some(KernelFacts { number, size: work.size(), nanoseconds: work.nanoseconds(), work_units })
+    }
+
+    /// Compiles the kernels of those requests that want a function of their own, and regions, which name requests that
+    /// there are facts of. What cannot be compiled is refused alone.
+    pub fn compile(&self, is_wanted: impl Fn(usize) -> bool, regions: &[Region]) -> KernelLibrary {
+        let mut wanted = vec![false; self.work.len()];
+        let requests = self.of_request.iter().enumerate();
+        requests.filter(|(n, _)| is_wanted(*n)).for_each(|(_, &kernel)| wanted[kernel] = true);
+        let missing = || Refused::Failed("it was not asked for".into());
+        let refused =
+            |w: &Result<Work, Unsupported>| w.as_ref().err().map_or_else(missing, |e| Refused::Unsupported(e.clone()));
+        let mut library = KernelLibrary {
+            kernels: self.work.iter().map(|w| Err(refused(w))).collect(),
+            of_request: self.of_request.clone(),
+            regions: regions.iter().map(|_| Err(missing())).collect(),
+            ..KernelLibrary::default()
+        };
+        let jobs = jobs(self, &wanted, regions);
+        let run = |job: &Job| compile_batch(self, job, regions);
+        let made: Vec<Result<Batch, String>> = match &jobs[..] {
+            [one] => vec![run(one)],
+            _ if self.options.threads <= 1 => jobs.iter().map(run).collect(),
+            _ => std::thread::scope(|scope| {
+                let running: Vec<_> = jobs.iter().map(|job| scope.spawn(move || run(job))).collect();
+                running.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
+            }),
+        };
+        for (batch, job) in made.into_iter().zip(jobs) {
+            match batch {
+                Ok(batch) => library.add(&job, batch),
+                // One of them is at fault: each is tried alone.
+                Err(_) if job.kernels.len() + job.regions.len() > 1 => {
+                    for alone in job.parts() {
+                        match run(&alone) {
+                            Ok(batch) => library.add(&alone, batch),
+                            Err(why) => library.refuse(&alone, &why),
+                        }
                     }
                 }
+                Err(why) => library.refuse(&job, &why),
             }
-            Err(why) => job.kernels.iter().for_each(|&n| library.kernels[n] = Err(Refused::Failed(why.clone()))),
         }
+        library
     }
-    library
 }
 
 impl KernelLibrary {
@@ -220,16 +292,35 @@ impl KernelLibrary {
         for (&n, kernel) in job.kernels.iter().zip(batch.kernels) {
             self.kernels[n] = Ok(kernel);
         }
+        for (&n, region) in job.regions.iter().zip(batch.regions) {
+            self.regions[n] = Ok(region);
+        }
         self._code.push(batch.code);
         self._constants.extend(batch.constants);
+    }
+
+    fn refuse(&mut self, job: &Job, why: &str) {
+        job.kernels.iter().for_each(|&n| self.kernels[n] = Err(Refused::Failed(why.to_owned())));
+        job.regions.iter().for_each(|&n| self.regions[n] = Err(Refused::Failed(why.to_owned())));
     }
 }
 
 /// Kernels that are compiled together.
+#[derive(Default)]
 struct Job {
     kernels: Vec<usize>,
+    regions: Vec<usize>,
     effort: Effort,
     size: usize,
+}
+
+impl Job {
+    /// A job for each kernel and each region.
+    fn parts(&self) -> impl Iterator<Item = Job> {
+        let kernels = self.kernels.iter().map(|&n| Job { kernels: vec![n], effort: self.effort, ..Job::default() });
+        let regions = self.regions.iter().map(|&n| Job { regions: vec![n], effort: self.effort, ..Job::default() });
+        kernels.chain(regions)
+    }
 }
 
 /// Kernels that take less than this are compiled quickly where there are many: with so little work, calling them costs as
@@ -239,28 +330,39 @@ const MANY_SMALL: usize = 24;
 /// A thread pays for itself from so many items on.
 const ITEMS_PER_THREAD: usize = 400;
 
-/// Shares the kernels out among jobs of about equal size.
-fn jobs(work: &[Option<Work>], options: &Options) -> Vec<Job> {
+/// Shares kernels and regions out among jobs of about equal size.
+fn jobs(all: &Prepared, wanted: &[bool], regions: &[Region]) -> Vec<Job> {
+    let Prepared { work, options, .. } = all;
     let programs = |n: usize| work[n].iter().flat_map(|w| &w.programs);
-    let size = |n: usize| programs(n).map(|p| p.items.len() + 10).sum::<usize>();
+    let size = |n: usize| work[n].as_ref().map_or(0, Work::size);
     let is_small = |n: usize| programs(n).map(Program::nanoseconds).sum::<f64>() < SMALL_NANOSECONDS;
-    let wanted = (0..work.len()).filter(|&n| work[n].is_some());
-    let (mut small, mut other): (Vec<usize>, Vec<usize>) = wanted.partition(|&n| is_small(n));
+    let asked = (0..work.len()).filter(|&n| wanted[n] && work[n].is_ok());
+    let (mut small, mut other): (Vec<usize>, Vec<usize>) = asked.partition(|&n| is_small(n));
     if small.len() < MANY_SMALL || options.effort == Effort::Quick {
         other.append(&mut small);
     }
+    let of_request = |request: usize| all.work(request).map_or(0, Work::size);
+    let region_size = |r: &Region| r.steps.iter().map(|s| s.size(&of_request)).sum();
+    // Size, whether it is a region, and its number.
+    let mut others: Vec<(usize, bool, usize)> = other.iter().map(|&n| (size(n), false, n)).collect();
+    others.extend(regions.iter().enumerate().map(|(n, r)| (region_size(r), true, n)));
+    let small = small.iter().map(|&n| (size(n), false, n)).collect();
     let mut jobs: Vec<Job> = Vec::new();
-    for (mut kernels, effort) in [(other, options.effort), (small, Effort::Quick)] {
-        let total: usize = kernels.iter().map(|&n| size(n)).sum();
-        let count = options.threads.min(kernels.len()).min(total / ITEMS_PER_THREAD + 1);
+    for (mut parts, effort) in [(others, options.effort), (small, Effort::Quick)] {
+        let total: usize = parts.iter().map(|p| p.0).sum();
+        let count = options.threads.min(parts.len()).min(total / ITEMS_PER_THREAD + 1);
         let first = jobs.len();
-        jobs.extend((0..count).map(|_| Job { kernels: Vec::new(), effort, size: 0 }));
+        jobs.extend((0..count).map(|_| Job { effort, ..Job::default() }));
         // The largest first, each to the job that has least so far.
-        kernels.sort_by_key(|&n| std::cmp::Reverse(size(n)));
-        for n in kernels {
+        parts.sort_by_key(|p| std::cmp::Reverse(p.0));
+        for (size, is_region, n) in parts {
             if let Some(job) = jobs[first..].iter_mut().min_by_key(|j| j.size) {
-                job.kernels.push(n);
-                job.size += size(n);
+                if is_region {
+                    job.regions.push(n)
+                } else {
+                    job.kernels.push(n)
+                }
+                job.size += size;
             }
         }
     }
@@ -269,11 +371,13 @@ fn jobs(work: &[Option<Work>], options: &Options) -> Vec<Job> {
 
 struct Batch {
     kernels: Vec<Kernel>,
+    regions: Vec<RegionFn>,
     code: Code,
     constants: Vec<Data>,
 }
 
-fn compile_batch(work: &[Option<Work>], job: &Job, machine: &Machine) -> Result<Batch, String> {
+fn compile_batch(all: &Prepared, job: &Job, regions: &[Region]) -> Result<Batch, String> {
+    let machine = &all.options.machine;
     let generator = Generator::for_machine(machine, job.effort)?;
     let mut constants = Vec::new();
     let mut facts = Vec::new();
@@ -282,8 +386,11 @@ fn compile_batch(work: &[Option<Work>], job: &Job, machine: &Machine) -> Result<
         generator.prepare(&ir.module);
         let mut known = Constants { globals: FxHashMap::default(), kept: Vec::new() };
         for &n in &job.kernels {
-            let Some(w) = &work[n] else { continue };
+            let Ok(w) = &all.work[n] else { continue };
             facts.push(emit_kernel(&ir, machine, &w.graph, &w.programs, &format!("k{n}"), &mut known));
+        }
+        for &n in &job.regions {
+            emit_region(&ir, machine, &regions[n], &|request| all.work(request), &format!("r{n}"), &mut known);
         }
         constants = known.kept;
         ir.module
@@ -297,7 +404,14 @@ fn compile_batch(work: &[Option<Work>], job: &Job, machine: &Machine) -> Result<
         let function = unsafe { std::mem::transmute::<usize, KernelFn>(address) };
         kernels.push(Kernel { function, work_units, unit_nanoseconds });
     }
-    Ok(Batch { kernels, code, constants })
+    let mut regions = Vec::new();
+    for n in &job.regions {
+        let name = format!("r{n}");
+        let address = code.address(&name).ok_or_else(|| format!("the function {name} is missing"))?;
+        // SAFETY: the code at this address was made by `emit_region` with just this signature.
+        regions.push(unsafe { std::mem::transmute::<usize, RegionFn>(address) });
+    }
+    Ok(Batch { kernels, regions, code, constants })
 }
 
 /// Writes the function of a kernel; its work units and the cost of one.
@@ -320,21 +434,22 @@ fn emit_kernel<'c>(
     let table = function.get_nth_param(0).expect("there are three").into_pointer_value();
     let begin = function.get_nth_param(1).expect("there are three");
     let end = function.get_nth_param(2).expect("there are three");
-    let buffers: Vec<PointerValue<'c>> = (0..graph.inputs as usize + graph.outputs.len())
+    let buffers: Vec<Slot<'c>> = (0..graph.inputs as usize + graph.outputs.len())
         .map(|n| {
             let at = ir.offset(table, ir.i64(n as i64 * 8));
-            ir.load(pointer.into(), at, 8).into_pointer_value()
+            Slot::Memory(ir.load(pointer.into(), at, 8).into_pointer_value())
         })
         .collect();
     let (mut done, mut cost) = (0i64, 0.0);
-    let mut place = Place { ir, machine, function, buffers: &buffers, constants };
+    let mut place = Place { ir, machine, function, buffers: &buffers, constants, registers: &mut [] };
+    let units = |program: &Program| Units::of(program, &Schedule::new(program, machine)).count;
     for program in programs {
-        let count = place.units(program);
+        let count = units(program);
         let from = ir.call2("llvm.smax", ir.sub(begin, ir.i64(done).into()), ir.i64(0).into());
         let to = ir.call2("llvm.smin", ir.sub(end, ir.i64(done).into()), ir.i64(count).into());
         if let Some(first) = &program.before {
             // All of it, in the only unit of what follows.
-            let all = ir.i64(place.units(first)).into();
+            let all = ir.i64(units(first)).into();
             let zero = ir.i64(0);
             let its = ir.select(ir.icmp(inkwell::IntPredicate::SLT, from, to), all, zero.into());
             place.nest(first, zero, its.into_int_value());
@@ -346,42 +461,4 @@ fn emit_kernel<'c>(
     }
     ir.builder.build_return(None).expect("the builder is positioned");
     (done, cost / done.max(1) as f64)
-}
-
-/// A function that nests are written into.
-struct Place<'p, 'c> {
-    ir: &'p Ir<'c>,
-    machine: &'p Machine,
-    function: FunctionValue<'c>,
-    buffers: &'p [PointerValue<'c>],
-    constants: &'p mut Constants<'c>,
-}
-
-impl<'c> Place<'_, 'c> {
-    fn units(&self, program: &Program) -> i64 {
-        Units::of(program, &Schedule::new(program, self.machine)).count
-    }
-
-    /// Writes the units `begin..end` of a program.
-    fn nest(&mut self, program: &Program, begin: IntValue<'c>, end: IntValue<'c>) {
-        let schedule = Schedule::new(program, self.machine);
-        let units = Units::of(program, &schedule);
-        let mut emitter = Emitter {
-            ir: self.ir,
-            machine: self.machine,
-            program,
-            schedule: &schedule,
-            function: self.function,
-            buffers: self.buffers,
-            constants: self.constants,
-            values: vec![None; program.items.len()],
-            folds: FxHashMap::default(),
-            addresses: vec![None; schedule.addresses.len()],
-            tiles: vec![None; program.tiles.len()],
-            vars: vec![None; program.extents.len()],
-            lanes_now: vec![1; program.extents.len()],
-            mask: None,
-        };
-        emitter.nest(units, begin, end);
-    }
 }

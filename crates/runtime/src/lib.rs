@@ -19,6 +19,8 @@ pub mod memory;
 mod native;
 pub mod pool;
 mod program;
+#[cfg(feature = "llvm")]
+mod region;
 pub mod report;
 mod run;
 pub mod trace;

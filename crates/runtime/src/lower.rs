@@ -56,10 +56,10 @@ pub(crate) fn lower(
         plan,
         locations: locations(plan)?,
         table: Vec::new(),
+        at: Vec::new(),
         lists: vec![Vec::new()],
         reaches_outside: vec![false],
         requests: Vec::new(),
-        wanted: Vec::new(),
         evaluates: false,
         fill_constants: options.fill_constants,
         report,
@@ -169,12 +169,13 @@ struct Lowering<'p, 'm> {
     plan: &'p Plan<'m>,
     locations: Vec<Location>,
     table: Vec<Location>,
+    /// The position of the value in each entry of the table.
+    at: Vec<Position>,
     lists: Vec<Vec<Step>>,
     /// For each list whether anything besides its arrays decides what it does, or it does anything else.
     reaches_outside: Vec<bool>,
-    /// Kernels to be compiled, and the steps that they are for.
+    /// Kernels to be compiled.
     requests: Vec<Request>,
-    wanted: Vec<(ListId, usize)>,
     evaluates: bool,
     fill_constants: bool,
     report: &'p mut Report,
@@ -216,15 +217,16 @@ impl Lowering<'_, '_> {
         value.is_some_and(|v| v.position == position) && is_array()
     }
 
-    /// Puts locations side by side into the table.
-    fn enter(&mut self, locations: impl IntoIterator<Item = Location>) -> Range<u32> {
+    /// Puts the places of values side by side into the table.
+    fn enter(&mut self, values: Vec<Position>) -> Range<u32> {
         let start = self.table.len() as u32;
-        self.table.extend(locations);
+        self.table.extend(values.iter().map(|&p| self.locations.get(p as usize).copied().unwrap_or(Location::NOWHERE)));
+        self.at.extend(values);
         start..self.table.len() as u32
     }
 
-    fn push(&mut self, list: ListId, instruction: InstructionId, locations: Vec<Location>, action: Action) {
-        let arrays = self.enter(locations);
+    fn push(&mut self, list: ListId, instruction: InstructionId, arrays: Vec<Position>, action: Action) {
+        let arrays = self.enter(arrays);
         self.lists[list].push(Step { instruction, arrays, action });
     }
 
@@ -238,7 +240,7 @@ impl Lowering<'_, '_> {
             let (source, target) = (self.location(from), self.location(to));
             if source != target && source != Location::NOWHERE && target != Location::NOWHERE {
                 let bytes = self.plan.dataflow.positions.shape(from).byte_size().unwrap_or(0) as usize;
-                self.push(list, id, vec![source, target], Action::Copy { bytes });
+                self.push(list, id, vec![from, to], Action::Copy { bytes });
             }
         }
     }
@@ -282,11 +284,10 @@ impl Lowering<'_, '_> {
                 let positions = &self.plan.dataflow.positions;
                 let bytes = |p: Position| positions.shape(p).byte_size().unwrap_or(0) as usize;
                 let state = self.leaves(id).map(bytes).collect();
-                let truth = self.location(positions.whole(truth));
-                let locations = [truth].into_iter().chain(self.leaves(id).map(|p| self.location(p))).collect();
+                let arrays = [positions.whole(truth)].into_iter().chain(self.leaves(id)).collect();
                 let closed = ![condition, body].iter().any(|&l| self.reaches_outside[l]);
                 let repeat = While { condition, body, state, closed };
-                self.push(list, id, locations, Action::While(Box::new(repeat)));
+                self.push(list, id, arrays, Action::While(Box::new(repeat)));
                 self.reaches_outside[list] |= !closed;
                 self.native("while");
             }
@@ -301,7 +302,7 @@ impl Lowering<'_, '_> {
                 }
                 let by_truth = module[operands[0]].shape.is_scalar_of(ElementType::Pred);
                 let branches = branches.iter().map(|&b| self.new_list(b)).collect::<Result<Vec<_>, _>>()?;
-                let selector = self.location(self.plan.dataflow.positions.whole(operands[0]));
+                let selector = self.plan.dataflow.positions.whole(operands[0]);
                 self.reaches_outside[list] |= branches.iter().any(|&b| self.reaches_outside[b]);
                 self.push(list, id, vec![selector], Action::Conditional { branches, by_truth });
                 self.native("conditional");
@@ -310,11 +311,11 @@ impl Lowering<'_, '_> {
             Op::AsyncStart(start) => self.call(list, id, start.calls, &[1])?,
             Op::Dot(_) | Op::Convolution(_) | Op::Sort { .. } => match Call::new(module, id) {
                 Ok(call) => {
-                    let locations = self.arrays(id);
+                    let arrays = self.arrays(id);
                     self.native(call.name());
                     let otherwise = call.may_refuse().then(|| Box::new(self.for_evaluator(id)));
                     self.evaluates |= otherwise.is_some();
-                    self.push(list, id, locations, Action::Library(Box::new(call), otherwise));
+                    self.push(list, id, arrays, Action::Library(Box::new(call), otherwise));
                 }
                 Err(_) => self.kernel(list, id),
             },
@@ -355,35 +356,53 @@ impl Lowering<'_, '_> {
         };
         let pairs = self.plan.in_place.pairs(id);
         let in_place = !pairs.is_empty() && pairs.iter().all(tied);
+        let (arrays, request) = (self.arrays(id), self.requests.len());
         self.requests.push(Request { instruction: id, in_place });
-        self.wanted.push((list, self.lists[list].len()));
-        let locations = self.arrays(id);
-        // Stands for the kernel until that is made.
-        self.push(list, id, locations, Action::Copy { bytes: 0 });
+        self.push(list, id, arrays, Action::Wanted(request));
     }
 
     /// Makes the kernels that were asked for; what is refused one is left to the evaluator.
     fn compile(&mut self, threads: usize, effort: Effort) -> native::Library {
         let (module, requests) = (self.module, std::mem::take(&mut self.requests));
-        let (library, kernels) = self.report.stage("kernels", |_| native::compile(module, &requests, threads, effort));
-        for ((kernel, request), (list, step)) in kernels.into_iter().zip(requests).zip(std::mem::take(&mut self.wanted))
-        {
-            let id = request.instruction;
-            self.lists[list][step].action = match kernel {
-                Ok(kernel) => {
-                    self.native(if matches!(module[id].op, Op::Fusion(_)) { "fusion" } else { "instruction" });
-                    Action::Kernel(kernel)
+        let begun = Instant::now();
+        let prepared = native::prepare(module, &requests, threads, effort);
+        #[cfg(feature = "llvm")]
+        let library = crate::region::compile(self.plan, &self.table, &self.at, &mut self.lists, &prepared);
+        #[cfg(not(feature = "llvm"))]
+        let library = native::compile(&prepared, |_| true, &[]);
+        self.report.stages.push(("kernels", begun.elapsed()));
+        let mut lists = std::mem::take(&mut self.lists);
+        for list in &mut lists {
+            for step in list {
+                #[cfg(feature = "llvm")]
+                if let Action::Region(region) = &mut step.action {
+                    self.native("region");
+                    region.outside.iter_mut().for_each(|step| self.settle(step, &library));
                 }
-                Err(why) => self.for_evaluator_because(id, &why),
-            };
+                self.settle(step, &library);
+            }
         }
+        self.lists = lists;
         library
     }
 
+    /// Gives a step its kernel.
+    fn settle(&mut self, step: &mut Step, library: &native::Library) {
+        let Action::Wanted(request) = step.action else { return };
+        let id = step.instruction;
+        step.action = match library.kernel(request) {
+            Ok(kernel) => {
+                self.native(if matches!(self.module[id].op, Op::Fusion(_)) { "fusion" } else { "instruction" });
+                Action::Kernel(kernel)
+            }
+            Err(why) => self.for_evaluator_because(id, &why),
+        };
+    }
+
     /// The arrays of an instruction: leaves of the operands, then leaves of the result.
-    fn arrays(&self, id: InstructionId) -> Vec<Location> {
+    fn arrays(&self, id: InstructionId) -> Vec<Position> {
         let all = self.module[id].operands().iter().copied().chain([id]);
-        all.flat_map(|i| self.leaves(i).map(|p| self.location(p)).collect::<Vec<_>>()).collect()
+        all.flat_map(|i| self.leaves(i).collect::<Vec<_>>()).collect()
     }
 
     /// Copies the operand to the (first leaf of the) result.
@@ -418,8 +437,8 @@ impl Lowering<'_, '_> {
 
     /// Leaves an instruction to the evaluator.
     fn evaluate(&mut self, list: ListId, id: InstructionId, reason: &str) {
-        let (action, locations) = (self.for_evaluator_because(id, reason), self.arrays(id));
-        self.push(list, id, locations, action);
+        let (action, arrays) = (self.for_evaluator_because(id, reason), self.arrays(id));
+        self.push(list, id, arrays, action);
     }
 
     /// The evaluator's part, noted in the report.

@@ -18,7 +18,7 @@ pub(crate) struct Kernel {
 }
 
 /// What a thread takes at a time should last at least so long, in nanoseconds.
-const WORTH_SHARING: f64 = 15_000.0;
+pub(crate) const WORTH_SHARING: f64 = 15_000.0;
 
 impl Kernel {
     #[cfg_attr(not(feature = "llvm"), allow(dead_code, reason = "nothing else makes kernels"))]
@@ -46,24 +46,21 @@ pub(crate) struct Request {
 mod imp {
     use super::{Kernel, Request};
     use crate::executable::Effort;
-    use hloom_codegen::{KernelLibrary, KernelRequest, Options};
+    pub(crate) use hloom_codegen::Prepared;
+    use hloom_codegen::{KernelLibrary, KernelRequest, Options, Region, RegionFn};
     use hloom_ir::entity::InstructionId;
     use hloom_ir::module::Module;
 
     /// Keeps kernels alive.
     #[derive(Debug, Default)]
-    pub(crate) struct Library(#[allow(dead_code, reason = "it is kept, not read")] KernelLibrary);
+    pub(crate) struct Library(KernelLibrary);
 
     pub(crate) fn supports(module: &Module, instruction: InstructionId) -> Result<(), String> {
         hloom_codegen::supports(module, instruction).map_err(|why| why.to_string())
     }
 
-    pub(crate) fn compile(
-        module: &Module,
-        requests: &[Request],
-        threads: usize,
-        effort: Effort,
-    ) -> (Library, Vec<Result<Kernel, String>>) {
+    /// Kernels whose loops are worked out.
+    pub(crate) fn prepare(module: &Module, requests: &[Request], threads: usize, effort: Effort) -> Prepared {
         let wanted: Vec<KernelRequest> =
             requests.iter().map(|r| KernelRequest { instruction: r.instruction, in_place: r.in_place }).collect();
         let effort = match effort {
@@ -71,13 +68,24 @@ mod imp {
             Effort::Full => hloom_codegen::Effort::Full,
         };
         let options = Options { threads, effort, ..Options::default() };
-        let library = hloom_codegen::compile(module, &wanted, &options);
-        let kernel = |n: usize| {
-            let kernel = library.kernel(n).map_err(|refused| refused.to_string())?;
+        hloom_codegen::prepare(module, &wanted, &options)
+    }
+
+    /// Compiles regions, and the kernels of those requests that want a function of their own.
+    pub(crate) fn compile(prepared: &Prepared, is_wanted: impl Fn(usize) -> bool, regions: &[Region]) -> Library {
+        Library(prepared.compile(is_wanted, regions))
+    }
+
+    impl Library {
+        /// The kernel of a request, or why there is none.
+        pub(crate) fn kernel(&self, request: usize) -> Result<Kernel, String> {
+            let kernel = self.0.kernel(request).map_err(|refused| refused.to_string())?;
             Ok(Kernel::new(kernel.function, kernel.work_units, kernel.unit_nanoseconds))
-        };
-        let kernels = (0..wanted.len()).map(kernel).collect();
-        (Library(library), kernels)
+        }
+        /// The function of a region, or why there is none.
+        pub(crate) fn region(&self, number: usize) -> Result<RegionFn, String> {
+            self.0.region(number).map_err(|refused| refused.to_string())
+        }
     }
 }
 
@@ -96,9 +104,23 @@ mod imp {
         Err("this build has no compiler of kernels".into())
     }
 
-    pub(crate) fn compile(_: &Module, _: &[Request], _: usize, _: Effort) -> (Library, Vec<Result<Kernel, String>>) {
-        (Library, Vec::new())
+    /// No kernels.
+    pub(crate) struct Prepared;
+
+    pub(crate) fn prepare(_: &Module, _: &[Request], _: usize, _: Effort) -> Prepared {
+        Prepared
+    }
+
+    pub(crate) fn compile(_: &Prepared, _: impl Fn(usize) -> bool, _: &[()]) -> Library {
+        Library
+    }
+
+    impl Library {
+        /// The kernel of a request, or why there is none.
+        pub(crate) fn kernel(&self, _: usize) -> Result<Kernel, String> {
+            Err("this build has no compiler of kernels".into())
+        }
     }
 }
 
-pub(crate) use imp::{Library, compile, supports};
+pub(crate) use imp::{Library, Prepared, compile, prepare, supports};

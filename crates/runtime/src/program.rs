@@ -59,8 +59,13 @@ pub(crate) struct Step {
 pub(crate) enum Action {
     /// Copies the first to the second.
     Copy { bytes: usize },
+    /// Stands for the kernel of that request until it is made.
+    Wanted(usize),
     /// Calls a kernel on all of them.
     Kernel(Kernel),
+    /// Calls the function of a region: a loop with all that is in it.
+    #[cfg(feature = "llvm")]
+    Region(Box<crate::region::RegionCall>),
     /// Calls a kernel written by hand; what it refuses is for the evaluator.
     Library(Box<Call>, Option<Box<Evaluate>>),
     /// Runs `body` as long as the pred scalar (the first array), which `condition` makes, is true.
@@ -76,7 +81,9 @@ impl Action {
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Action::Copy { .. } => "copy",
-            Action::Kernel(_) => "kernel",
+            Action::Kernel(_) | Action::Wanted(_) => "kernel",
+            #[cfg(feature = "llvm")]
+            Action::Region(_) => "region",
             Action::Library(..) => "library",
             Action::While(_) => "loop",
             Action::Conditional { .. } => "conditional",

@@ -114,13 +114,13 @@ pub(crate) struct Controls<'r> {
 pub(crate) struct Walk<'r> {
     program: &'r Program,
     client: &'r Client,
-    controls: &'r Controls<'r>,
-    addresses: &'r [*mut u8],
+    pub(crate) controls: &'r Controls<'r>,
+    pub(crate) addresses: &'r [*mut u8],
     permit: Permit<'r>,
     /// The evaluator's idea of this device, if it is needed.
     device: Option<Device<'r>>,
     ordinal: usize,
-    steps: u64,
+    pub(crate) steps: u64,
 }
 
 /// Runs `program` on one device with `arguments`, the leaves of all arguments, and returns the leaves of the result.
@@ -190,8 +190,8 @@ impl<'r> Walk<'r> {
         Ok(())
     }
 
-    /// Fails if the run is to end.
-    fn check(&mut self, step: &Step) -> Result<(), Fault> {
+    /// Fails if the run is to end; else up to `wanted` steps may be done, which are counted.
+    pub(crate) fn grant(&mut self, wanted: u64) -> Result<u64, Fault> {
         let raised = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
         if self.controls.cancel.is_some_and(raised) || raised(self.controls.failed) {
             return Err(Fault::new(&codes::eval::CANCELLED, "the run was cancelled"));
@@ -200,14 +200,21 @@ impl<'r> Walk<'r> {
             let message = format!("{} instructions were executed and the program is not done", self.steps);
             return Err(Fault::new(&codes::eval::TOO_MANY_STEPS, message));
         }
-        self.steps += 1;
+        let granted = wanted.min(self.controls.max_steps - self.steps);
+        self.steps += granted;
+        Ok(granted)
+    }
+
+    /// Fails if the run is to end.
+    fn check(&mut self, step: &Step) -> Result<(), Fault> {
+        self.grant(1)?;
         if let Some(progress) = self.controls.progress {
             progress.store(step.instruction.index() as u32, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), Fault> {
+    pub(crate) fn step(&mut self, step: &Step) -> Result<(), Fault> {
         self.check(step)?;
         let arrays = &self.addresses[step.arrays.start as usize..step.arrays.end as usize];
         match &step.action {
@@ -232,6 +239,9 @@ impl<'r> Walk<'r> {
                     });
                 }
             }
+            Action::Wanted(_) => return Err(Fault::bug("a kernel was not made")),
+            #[cfg(feature = "llvm")]
+            Action::Region(region) => crate::region::run(self, region)?,
             Action::Library(call, otherwise) => {
                 let threads = Threads { pool: self.client.pool(), most: self.controls.threads };
                 // SAFETY: the arrays are the instruction's operands and results; `plan` puts none of these into another's

@@ -4,6 +4,7 @@
 //! give enough units, and where those are too few a chunk of the next loop.
 
 use super::ir::{Ir, Repr, Val};
+use super::register::Straight;
 use super::schedule::{AddressBase, Schedule, Step};
 use super::value::V;
 use crate::affine::{Affine, ItemId, Term, VarId};
@@ -60,6 +61,65 @@ impl Units {
     }
 }
 
+/// Where a buffer is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Slot<'c> {
+    Memory(PointerValue<'c>),
+    /// An array of so many elements in the register of that number.
+    Register {
+        number: u32,
+        elements: u32,
+    },
+}
+
+/// A function that nests are written into.
+pub(crate) struct Place<'p, 'c> {
+    pub(crate) ir: &'p Ir<'c>,
+    pub(crate) machine: &'p Machine,
+    pub(crate) function: FunctionValue<'c>,
+    pub(crate) buffers: &'p [Slot<'c>],
+    pub(crate) constants: &'p mut Constants<'c>,
+    /// What registers hold.
+    pub(crate) registers: &'p mut [Option<V<'c>>],
+}
+
+impl<'c> Place<'_, 'c> {
+    /// Writes the units `begin..end` of a program.
+    pub(crate) fn nest(&mut self, program: &Program, begin: IntValue<'c>, end: IntValue<'c>) {
+        let schedule = Schedule::new(program, self.machine);
+        let units = Units::of(program, &schedule);
+        self.emitter(program, &schedule, 1).nest(units, begin, end);
+    }
+
+    /// Writes all of a program, with its short loops written out.
+    pub(crate) fn whole(&mut self, program: &Program) {
+        let schedule = Schedule::new(program, self.machine);
+        let unroll = Straight::of(program, &schedule, self.machine).unroll;
+        self.emitter(program, &schedule, unroll).whole_nest();
+    }
+
+    fn emitter<'e>(&'e mut self, program: &'e Program, schedule: &'e Schedule, unroll: i64) -> Emitter<'e, 'c> {
+        Emitter {
+            ir: self.ir,
+            machine: self.machine,
+            program,
+            schedule,
+            function: self.function,
+            buffers: self.buffers,
+            registers: self.registers,
+            unroll,
+            constants: self.constants,
+            values: vec![None; program.items.len()],
+            folds: FxHashMap::default(),
+            addresses: vec![None; schedule.addresses.len()],
+            tiles: vec![None; program.tiles.len()],
+            vars: vec![None; program.extents.len()],
+            lanes_now: vec![1; program.extents.len()],
+            mask: None,
+        }
+    }
+}
+
 /// Writes one nest into a function.
 pub(crate) struct Emitter<'e, 'c> {
     pub(crate) ir: &'e Ir<'c>,
@@ -67,8 +127,12 @@ pub(crate) struct Emitter<'e, 'c> {
     pub(crate) program: &'e Program,
     pub(crate) schedule: &'e Schedule,
     pub(crate) function: FunctionValue<'c>,
-    /// The pointers to the buffers.
-    pub(crate) buffers: &'e [PointerValue<'c>],
+    /// Where the buffers are.
+    pub(crate) buffers: &'e [Slot<'c>],
+    /// What registers hold, where some buffers are in registers.
+    pub(crate) registers: &'e mut [Option<V<'c>>],
+    /// Loops of at most so many turns are written out, turn after turn.
+    pub(crate) unroll: i64,
     pub(crate) constants: &'e mut Constants<'c>,
     pub(crate) values: Vec<Option<V<'c>>>,
     pub(crate) folds: FxHashMap<ItemId, Vec<V<'c>>>,
@@ -149,8 +213,12 @@ impl<'c> Emitter<'_, 'c> {
         if runs == Some(false) {
             return carried.to_vec();
         }
-        if known.is_some_and(|(l, h)| h - l <= step) {
-            return body(self, low, carried);
+        if let Some((l, h)) = known.filter(|(l, h)| h - l <= step.saturating_mul(self.unroll)) {
+            let mut state = carried.to_vec();
+            for i in (l..h).step_by(step as usize) {
+                state = body(self, self.ir.i64(i), &state);
+            }
+            return state;
         }
         let (before, start, after) = (self.here(), self.block("loop"), self.block("after"));
         match runs {
@@ -233,10 +301,21 @@ impl<'c> Emitter<'_, 'c> {
         self.continue_at(after);
     }
 
+    /// Writes the loops over all units of this nest.
+    pub(crate) fn whole_nest(&mut self) {
+        let is_empty = |&v: &VarId| self.program.extents[v as usize] == 0;
+        if self.program.nest.iter().any(is_empty) {
+            return;
+        }
+        self.copy_first();
+        self.scope(0);
+        self.level(0, None);
+    }
+
     /// Copies the array that is changed, unless the result is written in its place.
     fn copy_first(&mut self) {
         let Some((from, to, bytes)) = self.program.copy_first else { return };
-        let (from, to) = (self.buffers[from as usize], self.buffers[to as usize]);
+        let (from, to) = (self.source(&Source::Buffer(from)), self.source(&Source::Buffer(to)));
         let (copy, after) = (self.block("copy"), self.block("copied"));
         let same = self.ir.same_pointer(from, to);
         self.branch(same, after, copy);
@@ -349,13 +428,13 @@ impl<'c> Emitter<'_, 'c> {
                 Step::Address(id) => {
                     let address = &schedule.addresses[id as usize];
                     let base = match &address.base {
-                        AddressBase::Source(source) => self.source(source),
-                        AddressBase::Address(id) => {
-                            self.addresses[*id as usize].expect("an address is computed before what continues it")
-                        }
+                        // What is in a register has no address.
+                        AddressBase::Source(source) if self.register_of(source).is_some() => None,
+                        AddressBase::Source(source) => Some(self.source(source)),
+                        AddressBase::Address(id) => self.addresses[*id as usize],
                     };
-                    let part = self.affine(&address.part).into_int_value();
-                    self.addresses[id as usize] = Some(self.ir.offset(base, part));
+                    self.addresses[id as usize] =
+                        base.map(|base| self.ir.offset(base, self.affine(&address.part).into_int_value()));
                 }
                 Step::Tile(n) => {
                     let address = schedule.tiles[n as usize].address;
@@ -373,7 +452,10 @@ impl<'c> Emitter<'_, 'c> {
 
     pub(crate) fn source(&mut self, source: &Source) -> PointerValue<'c> {
         match source {
-            Source::Buffer(n) => self.buffers[*n as usize],
+            Source::Buffer(n) => match self.buffers[*n as usize] {
+                Slot::Memory(pointer) => pointer,
+                Slot::Register { .. } => unreachable!("registers are read and written by value"),
+            },
             Source::Constant(data) => self.constants.pointer(self.ir, data),
             Source::Tile(n) => {
                 let program = self.program;

@@ -52,6 +52,9 @@ impl<'c> Emitter<'_, 'c> {
     pub(crate) fn load(&mut self, id: ItemId, source: &Source, guard: Option<ItemId>, t: ElementType) -> V<'c> {
         let schedule = self.schedule;
         let access = &schedule.loads[&id];
+        if let Some((number, elements)) = self.register_of(source) {
+            return self.load_register(&access.offset, number, elements, t);
+        }
         let pointer = self.addresses[access.address as usize].expect("addresses come before loads");
         let guard = guard.map(|g| self.value(g).re);
         let spread = self.spread(access, t.bytes() as i64);
@@ -165,6 +168,10 @@ impl<'c> Emitter<'_, 'c> {
         // All values are there before the first is written: a result may take the place of an operand.
         for (store, access) in program.stores.iter().zip(&schedule.stores) {
             let t = store.element_type;
+            if let Some((number, elements)) = self.register_of(&Source::Buffer(store.buffer)) {
+                self.store_register(store, number, elements);
+                continue;
+            }
             let pointer = self.addresses[access.address as usize].expect("addresses come before stores");
             let mut value = self.value(store.item);
             let condition = store.condition.map(|c| self.value(c).re);
