@@ -99,7 +99,6 @@ fn unplannable(module: &Module) -> Option<String> {
     first_reason(module, |instruction| match &instruction.op {
         _ if instruction.shape.is_dynamic() => Some("has a size that is known at run time only"),
         _ if has_opaque(&instruction.shape) => Some("has a value of unknown form"),
-        Op::CustomCall(call) if &*call.target == "AsyncCollectiveStart" => Some("starts a collective elsewhere"),
         _ => None,
     })
 }
@@ -110,6 +109,7 @@ fn not_row_major(module: &Module) -> Option<String> {
         (Op::Bitcast, &[operand]) if !keeps_order(&module[operand].shape, &instruction.shape) => {
             Some("changes the order of elements in memory")
         }
+        (Op::CustomCall(call), _) if &*call.target == "AsyncCollectiveStart" => Some("starts a collective elsewhere"),
         _ => None,
     })
 }

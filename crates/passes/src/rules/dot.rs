@@ -5,7 +5,7 @@
 //! batch dimensions lie elsewhere is left as it is if each group of its other dimensions can be read in one stride, and a
 //! transpose of an operand goes into the dimension numbers where that leaves either.
 
-use super::{array, beside, dims, inverse, is_identity, operand};
+use super::{array, beside, convolution, dims, inverse, is_identity, operand};
 use crate::pass::{Context, Pass};
 use crate::rewrite::{Rule, rewrite};
 use hloom_ir::attributes::DotDimensionNumbers;
@@ -22,13 +22,15 @@ use smallvec::smallvec;
 /// The pass.
 pub static PASS: Pass = Pass {
     name: "canonicalize-dots",
-    statement: "brings products into the form batch × M × K · K × N, transposes folded in; tiny ones become sums of products",
+    statement: "brings products into the form batch × M × K · K × N, transposes folded in, convolutions that are products too; tiny ones become sums of products",
     keeps_schedule: false,
     run: |module: &mut Module, _: &Context<'_>| Ok(rewrite(module, RULES)),
 };
 
 /// The rules.
 pub static RULES: &[Rule] = &[
+    convolution::AS_DOT,
+    convolution::OF_ONE_TYPE,
     Rule {
         name: "tiny-dot",
         statement: "a dot of a few elements → multiply and reduce; over one element → multiply",

@@ -1,6 +1,6 @@
 //! Operations written out in simpler ones: what kernels need not know.
 
-use super::{array, beside, dims, operand};
+use super::{array, beside, custom_call, dims, operand};
 use crate::pass::{Context, Pass};
 use crate::rewrite::{Rule, rewrite};
 use hloom_ir::attributes::ResultAccuracy;
@@ -18,9 +18,9 @@ use rustc_hash::FxHashMap;
 /// The pass.
 pub static PASS: Pass = Pass {
     name: "expand",
-    statement: "writes out logistic, batch normalisation and map in simpler operations",
+    statement: "writes out logistic, batch normalisation, map and calls of other machines' libraries in simpler operations",
     keeps_schedule: false,
-    run: |module: &mut Module, _: &Context<'_>| Ok(rewrite(module, RULES)),
+    run: |module: &mut Module, _: &Context<'_>| Ok(rewrite(module, &[RULES, &custom_call::RULES].concat())),
 };
 
 /// The rules.

@@ -1,6 +1,8 @@
 //! Rules for single instructions, one file per family; the passes that are lists of them.
 
 pub mod convert;
+mod convolution;
+mod custom_call;
 pub mod dot;
 pub mod expand;
 pub mod motion;

@@ -1,0 +1,206 @@
+//! Custom calls of other machines' compilers, written out as what they compute.
+
+use super::{array, beside, operand};
+use crate::rewrite::Rule;
+use hloom_ir::attributes::{DotDimensionNumbers, PrecisionConfig};
+use hloom_ir::builder::Builder;
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::layout::DimVec;
+use hloom_ir::literal::Literal;
+use hloom_ir::module::Module;
+use hloom_ir::op::{Dot, Op};
+use hloom_ir::opcode::Opcode;
+use hloom_ir::shape::{ArrayShape, Shape};
+use serde_json::Value as Json;
+
+/// The rules.
+pub(super) static RULES: [Rule; 3] = [
+    Rule {
+        name: "gemm-call",
+        statement: "a call of cuBLAS → dot, scaled, with what is added and the activation",
+        opcodes: &[Opcode::CustomCall],
+        apply: gemm,
+    },
+    Rule {
+        name: "async-collective-start",
+        statement: "the start of a collective elsewhere → its operands, the collective's result, and flags",
+        opcodes: &[Opcode::CustomCall],
+        apply: collective_start,
+    },
+    Rule {
+        name: "async-collective-done",
+        statement: "the end of a collective elsewhere → the result that its start gave",
+        opcodes: &[Opcode::CustomCall],
+        apply: collective_done,
+    },
+];
+
+fn target(module: &Module, i: InstructionId) -> Option<&str> {
+    match &module[i].op {
+        Op::CustomCall(call) => Some(&call.target),
+        _ => None,
+    }
+}
+
+/// A number of a configuration, which protos in JSON may write as a string.
+fn number(options: &Json, key: &str, default: f64) -> Option<f64> {
+    match options.get(key) {
+        Some(Json::String(s)) => s.parse().ok(),
+        Some(n) => n.as_f64(),
+        None => Some(default),
+    }
+}
+
+fn gemm(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    if !matches!(target(module, i)?, "__cublas$gemm" | "__cublas$lt$matmul") {
+        return None;
+    }
+    let whole: Json = serde_json::from_slice(module[i].common.backend_config.as_deref()?).ok()?;
+    // Newer dumps wrap the configuration in one that is shared by all GPU operations.
+    let options = whole.get("gemm_backend_config").unwrap_or(&whole);
+    let (alpha, beta) = (number(options, "alpha_real", 1.0)?, number(options, "beta", 0.0)?);
+    let epilogue = options.get("epilogue").and_then(Json::as_str).unwrap_or("DEFAULT");
+    let (has_bias, activates) = match epilogue {
+        "DEFAULT" | "" => (false, false),
+        "BIAS" => (true, false),
+        "RELU" => (false, true),
+        "BIAS_RELU" => (true, true),
+        _ => return None,
+    };
+    let shape = module[i].shape.clone();
+    let result = match &shape {
+        Shape::Tuple(t) => t.first()?.as_array()?.clone(),
+        single => single.as_array()?.clone(),
+    };
+    let operands = module[i].operands().to_vec();
+    let wanted = 2 + usize::from(beta != 0.0) + usize::from(has_bias);
+    let is_float =
+        |t: ElementType| matches!(t, ElementType::F16 | ElementType::Bf16 | ElementType::F32 | ElementType::F64);
+    let all_floats = operands.iter().all(|&o| array(module, o).is_some_and(|a| is_float(a.element_type)));
+    if operands.len() != wanted
+        || !all_floats
+        || !is_float(result.element_type)
+        || number(options, "alpha_imag", 0.0)? != 0.0
+    {
+        return None;
+    }
+    let list = |key: &str| -> Option<DimVec> {
+        let entry = |n: &Json| n.as_i64().or_else(|| n.as_str()?.parse().ok());
+        let Some(all) = options.get("dot_dimension_numbers")?.get(key) else { return Some(DimVec::new()) };
+        all.as_array()?.iter().map(entry).collect()
+    };
+    let dims = DotDimensionNumbers {
+        lhs_contracting: list("lhs_contracting_dimensions")?,
+        rhs_contracting: list("rhs_contracting_dimensions")?,
+        lhs_batch: list("lhs_batch_dimensions")?,
+        rhs_batch: list("rhs_batch_dimensions")?,
+    };
+    let wide = match result.element_type {
+        ElementType::F64 => ElementType::F64,
+        _ if operands.iter().any(|&o| array(module, o).is_some_and(|a| a.element_type == ElementType::F64)) => {
+            return None;
+        }
+        _ => ElementType::F32,
+    };
+    let mut operands = operands.into_iter();
+    let (lhs, rhs) = (operands.next()?, operands.next()?);
+    let mut b = beside(module, i);
+    // Its numbers were not verified as part of the module: the builder does that now.
+    let plain = b.dot(lhs, rhs, dims.clone()).ok()?;
+    let product = ArrayShape::new(wide, b.shape(plain).as_array()?.dims().iter().copied()).with_default_layout();
+    let sizes: DimVec = product.dims().into();
+    if sizes.iter().product::<i64>() != result.dims().iter().product::<i64>() {
+        return None;
+    }
+    let op = Op::Dot(Box::new(Dot { dims, precision: PrecisionConfig::default() }));
+    let mut value = b.push_shaped(op, &[lhs, rhs], product).ok()?;
+    if alpha != 1.0 {
+        let factor = spread(&mut b, wide, alpha, &sizes)?;
+        value = b.multiply(value, factor).ok()?;
+    }
+    if beta != 0.0 {
+        let added = operands.next()?;
+        let mut added = converted(&mut b, added, wide)?;
+        if b.shape(added).as_array()?.dims() != &sizes[..] {
+            added = b.reshape(added, sizes.iter().copied()).ok()?;
+        }
+        if beta != 1.0 {
+            let factor = spread(&mut b, wide, beta, &sizes)?;
+            added = b.multiply(added, factor).ok()?;
+        }
+        value = b.add(value, added).ok()?;
+    }
+    if has_bias {
+        let bias = operands.next()?;
+        let bias = converted(&mut b, bias, wide)?;
+        let last = sizes.len().checked_sub(1)?;
+        if b.shape(bias).as_array()?.dims() != &sizes[last..] {
+            return None;
+        }
+        let bias = b.broadcast(bias, sizes.iter().copied(), [last as i64]).ok()?;
+        value = b.add(value, bias).ok()?;
+    }
+    if activates {
+        let zero = spread(&mut b, wide, 0.0, &sizes)?;
+        value = b.maximum(value, zero).ok()?;
+    }
+    value = converted(&mut b, value, result.element_type)?;
+    if sizes[..] != *result.dims() {
+        value = b.reshape(value, result.dims().iter().copied()).ok()?;
+    }
+    tuple_like(&mut b, &shape, vec![value])
+}
+
+fn spread(b: &mut Builder<'_>, t: ElementType, value: f64, dims: &[i64]) -> Option<InstructionId> {
+    let literal = if t == ElementType::F64 { Literal::scalar(value) } else { Literal::scalar(value as f32) };
+    let number = b.literal(literal).ok()?;
+    b.broadcast(number, dims.iter().copied(), []).ok()
+}
+
+fn converted(b: &mut Builder<'_>, x: InstructionId, to: ElementType) -> Option<InstructionId> {
+    if b.shape(x).element_type() == Some(to) { Some(x) } else { b.convert(x, to).ok() }
+}
+
+/// The values in the form of `shape`: alone, or followed by zeros for what the shape has more (workspaces, flags).
+fn tuple_like(b: &mut Builder<'_>, shape: &Shape, mut values: Vec<InstructionId>) -> Option<InstructionId> {
+    let Shape::Tuple(elements) = shape else { return values.first().copied() };
+    for (n, element) in elements.iter().enumerate() {
+        match values.get(n) {
+            Some(&value) if b.shape(value).equal_ignoring_layout(element) => {}
+            Some(_) => return None,
+            None => {
+                let array = element.as_array()?;
+                let zero = b.literal(Literal::zero(array.element_type)).ok()?;
+                values.push(b.broadcast(zero, array.dims().iter().copied(), []).ok()?);
+            }
+        }
+    }
+    b.tuple(&values).ok()
+}
+
+fn is_collective(module: &Module, i: InstructionId) -> bool {
+    let op = &module[i].op;
+    op.collective().is_some() || matches!(op, Op::CollectivePermute(_))
+}
+
+fn collective_start(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    if target(module, i)? != "AsyncCollectiveStart" {
+        return None;
+    }
+    let collective = operand(module, i, 0).filter(|&c| is_collective(module, c))?;
+    let shape = module[i].shape.clone();
+    let values: Vec<InstructionId> = module[collective].operands().iter().copied().chain([collective]).collect();
+    tuple_like(&mut beside(module, i), &shape, values)
+}
+
+fn collective_done(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    if target(module, i)? != "AsyncCollectiveDone" {
+        return None;
+    }
+    // The result comes after the collective's own operands, which may have its shape, and before its repetition.
+    let operands = module[i].operands();
+    let repetition = operands.iter().position(|&o| is_collective(module, o)).unwrap_or(operands.len());
+    let fits = |&&o: &&InstructionId| module[o].shape.equal_ignoring_layout(&module[i].shape);
+    operands[..repetition].iter().rev().find(fits).copied()
+}
