@@ -123,4 +123,6 @@ mod imp {
     }
 }
 
-pub(crate) use imp::{Library, Prepared, compile, prepare, supports};
+#[cfg(feature = "llvm")]
+pub(crate) use imp::Prepared;
+pub(crate) use imp::{Library, compile, prepare, supports};

@@ -55,7 +55,7 @@ impl Spread {
     fn fits(&self, devices: usize) -> bool {
         let cuts: Vec<&Rc<Cut>> = self.dims.iter().flatten().chain(&self.summands).collect();
         let count: i64 = cuts.iter().fold(1, |n, c| n.saturating_mul(c.parts));
-        let Some(count) = usize::try_from(count).ok().filter(|&n| n <= devices && devices % n == 0) else {
+        let Some(count) = usize::try_from(count).ok().filter(|&n| n <= devices && devices.is_multiple_of(n)) else {
             return false;
         };
         let mut holders = vec![0; count];
