@@ -18,6 +18,7 @@ use hloom_ir::entity::{EntityId, InstructionId, SideTable};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::opcode::Opcode;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 
 /// A rewrite of one instruction.
@@ -34,10 +35,10 @@ pub struct Rule {
     pub apply: fn(&mut Module, InstructionId) -> Option<InstructionId>,
 }
 
-/// Applies rules until none does, and removes what is no longer used. Returns the number of rewrites.
-pub fn rewrite(module: &mut Module, rules: &[Rule]) -> usize {
-    let mut by_opcode: Vec<Vec<&Rule>> = vec![Vec::new(); Opcode::ALL.len()];
-    for rule in rules {
+/// Applies families of rules until none does, and removes what is no longer used. Returns the number of rewrites.
+pub fn rewrite(module: &mut Module, families: &[&'static [Rule]]) -> usize {
+    let mut by_opcode: Vec<SmallVec<[&Rule; 8]>> = vec![SmallVec::new(); Opcode::ALL.len()];
+    for rule in families.iter().copied().flatten() {
         let opcodes = if rule.opcodes.is_empty() { Opcode::ALL } else { rule.opcodes };
         opcodes.iter().for_each(|&o| by_opcode[o as usize].push(rule));
     }

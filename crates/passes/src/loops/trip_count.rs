@@ -2,6 +2,8 @@
 //! loops.
 
 use super::{Loop, element_of};
+use crate::rules::array;
+use crate::rules::numbers::{mirrored, splat, type_bounds};
 use hloom_analysis::cost::known_trip_count;
 use hloom_ir::attributes::ComparisonDirection;
 use hloom_ir::element_type::ElementType;
@@ -56,7 +58,7 @@ fn trip_count(module: &Module, plain: &Loop) -> Option<u64> {
     let &initial = module[plain.init].operands().get(n)?;
     let start = integer(module, initial)?;
     let step = step(module, plain, n)?;
-    let (least, most) = range(module[initial].shape.element_type()?)?;
+    let (least, most) = type_bounds(module[initial].shape.element_type()?)?;
     count(direction, start, limit, step, least, most)
 }
 
@@ -64,18 +66,6 @@ fn trip_count(module: &Module, plain: &Loop) -> Option<u64> {
 fn is_false(module: &Module, i: InstructionId) -> bool {
     let Op::Constant(ConstantValue::Literal(literal)) = &module[i].op else { return false };
     literal.as_array().is_some_and(|a| a.element_type() == ElementType::Pred && a.bytes() == [0])
-}
-
-fn mirrored(direction: ComparisonDirection) -> ComparisonDirection {
-    use ComparisonDirection::{Eq, Ge, Gt, Le, Lt, Ne};
-    match direction {
-        Lt => Gt,
-        Le => Ge,
-        Gt => Lt,
-        Ge => Le,
-        Eq => Eq,
-        Ne => Ne,
-    }
 }
 
 /// How often a counter that starts at `start` and moves by `step` passes the comparison with `limit`.
@@ -116,28 +106,8 @@ fn step(module: &Module, plain: &Loop, n: usize) -> Option<i128> {
 
 /// The value of an integer constant.
 fn integer(module: &Module, i: InstructionId) -> Option<i128> {
-    let Op::Constant(ConstantValue::Literal(literal)) = &module[i].op else { return None };
-    let array = literal.as_array().filter(|a| a.shape().is_scalar())?;
-    let signed = array.element_type().is_signed_integer();
-    if !signed && !array.element_type().is_unsigned_integer() {
-        return None;
-    }
-    let negative = signed && array.bytes().last().is_some_and(|b| b & 0x80 != 0);
-    let mut wide = [if negative { 0xff } else { 0 }; 16];
-    wide.get_mut(..array.bytes().len())?.copy_from_slice(array.bytes());
-    Some(i128::from_le_bytes(wide))
-}
-
-/// The smallest and the largest number of an integer type.
-fn range(element_type: ElementType) -> Option<(i128, i128)> {
-    let bits = element_type.bits();
-    if element_type.is_signed_integer() {
-        Some((-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1))
-    } else if element_type.is_unsigned_integer() {
-        Some((0, (1i128 << bits) - 1))
-    } else {
-        None
-    }
+    array(module, i).filter(|a| a.is_scalar() && a.element_type.is_integer())?;
+    splat(module, i)?.int()
 }
 
 /// Puts the body in place of the loop, as often as it runs, if that is little.

@@ -14,7 +14,7 @@ pub static PASS: Pass = Pass {
     name: "simplify-converts",
     statement: "drops conversions to the same type and joins those that lose nothing with the next",
     keeps_schedule: false,
-    run: |module: &mut Module, _: &Context<'_>| Ok(rewrite(module, RULES)),
+    run: |module: &mut Module, _: &Context<'_>| Ok(rewrite(module, &[RULES])),
 };
 
 /// The rules.
@@ -30,6 +30,18 @@ pub static RULES: &[Rule] = &[
         statement: "convert(convert(x)), where the inner one loses nothing → convert(x)",
         opcodes: &[Opcode::Convert],
         apply: convert_of_exact_convert,
+    },
+    Rule {
+        name: "bitcast-convert-of-bitcast-convert",
+        statement: "bitcast-convert(bitcast-convert(x)) → bitcast-convert(x), which is x where it is of that type",
+        opcodes: &[Opcode::BitcastConvert],
+        apply: bitcast_convert_twice,
+    },
+    Rule {
+        name: "precision-kept",
+        statement: "reduce-precision to no less than the type has → its operand",
+        opcodes: &[Opcode::ReducePrecision],
+        apply: precision_kept,
     },
 ];
 
@@ -49,6 +61,41 @@ fn convert_of_exact_convert(module: &mut Module, i: InstructionId) -> Option<Ins
     let saturates = between.is_float() && !from.is_float() && !to.is_float();
     (!saturates || is_exact(from, to)).then_some(())?;
     if from == to { Some(x) } else { beside(module, i).convert(x, to).ok() }
+}
+
+fn bitcast_convert_twice(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let inner = operand(module, i, 0)?;
+    let is_same = |a: InstructionId| {
+        let (a, b) = (array(module, a)?, array(module, i)?);
+        a.same_dims_and_type(b).then_some(())
+    };
+    if is_same(inner).is_some() {
+        return Some(inner);
+    }
+    let Op::BitcastConvert = module[inner].op else { return None };
+    let x = operand(module, inner, 0)?;
+    if is_same(x).is_some() {
+        return Some(x);
+    }
+    // Between types of one width the elements stay where they are.
+    let width = |i: InstructionId| array(module, i).map(|a| a.element_type.bits());
+    (width(x) == width(i) && width(x) == width(inner)).then_some(())?;
+    let shape = array(module, i)?.clone().with_default_layout();
+    beside(module, i).push_shaped(Op::BitcastConvert, &[x], shape).ok()
+}
+
+fn precision_kept(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let Op::ReducePrecision { exponent_bits, mantissa_bits } = module[i].op else { return None };
+    let x = operand(module, i, 0)?;
+    let (exponent, mantissa) = match array(module, i)?.element_type {
+        ElementType::F16 => (5, 10),
+        ElementType::Bf16 => (8, 7),
+        ElementType::F32 => (8, 23),
+        ElementType::F64 => (11, 52),
+        _ => return None,
+    };
+    let same = array(module, x)?.element_type == array(module, i)?.element_type;
+    (same && exponent_bits >= exponent && mantissa_bits >= mantissa).then_some(x)
 }
 
 /// Whether every value of `from` is a value of `to`.

@@ -24,7 +24,7 @@ pub static PASS: Pass = Pass {
     name: "canonicalize-dots",
     statement: "brings products into the form batch × M × K · K × N, transposes folded in, convolutions that are products too; tiny ones become sums of products",
     keeps_schedule: false,
-    run: |module: &mut Module, _: &Context<'_>| Ok(rewrite(module, RULES)),
+    run: |module: &mut Module, _: &Context<'_>| Ok(rewrite(module, &[RULES])),
 };
 
 /// The rules.

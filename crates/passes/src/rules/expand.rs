@@ -1,5 +1,6 @@
 //! Operations written out in simpler ones: what kernels need not know.
 
+use super::functions::applied;
 use super::{array, beside, custom_call, dims, operand};
 use crate::pass::{Context, Pass};
 use crate::rewrite::{Rule, rewrite};
@@ -10,17 +11,15 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::DimVec;
 use hloom_ir::literal::Literal;
 use hloom_ir::module::Module;
-use hloom_ir::op::{ConstantValue, Op, UnaryOp};
+use hloom_ir::op::{Op, UnaryOp};
 use hloom_ir::opcode::Opcode;
-use hloom_ir::shape::ArrayShape;
-use rustc_hash::FxHashMap;
 
 /// The pass.
 pub static PASS: Pass = Pass {
     name: "expand",
     statement: "writes out logistic, batch normalisation, map and calls of other machines' libraries in simpler operations",
     keeps_schedule: false,
-    run: |module: &mut Module, _: &Context<'_>| Ok(rewrite(module, &[RULES, &custom_call::RULES].concat())),
+    run: |module: &mut Module, _: &Context<'_>| Ok(rewrite(module, &[RULES, &custom_call::RULES])),
 };
 
 /// The rules.
@@ -93,49 +92,14 @@ fn logistic(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     converted(&mut b, result, element_type)
 }
 
-/// Functions longer than this are left as they are.
-const MAX_FUNCTION: usize = 256;
-
 fn map(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let Op::Map { to_apply, .. } = module[i].op else { return None };
     let to = DimVec::from(dims(module, i)?);
-    let body = module[to_apply].instructions().to_vec();
-    let root = module.root(to_apply)?;
-    if body.len() > MAX_FUNCTION || !body.iter().all(|&f| is_scalar_step(module, f)) {
-        return None;
-    }
     let operands = module[i].operands().to_vec();
-    let mut values: FxHashMap<InstructionId, InstructionId> = FxHashMap::default();
-    for f in body {
-        let (op, element_type) = (module[f].op.clone(), array(module, f)?.element_type);
-        let read = module[f].operands().iter().map(|o| values.get(o).copied()).collect::<Option<Vec<_>>>()?;
-        let mut b = beside(module, i);
-        let value = match op {
-            Op::Parameter { number, .. } => *operands.get(usize::try_from(number).ok()?)?,
-            Op::Constant(_) => {
-                let scalar = b.push_shaped(op, &[], ArrayShape::new(element_type, []).with_default_layout()).ok()?;
-                if to.is_empty() { scalar } else { b.broadcast(scalar, to.iter().copied(), []).ok()? }
-            }
-            _ => {
-                let shape = ArrayShape::new(element_type, to.iter().copied()).with_default_layout();
-                b.push_shaped(op, &read, shape).ok()?
-            }
-        };
-        values.insert(f, value);
+    match applied(module, i, to_apply, &operands, &to)?.as_slice() {
+        &[only] => Some(only),
+        _ => None,
     }
-    values.get(&root).copied()
-}
-
-/// Whether an instruction of a function of scalars can be one of arrays.
-fn is_scalar_step(module: &Module, f: InstructionId) -> bool {
-    let is_scalar = array(module, f).is_some_and(ArrayShape::is_scalar);
-    is_scalar
-        && match &module[f].op {
-            Op::Parameter { .. } | Op::Constant(ConstantValue::Literal(_)) => true,
-            // Of arrays it may have another rank.
-            Op::BitcastConvert => false,
-            op => op.is_elementwise(),
-        }
 }
 
 /// A batch normalisation being written out.

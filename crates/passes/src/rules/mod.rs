@@ -1,19 +1,52 @@
 //! Rules for single instructions, one file per family; the passes that are lists of them.
 
+pub mod arithmetic;
+pub mod collectives;
 pub mod convert;
 mod convolution;
+pub mod counting;
 mod custom_call;
 pub mod dot;
 pub mod expand;
+mod functions;
+pub mod gathers;
+pub mod logic;
 pub mod motion;
+pub(crate) mod numbers;
+pub mod reductions;
 pub mod shape;
+pub mod slices;
 pub mod tuple;
 
+use crate::pass::{Context, Pass};
+use crate::rewrite::rewrite;
 use hloom_ir::builder::Builder;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::DimVec;
 use hloom_ir::module::Module;
 use hloom_ir::shape::ArrayShape;
+
+/// The pass that applies all rules that make less of a program, together.
+pub static PASS: Pass = Pass {
+    name: "simplify",
+    statement: "all the passes named simplify-… that are rules for single instructions, at once",
+    keeps_schedule: false,
+    run: |module: &mut Module, _: &Context<'_>| {
+        let all = [
+            tuple::RULES,
+            convert::RULES,
+            counting::RULES,
+            shape::RULES,
+            slices::RULES,
+            gathers::RULES,
+            reductions::RULES,
+            arithmetic::RULES,
+            logic::RULES,
+            collectives::RULES,
+        ];
+        Ok(rewrite(module, &all))
+    },
+};
 
 /// The array that `i` makes.
 pub(crate) fn array(module: &Module, i: InstructionId) -> Option<&ArrayShape> {

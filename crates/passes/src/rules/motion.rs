@@ -17,7 +17,7 @@ pub static PASS: Pass = Pass {
     name: "sink-shapes",
     statement: "moves reshapes, transposes and broadcasts behind operations on each element",
     keeps_schedule: false,
-    run: |module: &mut Module, _: &Context<'_>| Ok(rewrite(module, RULES)),
+    run: |module: &mut Module, _: &Context<'_>| Ok(rewrite(module, &[RULES])),
 };
 
 /// The rules.

@@ -14,7 +14,7 @@ pub static PASS: Pass = Pass {
     name: "simplify-shapes",
     statement: "cancels and joins reshapes, transposes, broadcasts and copies",
     keeps_schedule: false,
-    run: |module: &mut Module, _: &Context<'_>| Ok(rewrite(module, RULES)),
+    run: |module: &mut Module, _: &Context<'_>| Ok(rewrite(module, &[RULES])),
 };
 
 /// The rules.

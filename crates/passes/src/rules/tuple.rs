@@ -12,7 +12,7 @@ pub static PASS: Pass = Pass {
     name: "simplify-tuples",
     statement: "takes elements of tuples from where they were put in, and whole tuples from where they were taken apart",
     keeps_schedule: false,
-    run: |module: &mut Module, _: &Context<'_>| Ok(rewrite(module, RULES)),
+    run: |module: &mut Module, _: &Context<'_>| Ok(rewrite(module, &[RULES])),
 };
 
 /// The rules.
