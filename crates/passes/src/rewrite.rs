@@ -36,7 +36,7 @@ pub struct Rule {
 }
 
 /// Applies families of rules until none does, and removes what is no longer used. Returns the number of rewrites.
-pub fn rewrite(module: &mut Module, families: &[&'static [Rule]]) -> usize {
+pub fn rewrite(module: &mut Module, families: &[&[Rule]]) -> usize {
     let mut by_opcode: Vec<SmallVec<[&Rule; 8]>> = vec![SmallVec::new(); Opcode::ALL.len()];
     for rule in families.iter().copied().flatten() {
         let opcodes = if rule.opcodes.is_empty() { Opcode::ALL } else { rule.opcodes };

@@ -394,6 +394,8 @@ fn window_of_all(module: &mut Module, i: InstructionId) -> Option<InstructionId>
 fn product_of_nothing(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let has_none = |&o: &InstructionId| dims(module, o).is_some_and(|d| d.contains(&0));
     module[i].operands().iter().any(has_none).then_some(())?;
+    // There is no zero in this type.
+    (array(module, i)?.element_type != ElementType::F8e8m0fnu).then_some(())?;
     zeros(module, i)
 }
 
