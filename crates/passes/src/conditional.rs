@@ -1,7 +1,11 @@
-//! Conditionals whose branch is known, and those whose branches are so cheap that both are taken.
+//! Conditionals whose branch is known or does not matter, those whose branches are so cheap that both are taken, and what
+//! goes into branches and comes out of them in vain.
 
+mod values;
+
+use crate::cse::same_function;
 use crate::dce::remove_dead_code;
-use crate::facts::pinned;
+use crate::facts::{call_counts, pinned};
 use crate::pass::{Context, Pass};
 use hloom_ir::builder::Builder;
 use hloom_ir::diagnostic::Diagnostic;
@@ -16,23 +20,25 @@ use hloom_ir::shape::Shape;
 /// The pass.
 pub static PASS: Pass = Pass {
     name: "simplify-conditionals",
-    statement: "takes the branch that is known, and both where they are cheap, to select between them",
+    statement: "takes the branch that is known, both where they are cheap, to select between them, and drops what branches need not take or give",
     keeps_schedule: false,
     run: |module: &mut Module, _: &Context<'_>| Ok(simplify(module)) as Result<usize, Diagnostic>,
 };
 
 fn simplify(module: &mut Module) -> usize {
     let pinned = pinned(module);
+    let callers = call_counts(module);
     let mut done = 0;
     for c in computations(module) {
         let is_conditional = |&&i: &&InstructionId| matches!(module[i].op, Op::Conditional { .. }) && !pinned[i];
         let found: Vec<InstructionId> = module[c].instructions().iter().filter(is_conditional).copied().collect();
         for i in found {
-            let value = known_branch(module, i).or_else(|| select_result(module, i));
-            if let Some(value) = value
-                && module.replace_all_uses(i, value).is_ok()
-            {
-                done += 1;
+            let value = known_branch(module, i).or_else(|| same_branches(module, i));
+            let value = value.or_else(|| select_result(module, i));
+            if let Some(value) = value {
+                done += usize::from(module.replace_all_uses(i, value).is_ok());
+            } else if module[i].op.called_computations().iter().all(|&b| callers[b] == 1) {
+                done += values::simplify(module, i);
             }
         }
     }
@@ -61,6 +67,18 @@ fn known_branch(module: &mut Module, i: InstructionId) -> Option<InstructionId> 
     let argument = *module[i].operands().get(1 + number)?;
     let home = module[i].parent();
     module.inline_computation(home, branch, &[argument])
+}
+
+/// The result of any branch, where all do the same with the same.
+fn same_branches(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let Op::Conditional { branches } = &module[i].op else { return None };
+    let (&first, others) = branches.split_first()?;
+    let arguments = module[i].operands().get(1..)?;
+    let &argument = arguments.first()?;
+    let same = arguments.iter().all(|&a| a == argument) && others.iter().all(|&b| same_function(module, first, b));
+    same.then_some(())?;
+    let home = module[i].parent();
+    module.inline_computation(home, first, &[argument])
 }
 
 /// Branches longer than this are not both taken.

@@ -93,10 +93,13 @@ fn function_hash(module: &Module, computation: ComputationId) -> u64 {
     hasher.finish()
 }
 
-/// Whether two functions have the same instructions in the same order.
-fn same_function(module: &Module, a: ComputationId, b: ComputationId) -> bool {
+/// Whether two functions, which are short, have the same instructions in the same order.
+pub(crate) fn same_function(module: &Module, a: ComputationId, b: ComputationId) -> bool {
     let (a_list, b_list) = (module[a].instructions(), module[b].instructions());
-    if a_list.len() != b_list.len() || module[a].execution_thread != module[b].execution_thread {
+    if a_list.len() != b_list.len()
+        || a_list.len() > MAX_FUNCTION
+        || module[a].execution_thread != module[b].execution_thread
+    {
         return false;
     }
     let position = |list: &[InstructionId], i: InstructionId| list.iter().position(|&x| x == i);

@@ -1,6 +1,6 @@
 //! Small facts about modules that several passes ask for.
 
-use hloom_ir::entity::{InstructionId, SideTable};
+use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::module::Module;
 
 /// Instructions that a control dependency names, on either side.
@@ -14,4 +14,13 @@ pub(crate) fn pinned(module: &Module) -> SideTable<InstructionId, bool> {
         }
     }
     pinned
+}
+
+/// How often each computation is called.
+pub(crate) fn call_counts(module: &Module) -> SideTable<ComputationId, u32> {
+    let mut counts = SideTable::with_len(module.computation_slots(), 0);
+    for &i in module.computations().iter().flat_map(|&c| module[c].instructions()) {
+        module[i].op.called_computations().iter().for_each(|&callee| *counts.get_mut(callee) += 1);
+    }
+    counts
 }

@@ -8,7 +8,9 @@
 //! products that are made in another order. It never panics on a verified module and takes time in proportion to the
 //! module's size. Most passes are lists of rules, each a small function with its guard ([`rewrite`]).
 
+pub mod barriers;
 pub mod bitcasts;
+pub mod collectives;
 pub mod conditional;
 pub mod copy_insertion;
 pub mod cse;

@@ -60,6 +60,8 @@ static LISTS: &[(&str, &[Named])] = &[(
         ),
         Once("hoist-invariants"),
         Fixpoint(2, &["simplify", "cse", "dce"]),
+        Once("combine-collectives"),
+        Once("remove-barriers"),
         Once("fusion"),
         Once("bitcast-reshapes"),
     ],

@@ -8,6 +8,7 @@ use hloom_ir::diagnostic::{Blame, Diagnostic, did_you_mean};
 pub static ALL: &[&Pass] = &[
     &crate::bitcasts::PASS,
     &crate::rules::dot::PASS,
+    &crate::collectives::combine::PASS,
     &crate::copy_insertion::PASS,
     &crate::cse::PASS,
     &crate::dce::PASS,
@@ -19,6 +20,7 @@ pub static ALL: &[&Pass] = &[
     &crate::loops::hoist::PASS,
     &crate::inline::PASS,
     &crate::normalize_layouts::PASS,
+    &crate::barriers::PASS,
     &crate::schedule::PASS,
     &crate::rules::PASS,
     &crate::rules::arithmetic::PASS,
@@ -34,6 +36,7 @@ pub static ALL: &[&Pass] = &[
     &crate::rules::slices::PASS,
     &crate::rules::tuple::PASS,
     &crate::rules::motion::PASS,
+    &crate::collectives::start::PASS,
 ];
 
 /// The pass of that name.

@@ -66,11 +66,13 @@ fn special(choices: &mut Choices<'_>, t: ElementType) -> Literal {
     let bits: u64 = match t {
         Pred => choices.below(2) as u64,
         F32 => {
-            let x = *choices.pick(&[0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -4.0, 3.0, f32::INFINITY, -f32::INFINITY, f32::NAN]);
+            let x =
+                *choices.pick(&[0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -4.0, 3.0, f32::INFINITY, -f32::INFINITY, f32::NAN]);
             x.to_bits().into()
         }
         F64 => {
-            let x = *choices.pick(&[0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -4.0, 3.0, f64::INFINITY, -f64::INFINITY, f64::NAN]);
+            let x =
+                *choices.pick(&[0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -4.0, 3.0, f64::INFINITY, -f64::INFINITY, f64::NAN]);
             x.to_bits()
         }
         F16 => *choices.pick(&[0, 0x8000, 0x3c00, 0xbc00, 0x4000, 0x3800, 0x7c00, 0xfc00, 0x7e00, 0x0001]),
@@ -87,8 +89,7 @@ fn special(choices: &mut Choices<'_>, t: ElementType) -> Literal {
     Literal::Array(ArrayLiteral::new(shape, bits.to_le_bytes()[..t.bytes()].to_vec()).expect("one element"))
 }
 
-const TYPES: &[ElementType] =
-    &[Pred, S1, S4, S8, S16, S32, S64, U1, U4, U8, U16, U32, U64, F16, Bf16, F32, F64, C64];
+const TYPES: &[ElementType] = &[Pred, S1, S4, S8, S16, S32, S64, U1, U4, U8, U16, U32, U64, F16, Bf16, F32, F64, C64];
 const BINARY: &[BinaryOp] = &[
     BinaryOp::Add,
     BinaryOp::And,
@@ -175,7 +176,12 @@ fn expression(b: &mut Builder<'_>, choices: &mut Choices<'_>, t: ElementType) ->
         let q = if choices.chance(15) { constant(b, choices, Pred)? } else { near(choices, &truths) };
         let made = match choices.below(11) {
             9 => {
-                let op = Op::Binary(*choices.pick(&[BinaryOp::Add, BinaryOp::Multiply, BinaryOp::Minimum, BinaryOp::Maximum]));
+                let op = Op::Binary(*choices.pick(&[
+                    BinaryOp::Add,
+                    BinaryOp::Multiply,
+                    BinaryOp::Minimum,
+                    BinaryOp::Maximum,
+                ]));
                 let (c, d) = (constant(b, choices, t)?, constant(b, choices, t)?);
                 b.push(op.clone(), &[a, c]).and_then(|inner| b.push(op, &[inner, d]))
             }
@@ -230,7 +236,8 @@ fn expression_of(seed: u64, choices: &mut Choices<'_>) -> (Module, Agreement) {
 
 /// All rules together keep what the programs compute.
 fn together(generator: Generator, programs: u64) {
-    let list = PassList::of_names(["simplify", "fold-constants", "simplify", "cse", "simplify"]).expect("they are there");
+    let list =
+        PassList::of_names(["simplify", "fold-constants", "simplify", "cse", "simplify"]).expect("they are there");
     let mut changes = 0;
     for seed in 0..programs {
         let mut choices = Choices::from_seed(seed);
@@ -305,7 +312,8 @@ fn small_powers_are_products() {
             let tolerance = if t == Bf16 { 0.008 } else { 0.001 };
             let agreement = if t.is_float() { Agreement::Within(tolerance) } else { Agreement::Exact };
             let simplify = |module| {
-                let optimized = optimize(module, &folded, &context(), None).map_err(|f| format!("{:?}", f.diagnostics))?;
+                let optimized =
+                    optimize(module, &folded, &context(), None).map_err(|f| format!("{:?}", f.diagnostics))?;
                 let changes = optimized.report.changes();
                 Ok((optimized.module, changes))
             };
@@ -493,7 +501,9 @@ impl Moves<'_, '_> {
                 let turned = self.b.transpose(wide, (0..=last + 1).rev())?;
                 let narrow = self.b.reshape(turned, dims.iter().rev().copied().filter(|&n| n != 1))?;
                 let same = Literal::array([3], &[7i32; 3]).expect("three elements");
-                if self.t == S32 { self.arrays.push(self.b.literal(same)?) }
+                if self.t == S32 {
+                    self.arrays.push(self.b.literal(same)?)
+                }
                 Ok(narrow)
             }
         }

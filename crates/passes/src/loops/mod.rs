@@ -49,19 +49,10 @@ fn simplify(module: &mut Module) -> usize {
 
 /// All loops whose body and condition are called from there alone, inner ones first.
 pub(crate) fn loops(module: &Module) -> Vec<InstructionId> {
-    let mut callers: FxHashMap<ComputationId, usize> = FxHashMap::default();
-    let mut found = Vec::new();
-    for c in computations(module) {
-        for &i in module[c].instructions() {
-            let op = &module[i].op;
-            op.called_computations().iter().for_each(|&callee| *callers.entry(callee).or_default() += 1);
-            if matches!(op, Op::While { .. }) {
-                found.push(i);
-            }
-        }
-    }
-    found.retain(|&w| module[w].op.called_computations().iter().all(|c| callers.get(c) == Some(&1)));
-    found
+    let callers = crate::facts::call_counts(module);
+    let all = computations(module).into_iter().flat_map(|c| module[c].instructions().iter().copied());
+    let is_own = |&w: &InstructionId| module[w].op.called_computations().iter().all(|&c| callers[c] == 1);
+    all.filter(|&i| matches!(module[i].op, Op::While { .. })).filter(is_own).collect()
 }
 
 /// A loop in the plain form.

@@ -39,10 +39,7 @@ pub static RULES: &[Rule] = &[
         apply: constant_second,
     },
     Rule {
-        name: "add-nothing",
-        statement: "x + 0 → x; of floats x + -0",
-        opcodes: &[Opcode::Add],
-        apply: add_nothing,
+        name: "add-nothing", statement: "x + 0 → x; of floats x + -0", opcodes: &[Opcode::Add], apply: add_nothing
     },
     Rule {
         name: "add-negated",
@@ -134,12 +131,7 @@ pub static RULES: &[Rule] = &[
         opcodes: &[Opcode::Power],
         apply: root_power,
     },
-    Rule {
-        name: "double-negation",
-        statement: "--x → x",
-        opcodes: &[Opcode::Negate],
-        apply: double_negation,
-    },
+    Rule { name: "double-negation", statement: "--x → x", opcodes: &[Opcode::Negate], apply: double_negation },
     Rule {
         name: "abs-of-sign",
         statement: "|-x| → |x|, and |x| → x where x has no sign",
@@ -147,10 +139,7 @@ pub static RULES: &[Rule] = &[
         apply: abs_of_sign,
     },
     Rule {
-        name: "square-of-abs",
-        statement: "|x| · |x| → x · x",
-        opcodes: &[Opcode::Multiply],
-        apply: square_of_abs,
+        name: "square-of-abs", statement: "|x| · |x| → x · x", opcodes: &[Opcode::Multiply], apply: square_of_abs
     },
     Rule {
         name: "rounded-twice",
@@ -472,12 +461,14 @@ fn part_of_complex(module: &mut Module, i: InstructionId) -> Option<InstructionI
     match (&module[i].op, module[i].operands()) {
         (Op::Binary(BinaryOp::Complex), &[a, b]) => {
             let z = part(a, UnaryOp::Real)?;
-            let whole = part(b, UnaryOp::Imag)? == z && array(module, z)?.element_type == array(module, i)?.element_type;
+            let whole =
+                part(b, UnaryOp::Imag)? == z && array(module, z)?.element_type == array(module, i)?.element_type;
             whole.then_some(z)
         }
         (Op::Unary { op, .. }, &[z]) if matches!(module[z].op, Op::Binary(BinaryOp::Complex)) => {
             let x = operand(module, z, usize::from(*op == UnaryOp::Imag))?;
-            let same = array(module, x)?.element_type == array(module, i)?.element_type && dims(module, x) == dims(module, i);
+            let same =
+                array(module, x)?.element_type == array(module, i)?.element_type && dims(module, x) == dims(module, i);
             same.then_some(x)
         }
         _ => None,

@@ -74,7 +74,8 @@ pub(super) fn reducer(module: &Module, function: ComputationId) -> Option<Binary
     let Op::Binary(op) = module[root].op else { return None };
     let &[x, y] = module[root].operands() else { return None };
     let is_parameter = |i: InstructionId| {
-        matches!(module[i].op, Op::Parameter { .. }) && module[i].shape.element_type() == module[root].shape.element_type()
+        matches!(module[i].op, Op::Parameter { .. })
+            && module[i].shape.element_type() == module[root].shape.element_type()
     };
     let simple = matches!(op, Add | And | Maximum | Minimum | Multiply | Or | Xor);
     (simple && x != y && is_parameter(x) && is_parameter(y)).then_some(op)

@@ -159,7 +159,11 @@ fn only_index(
     let flat = b.reshape(indices, [map.len() as i64]).ok()?;
     for (k, &d) in map.iter().enumerate() {
         let at = k as i64;
-        let part = if map.len() == 1 { flat } else { b.slice(flat, [SliceDim { start: at, limit: at + 1, stride: 1 }]).ok()? };
+        let part = if map.len() == 1 {
+            flat
+        } else {
+            b.slice(flat, [SliceDim { start: at, limit: at + 1, stride: 1 }]).ok()?
+        };
         *starts.get_mut(d as usize)? = b.reshape(part, []).ok()?;
     }
     Some(starts)

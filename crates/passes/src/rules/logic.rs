@@ -227,11 +227,7 @@ fn absorbed(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let holds = |whole: InstructionId, part: InstructionId| {
         matches!(module[whole].op, Op::Binary(op) if op == other) && module[whole].operands().contains(&part)
     };
-    if holds(y, x) {
-        Some(x)
-    } else {
-        holds(x, y).then_some(y)
-    }
+    if holds(y, x) { Some(x) } else { holds(x, y).then_some(y) }
 }
 
 fn shift_by_nothing(module: &mut Module, i: InstructionId) -> Option<InstructionId> {

@@ -163,7 +163,8 @@ fn reduce_nothing(module: &mut Module, i: InstructionId) -> Option<InstructionId
     let (values, inits) = operands.split_at_checked(operands.len() / 2)?;
     let from = dims(module, *values.first()?)?;
     let sizes = dimensions.iter().map(|&d| from.get(d as usize).copied()).collect::<Option<DimVec>>()?;
-    let to: DimVec = from.iter().enumerate().filter(|(d, _)| !dimensions.contains(&(*d as i64))).map(|(_, &n)| n).collect();
+    let to: DimVec =
+        from.iter().enumerate().filter(|(d, _)| !dimensions.contains(&(*d as i64))).map(|(_, &n)| n).collect();
     if sizes.contains(&0) && !to.contains(&0) {
         let &[init] = inits else { return None };
         (array(module, init)?.element_type == array(module, i)?.element_type).then_some(())?;
@@ -213,8 +214,7 @@ fn reduce_of_broadcast(module: &mut Module, i: InstructionId) -> Option<Instruct
     // What of x is reduced, and where the rest of it goes.
     let (to, rank) = (DimVec::from(dims(module, i)?), wide.len() as i64);
     let kept: DimVec = (0..rank).filter(|d| !r.dimensions.contains(d)).collect();
-    let of_x: DimVec =
-        (0..places.len() as i64).filter(|&k| r.dimensions.contains(&places[k as usize])).collect();
+    let of_x: DimVec = (0..places.len() as i64).filter(|&k| r.dimensions.contains(&places[k as usize])).collect();
     let rest = places.iter().filter(|d| !r.dimensions.contains(d));
     let rest = rest.map(|d| kept.iter().position(|k| k == d).map(|p| p as i64)).collect::<Option<DimVec>>()?;
     let value = if of_x.is_empty() {
@@ -251,7 +251,8 @@ fn reduce_of_transpose(module: &mut Module, i: InstructionId) -> Option<Instruct
         order.iter().enumerate().filter(|(d, _)| !r.dimensions.contains(&(*d as i64))).map(|(_, &o)| o).collect();
     let mut given = wanted.clone();
     given.sort_unstable();
-    let turn = wanted.iter().map(|d| given.iter().position(|g| g == d).map(|p| p as i64)).collect::<Option<DimVec>>()?;
+    let turn =
+        wanted.iter().map(|d| given.iter().position(|g| g == d).map(|p| p as i64)).collect::<Option<DimVec>>()?;
     let mut of_x = of_x;
     of_x.sort_unstable();
     let mut b = beside(module, i);

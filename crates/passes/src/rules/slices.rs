@@ -66,10 +66,7 @@ pub static RULES: &[Rule] = &[
         apply: slice_of_reverse,
     },
     Rule {
-        name: "pad-of-pad",
-        statement: "pad(pad(x, v), v) → pad(x, v)",
-        opcodes: &[Opcode::Pad],
-        apply: pad_of_pad,
+        name: "pad-of-pad", statement: "pad(pad(x, v), v) → pad(x, v)", opcodes: &[Opcode::Pad], apply: pad_of_pad
     },
     Rule {
         name: "pad-of-splat",
@@ -197,8 +194,9 @@ fn slice_of_slice(module: &mut Module, i: InstructionId) -> Option<InstructionId
         let stride = a.stride.checked_mul(b.stride)?;
         // The element after the last that is read, which may lie before the end that was asked for.
         let count = if b.limit > b.start { (b.limit - b.start - 1) / b.stride + 1 } else { 0 };
-        let limit = if count == 0 { start } else { start.checked_add((count - 1).checked_mul(stride)?)?.checked_add(1)? };
-        Some(SliceDim { start, limit, stride })
+        let limit =
+            if count == 0 { start } else { start.checked_add((count - 1).checked_mul(stride)?)?.checked_add(1)? };
+        Some(SliceDim { start, limit, stride: if count > 1 { stride } else { 1 } })
     });
     let both = both.collect::<Option<Vec<SliceDim>>>()?;
     let x = operand(module, inner, 0)?;
@@ -498,4 +496,3 @@ fn update_of_update(module: &mut Module, i: InstructionId) -> Option<Instruction
     let (x, new, starts) = (*x, *new, Operands::from(starts));
     beside(module, i).dynamic_update_slice(x, new, &starts).ok()
 }
-

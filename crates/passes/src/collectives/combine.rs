@@ -1,0 +1,146 @@
+//! All-reduces of several arrays in one: devices meet once for all of them.
+//!
+//! Each all-reduce has a level: how many others it waits for, one after another. Those of one level do not wait for each
+//! other, so that any of them can be made one without a circle. Together go those that reduce by the same function, among
+//! the same devices, up to a number of bytes: a single one that waits for everything would overlap with nothing.
+
+use crate::facts::pinned;
+use crate::pass::{Context, Pass};
+use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
+use hloom_ir::instruction::{Common, Operands};
+use hloom_ir::module::{Module, NewInstruction};
+use hloom_ir::op::{AllReduce, Collective, Op};
+use hloom_ir::order::PostOrder;
+use hloom_ir::shape::Shape;
+use rustc_hash::FxHashMap;
+
+/// The pass.
+pub static PASS: Pass = Pass {
+    name: "combine-collectives",
+    statement: "makes one all-reduce of several that do not wait for each other",
+    keeps_schedule: false,
+    run: |module: &mut Module, _: &Context<'_>| Ok(combine(module)) as Result<usize, Diagnostic>,
+};
+
+/// So many bytes at most are reduced together.
+const MAX_BYTES: i64 = 32 << 20;
+/// And so many arrays.
+const MAX_ARRAYS: usize = 256;
+/// So many groups are looked through for one that fits.
+const MAX_KINDS: usize = 16;
+
+fn combine(module: &mut Module) -> usize {
+    let mut dead = Vec::new();
+    for group in groups(module) {
+        if together(module, &group).is_some() {
+            dead.extend_from_slice(&group.members);
+        }
+    }
+    if !dead.is_empty() {
+        let removed = module.remove_instructions(&dead);
+        debug_assert!(removed.is_ok(), "{removed:?}");
+    }
+    dead.len()
+}
+
+/// The groups of more than one all-reduce that can be one.
+fn groups(module: &Module) -> Vec<Group> {
+    let is_candidate = |&i: &InstructionId| {
+        matches!(module[i].op, Op::AllReduce(_)) && module[i].operands().len() == 1 && module[i].shape.is_array()
+    };
+    let candidates = |c: ComputationId| module[c].instructions().iter().copied().filter(is_candidate);
+    let places: Vec<ComputationId> =
+        module.computations().iter().copied().filter(|&c| candidates(c).nth(1).is_some()).collect();
+    if places.is_empty() {
+        return Vec::new();
+    }
+    let (pinned, mut orders) = (pinned(module), PostOrder::new(module));
+    let mut groups: Vec<Group> = Vec::new();
+    for c in places {
+        let level = levels(module, &orders.instructions(c));
+        let mut of_level: FxHashMap<(u32, ComputationId), Vec<usize>> = FxHashMap::default();
+        for i in candidates(c).filter(|&i| !pinned[i]) {
+            let Some((key, bytes)) = key(module, i, level[i]) else { continue };
+            // The last group of a kind is the one that may have room.
+            let alike = of_level.entry((key.level, key.function)).or_default();
+            match alike.iter().rev().take(MAX_KINDS).copied().find(|&g| groups[g].key == key) {
+                Some(g) if groups[g].bytes + bytes <= MAX_BYTES && groups[g].members.len() < MAX_ARRAYS => {
+                    groups[g].bytes += bytes;
+                    groups[g].members.push(i);
+                }
+                _ => {
+                    alike.push(groups.len());
+                    groups.push(Group { key, bytes, members: vec![i] });
+                }
+            }
+        }
+    }
+    groups.retain(|g| g.members.len() > 1);
+    groups
+}
+
+/// All-reduces that become one.
+struct Group {
+    key: Key,
+    bytes: i64,
+    members: Vec<InstructionId>,
+}
+
+/// What all-reduces that become one have in common.
+#[derive(PartialEq)]
+struct Key {
+    level: u32,
+    function: ComputationId,
+    /// All of it but the channel, which is each one's own.
+    collective: Collective,
+    has_channel: bool,
+}
+
+fn key(module: &Module, i: InstructionId, level: u32) -> Option<(Key, i64)> {
+    let Op::AllReduce(reduce) = &module[i].op else { return None };
+    let bytes = module[i].shape.byte_size().filter(|&n| n <= MAX_BYTES)?;
+    (!module[i].shape.is_dynamic()).then_some(())?;
+    let has_channel = reduce.collective.channel_id.is_some();
+    let collective = Collective { channel_id: None, ..reduce.collective.clone() };
+    Some((Key { level, function: reduce.to_apply, collective, has_channel }, bytes))
+}
+
+/// How many collectives each instruction waits for, one after another.
+fn levels(module: &Module, order: &[InstructionId]) -> SideTable<InstructionId, u32> {
+    let mut level: SideTable<InstructionId, u32> = SideTable::with_len(module.instruction_slots(), 0);
+    for &i in order {
+        let waits_for = module[i].operands().iter().chain(module[i].common.control_predecessors());
+        let after = |&o: &InstructionId| level[o] + u32::from(matches!(module[o].op, Op::AllReduce(_)));
+        let most = waits_for.map(after).max().unwrap_or(0);
+        level.set(i, most);
+    }
+    level
+}
+
+/// Makes one all-reduce of a group.
+fn together(module: &mut Module, group: &Group) -> Option<()> {
+    let &first = group.members.first()?;
+    let home = module[first].parent();
+    let operands: Operands = group.members.iter().filter_map(|&m| module[m].operands().first().copied()).collect();
+    let Op::AllReduce(reduce) = &module[first].op else { return None };
+    let op = Op::AllReduce(Box::new(AllReduce { collective: reduce.collective.clone(), to_apply: reduce.to_apply }));
+    let shape = Shape::tuple(group.members.iter().map(|&m| module[m].shape.clone()));
+    let common = Common { metadata: module[first].common.metadata.clone(), ..Common::default() };
+    if let Some(root) = module.root(home) {
+        module.set_root(root);
+    }
+    let all = module.add_instruction(home, NewInstruction { name: "all-reduce".into(), op, shape, operands, common });
+    for (n, &member) in group.members.iter().enumerate() {
+        let element = NewInstruction {
+            name: "get-tuple-element".into(),
+            op: Op::GetTupleElement { index: n as i64 },
+            shape: module[member].shape.clone(),
+            operands: Operands::from_slice(&[all]),
+            common: Common::default(),
+        };
+        let element = module.add_instruction(home, element);
+        let _same_computation = module.replace_all_uses(member, element);
+    }
+    Some(())
+}
