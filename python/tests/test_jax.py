@@ -4,6 +4,10 @@ Skipped where JAX or the library is not there.
 """
 
 import os
+import pathlib
+import subprocess
+import sys
+import tempfile
 import unittest
 
 os.environ.setdefault("JAX_PLATFORMS", "hloom,cpu")
@@ -13,6 +17,7 @@ try:
     import jax
     import jax.numpy as jnp
     import numpy as np
+    from jax.experimental import io_callback
     from jax.sharding import NamedSharding, PartitionSpec as P
 
     from jax_plugins import hloom
@@ -48,6 +53,88 @@ class OnOneDevice(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "not today"):
             jax.block_until_ready(jax.pure_callback(fails, jax.ShapeDtypeStruct((), np.float32), 1.0))
 
+    def test_ordered_callbacks_and_printing(self):
+        seen = []
+
+        @jax.jit
+        def f(x):
+            jax.debug.print("x is {x}", x=x)
+            io_callback(lambda v: seen.append(float(v)), None, x, ordered=True)
+            io_callback(lambda v: seen.append(float(v) + 1), None, x, ordered=True)
+            return x + 1
+
+        self.assertEqual(f(1.0), 2.0)
+        self.assertEqual(f(5.0), 6.0)
+        jax.effects_barrier()
+        self.assertEqual(seen, [1.0, 2.0, 5.0, 6.0])
+
+    def test_calls_return_before_the_program_is_done(self):
+        x = jnp.ones((128, 128)) / 128
+        f = jax.jit(lambda x: jax.lax.fori_loop(0, 300, lambda _, a: a @ x, x)).lower(x).compile()
+        results = [f(x) for _ in range(3)]
+        # The last depends on what may still be running.
+        total = f(results[-1])
+        jax.block_until_ready(total)
+        self.assertTrue(all(r.is_ready() for r in results))
+        np.testing.assert_allclose(total, x, rtol=1e-4)
+
+    def test_what_was_never_made_is_an_error_for_all_who_need_it(self):
+        def fails(x):
+            raise ValueError("not today")
+
+        y = jax.jit(lambda x: jax.pure_callback(fails, jax.ShapeDtypeStruct((), np.float32), x))(1.0)
+        z = jax.jit(lambda y: y + 1)(y)
+        with self.assertRaisesRegex(RuntimeError, "not today"):
+            jax.block_until_ready(z)
+
+    def test_a_saved_program_runs_again(self):
+        from jax.experimental import serialize_executable
+
+        x = jnp.arange(6.0).reshape(2, 3)
+        compiled = jax.jit(lambda x: jnp.sin(x) @ x.T).lower(x).compile()
+        saved = serialize_executable.serialize(compiled)
+        again = serialize_executable.deserialize_and_load(*saved, execution_devices=jax.devices()[:1])
+        np.testing.assert_array_equal(again(x), compiled(x))
+
+    def test_jaxs_cache_hits_in_another_process(self):
+        program = (
+            "import jax, jax.numpy as jnp\n"
+            "hits = []\n"
+            "jax.monitoring.register_event_listener(lambda e, **_: hits.append(e) if 'cache_hits' in e else None)\n"
+            "print(jax.jit(lambda x: jnp.sin(x) + 2)(jnp.arange(4.0)).sum(), len(hits))\n"
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            settings = {
+                "JAX_COMPILATION_CACHE_DIR": folder,
+                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+                "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+            }
+
+            def run():
+                command = [sys.executable, "-c", program]
+                done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                return done.stdout.split()
+
+            first, second = run(), run()
+        self.assertEqual(first[0], second[0])
+        self.assertEqual(int(first[1]), 0)
+        self.assertGreater(int(second[1]), 0)
+
+    def test_a_trace_names_the_programs_that_ran(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with jax.profiler.trace(folder):
+                jax.block_until_ready(jax.jit(lambda x: x * 3, inline=False)(jnp.arange(5)))
+            found = [p for p in pathlib.Path(folder).rglob("*.xplane.pb") if b"/host:hloom" in p.read_bytes()]
+        self.assertTrue(found)
+
+    def test_memory_in_use_is_counted(self):
+        before = jax.devices()[0].memory_stats()
+        x = jax.device_put(np.ones(1 << 16, np.float32), jax.devices()[0])
+        after = jax.devices()[0].memory_stats()
+        self.assertGreaterEqual(after["bytes_in_use"] - before["bytes_in_use"], x.nbytes)
+        self.assertNotIn("bytes_limit", after)
+
     def test_a_compiled_program_tells_of_itself(self):
         compiled = jax.jit(lambda x: x @ x).lower(jnp.ones((8, 8))).compile()
         self.assertEqual(compiled.cost_analysis()["flops"], 1024)
@@ -67,6 +154,43 @@ class OnSeveralDevices(unittest.TestCase):
         a = np.arange(16, dtype=np.float32).reshape(4, 4)
         f = jax.shard_map(lambda a: jax.lax.psum(a, "x"), mesh=self.mesh, in_specs=P("x", "y"), out_specs=P(None, "y"))
         np.testing.assert_array_equal(jax.jit(f)(a), a[:2] + a[2:])
+
+    def test_results_are_spread_as_what_they_are_made_of(self):
+        a = np.arange(16, dtype=np.float32).reshape(4, 4)
+        x = jax.device_put(a, NamedSharding(self.mesh, P("x", "y")))
+        for function, spec in [
+            (lambda x: x * 2 + 1, P("x", "y")),
+            (lambda x: x.T, P("y", "x")),
+            (lambda x: x.sum(axis=1), P("x")),
+            (lambda x: x @ jnp.ones((4, 2)), P("x")),
+        ]:
+            got = jax.jit(function)(x)
+            np.testing.assert_array_equal(got, function(a))
+            self.assertTrue(got.sharding.is_equivalent_to(NamedSharding(self.mesh, spec), got.ndim), got.sharding)
+
+    def test_manual_computations_in_one_another(self):
+        a = np.arange(16, dtype=np.float32).reshape(4, 4)
+
+        def inner(x):
+            return x * (1 + jax.lax.axis_index("y")) + jax.lax.psum(x.sum(), "y")
+
+        def outer(x):
+            spec = P(None, "y")
+            return jax.shard_map(inner, in_specs=spec, out_specs=spec, axis_names={"y"})(x)
+
+        f = jax.shard_map(outer, mesh=self.mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})
+        half = a.reshape(2, 2, 4)
+        wanted = half * np.array([1, 1, 2, 2]) + half.sum(axis=(1, 2), keepdims=True)
+        np.testing.assert_array_equal(jax.jit(f)(a), wanted.reshape(4, 4))
+
+    def test_sums_that_are_not_made_yet(self):
+        mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
+        a = np.arange(8, dtype=np.float32)
+        with jax.set_mesh(mesh):
+            x = jax.device_put(a, P("x"))
+            f = jax.shard_map(lambda x: x, in_specs=P("x"), out_specs=P(unreduced={"x"}), check_vma=False)
+            y = jax.jit(lambda x: jax.sharding.reshard(f(x), P()))(x)
+        np.testing.assert_array_equal(y, a.reshape(4, 2).sum(axis=0))
 
     def test_global_programs(self):
         a = np.arange(16, dtype=np.float32).reshape(4, 4)

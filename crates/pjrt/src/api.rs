@@ -3,13 +3,15 @@
 use crate::abi::*;
 use crate::ffi::Ffi;
 use crate::layouts::Layouts;
+use crate::profiler::ProfilerExtension;
 use crate::shardings::ShardingsExtension;
 use crate::status::{Error, Status};
 use crate::{buffer, client, device, event, executable, execute, ffi, memory, promised, status, topology, transfer};
 use std::ffi::c_void;
 use std::ptr::null;
 
-static SHARDINGS: ShardingsExtension = ShardingsExtension::new(null());
+static PROFILER: ProfilerExtension = ProfilerExtension::new(null());
+static SHARDINGS: ShardingsExtension = ShardingsExtension::new((&raw const PROFILER).cast());
 static LAYOUTS: Layouts = Layouts::new((&raw const SHARDINGS).cast());
 static FFI: Ffi = Ffi::new((&raw const LAYOUTS).cast());
 

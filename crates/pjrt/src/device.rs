@@ -123,6 +123,19 @@ pub(crate) fn memory_stats(args: &mut DeviceMemoryStatsArgs) -> Result<(), Statu
     args.bytes_in_use = statistics.bytes_in_use as i64;
     (args.peak_bytes_in_use, args.peak_bytes_in_use_is_set) = (statistics.peak_bytes_in_use as i64, 1);
     (args.num_allocs, args.num_allocs_is_set) = (statistics.requests as i64, 1);
+    // What the caller left in the other fields must not be taken for numbers.
+    for unknown in [
+        &mut args.largest_alloc_size_is_set,
+        &mut args.bytes_limit_is_set,
+        &mut args.bytes_reserved_is_set,
+        &mut args.peak_bytes_reserved_is_set,
+        &mut args.bytes_reservable_limit_is_set,
+        &mut args.largest_free_block_bytes_is_set,
+        &mut args.pool_bytes_is_set,
+        &mut args.peak_pool_bytes_is_set,
+    ] {
+        *unknown = 0;
+    }
     Ok(())
 }
 

@@ -284,13 +284,14 @@ pub(crate) fn memory_stats(args: &mut ExecutableGetCompiledMemoryStatsArgs) -> R
     args.argument_size_in_bytes = sum(&mut program.parameters.iter().map(|p| &p.shape));
     args.output_size_in_bytes = sum(&mut program.outputs.iter());
     args.alias_size_in_bytes = sum(&mut program.parameters.iter().filter(|p| p.donated).map(|p| &p.shape));
-    args.temp_size_in_bytes = 0;
+    args.temp_size_in_bytes = program.executable.report().temp_bytes as i64;
     args.host_generated_code_size_in_bytes = 0;
     args.host_argument_size_in_bytes = 0;
     args.host_output_size_in_bytes = 0;
     args.host_alias_size_in_bytes = 0;
     args.host_temp_size_in_bytes = 0;
-    let total = args.argument_size_in_bytes + args.output_size_in_bytes - args.alias_size_in_bytes;
+    let total =
+        args.argument_size_in_bytes + args.output_size_in_bytes + args.temp_size_in_bytes - args.alias_size_in_bytes;
     args.peak_memory_in_bytes = total;
     args.total_size_in_bytes = total;
     args.total_allocation_bytes = total;

@@ -11,6 +11,7 @@ use crate::dispatch::Task;
 use crate::event::Event;
 use crate::executable::Compiled;
 use crate::ffi::{self, UserContext};
+use crate::profiler;
 use crate::program::{Program, located};
 use crate::status::{Code, Status};
 use hloom_ir::Shape;
@@ -156,7 +157,8 @@ fn run(program: &Program, inputs: Inputs, context: &UserContext) -> Result<Vec<V
         false => Some(ffi::custom_calls(program, context)),
     };
     let options = hloom_runtime::ExecuteOptions { custom_calls: custom_calls.as_ref(), ..Default::default() };
-    let results = catch_unwind(AssertUnwindSafe(|| program.executable.execute(inputs, &options)));
+    let run = || program.executable.execute(inputs, &options);
+    let results = catch_unwind(AssertUnwindSafe(|| profiler::noted(program.name(), run)));
     let results = results.map_err(|panic| Status::from_panic(panic.as_ref()))?;
     let mut results = results.map_err(|fault| {
         let module = program.module.module();

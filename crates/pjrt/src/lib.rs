@@ -18,6 +18,7 @@ pub mod ffi;
 pub mod layouts;
 pub mod memory;
 pub mod options;
+pub mod profiler;
 pub mod program;
 pub mod promised;
 pub mod shardings;

@@ -36,6 +36,15 @@ mod function {
     pub(crate) const TO_HOST: usize = 70;
     pub(crate) const INCREASE_REFERENCES: usize = 74;
     pub(crate) const DECREASE_REFERENCES: usize = 75;
+    pub(crate) const READY_EVENT: usize = 72;
+    pub(crate) const CREATE_ALIAS: usize = 115;
+    pub(crate) const FULFILL_ALIAS: usize = 116;
+    pub(crate) const CREATE_ERROR: usize = 118;
+    pub(crate) const COPY_RAW_FUTURE: usize = 120;
+    pub(crate) const DONATE_WITH_DEPENDENCY: usize = 125;
+    pub(crate) const BITCAST: usize = 131;
+    pub(crate) const EVENT_ERROR: usize = 7;
+    pub(crate) const EVENT_AWAIT: usize = 8;
     pub(crate) const EVENT_CREATE: usize = 126;
     pub(crate) const EVENT_SET: usize = 127;
 }
@@ -380,4 +389,109 @@ fn events_tell_those_who_wait_even_after_they_are_destroyed() {
     call(function::EVENT_ON_READY, &mut on).expect("it is told at once");
     assert_eq!(told, [false, true]);
     destroy_event(create.event);
+}
+
+fn default_memory(client: Handle<Client>) -> Handle<hloom_pjrt::memory::Memory> {
+    let mut memory: DeviceDefaultMemoryArgs = args();
+    memory.device = device(client, 0);
+    call(function::DEVICE_DEFAULT_MEMORY, &mut memory).expect("a memory");
+    memory.memory
+}
+
+fn wait(buffer: Handle<Buffer>) -> Result<(), (i32, String)> {
+    let mut ready: BufferReadyEventArgs = args();
+    ready.buffer = buffer;
+    call(function::READY_EVENT, &mut ready).expect("an event");
+    let mut wait: EventAwaitArgs = args();
+    wait.event = ready.event;
+    let result = call(function::EVENT_AWAIT, &mut wait);
+    let mut error: EventErrorArgs = args();
+    error.event = ready.event;
+    assert_eq!(call(function::EVENT_ERROR, &mut error), result);
+    destroy_event(ready.event);
+    result
+}
+
+#[test]
+fn a_program_may_be_given_what_is_not_there_yet() {
+    let client = client(1);
+    let executable = compile(client, "hlo", &proto(SUM)).expect("it compiles");
+    let mut alias: ClientCreateAliasBufferArgs = args();
+    (alias.client, alias.memory) = (client, default_memory(client));
+    (alias.shape_dims, alias.shape_num_dims, alias.shape_element_type) = ([3i64].as_ptr(), 1, 11);
+    call(function::CREATE_ALIAS, &mut alias).expect("an alias");
+    let x = floats(client, &[3], &[], &[1.0, 2.0, 3.0]).expect("a buffer");
+    let y = floats(client, &[3], &[], &[10.0, 20.0, 30.0]).expect("a buffer");
+    // The run waits for its second argument, and the caller for neither.
+    let sum = execute(executable, &mut [x, alias.alias_buffer]).expect("it is taken");
+    let mut fulfill: ClientFulfillAliasBufferArgs = args();
+    (fulfill.client, fulfill.buffer) = (client, y);
+    fulfill.fulfill_alias_buffer_cb = alias.fulfill_alias_buffer_cb;
+    call(function::FULFILL_ALIAS, &mut fulfill).expect("it is there now");
+    wait(sum).expect("it ran");
+    assert_eq!(to_host(sum).expect("elements"), [11.0, 22.0, 33.0]);
+    assert_eq!(to_host(alias.alias_buffer).expect("elements"), [10.0, 20.0, 30.0]);
+    for buffer in [x, y, sum, alias.alias_buffer] {
+        destroy_buffer(buffer);
+    }
+    destroy_client(client);
+}
+
+#[test]
+fn what_comes_of_an_error_is_that_error() {
+    let client = client(1);
+    let executable = compile(client, "hlo", &proto(SUM)).expect("it compiles");
+    let mut broken: ClientCreateErrorBufferArgs = args();
+    (broken.client, broken.memory, broken.error_code) = (client, default_memory(client), 8);
+    (broken.error_message, broken.error_message_size) = ("no more".as_ptr(), 7);
+    (broken.shape_dims, broken.shape_num_dims, broken.shape_element_type) = ([3i64].as_ptr(), 1, 11);
+    call(function::CREATE_ERROR, &mut broken).expect("a buffer");
+    let x = floats(client, &[3], &[], &[1.0, 2.0, 3.0]).expect("a buffer");
+    let sum = execute(executable, &mut [x, broken.buffer]).expect("it is taken");
+    assert_eq!(wait(sum), Err((8, "no more".to_owned())));
+    let after = execute(executable, &mut [sum, broken.buffer]).expect("it is taken");
+    assert_eq!(wait(after), Err((8, "no more".to_owned())));
+    for buffer in [x, sum, after, broken.buffer] {
+        destroy_buffer(buffer);
+    }
+    destroy_client(client);
+}
+
+#[test]
+fn arrays_change_hands_and_types() {
+    let client = client(1);
+    let x = floats(client, &[2], &[], &[1.0, 2.0]).expect("a buffer");
+    let mut bits: BufferBitcastArgs = args();
+    (bits.buffer, bits.element_type) = (x, 8);
+    (bits.dims, bits.num_dims) = ([2i64].as_ptr(), 1);
+    call(function::BITCAST, &mut bits).expect("as many bytes");
+    let as_numbers: Vec<u32> = to_host(bits.out_buffer).expect("elements").iter().map(|f| f.to_bits()).collect();
+    assert_eq!(as_numbers, [1f32.to_bits(), 2f32.to_bits()]);
+    bits.dims = [3i64].as_ptr();
+    call(function::BITCAST, &mut bits).expect_err("more bytes than there are");
+
+    let mut donate: BufferDonateWithControlDependencyArgs = args();
+    donate.buffer = x;
+    call(function::DONATE_WITH_DEPENDENCY, &mut donate).expect("it is given");
+    assert!(to_host(x).is_err(), "what was given is gone");
+    let mut ready: DonateCallbackArgs = args();
+    ready.callback_data = donate.callback_data;
+    // SAFETY: the function that came with the data, called once.
+    unsafe { donate.dependency_ready_callback.expect("a callback")(&raw mut ready) };
+    assert_eq!(to_host(donate.out_buffer).expect("elements"), [1.0, 2.0]);
+
+    let mut raw: BufferCopyRawToHostFutureArgs = args();
+    (raw.buffer, raw.offset, raw.transfer_size) = (donate.out_buffer, 4, 4);
+    call(function::COPY_RAW_FUTURE, &mut raw).expect("a copy to come");
+    let mut out = 0f32;
+    let mut to: RawToHostCallbackArgs = args();
+    (to.callback_data, to.dst) = (raw.callback_data, (&raw mut out).cast());
+    // SAFETY: likewise.
+    unsafe { raw.future_ready_callback.expect("a callback")(&raw mut to) };
+    assert_eq!(out, 2.0);
+    destroy_event(raw.event);
+    for buffer in [x, bits.out_buffer, donate.out_buffer] {
+        destroy_buffer(buffer);
+    }
+    destroy_client(client);
 }

@@ -136,3 +136,43 @@ fn meshes_and_shardings_become_tiles() {
     assert!(printed.contains("sharding={devices=[2,1,4]<=[8] last_tile_dim_replicate}"), "{printed}");
     assert!(printed.contains("xla.sdy.meshes"), "{printed}");
 }
+
+#[test]
+fn sums_over_an_axis_are_told_apart_from_copies() {
+    let text = "sdy.mesh @mesh = <[\"x\"=2, \"y\"=4]>
+    func.func @main(%a: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {\"y\"}], unreduced={\"x\"}>})
+        -> tensor<8x16xf32> {
+      return %a : tensor<8x16xf32>
+    }";
+    let module = to_hlo(&read_text(text.as_bytes()).expect("it can be read")).expect("it can be translated");
+    let printed = hloom_formats::hlo_text::print(&module, &Default::default());
+    assert!(printed.contains("last_tile_dims={unreduced}"), "{printed}");
+}
+
+#[test]
+fn bounds_are_read_in_their_old_forms() {
+    for bounds in ["#stablehlo.bounds<8, ?>", "#stablehlo.type_extensions<bounds = [8, ?]>"] {
+        let text = format!("func.func @main(%a: tensor<?x4xf32, {bounds}>) {{\n  return\n}}");
+        read_text(text.as_bytes()).unwrap_or_else(|e| panic!("{bounds}: {}", e.message));
+    }
+    read_text(b"func.func @main(%a: tensor<f32, #stablehlo.bounds<>>) {\n  return\n}").expect("a scalar has none");
+}
+
+#[test]
+fn what_hlo_does_not_have_is_made_of_what_it_has() {
+    let cube_root = "func.func @main(%a: tensor<complex<f64>>) -> tensor<complex<f64>> {
+      %0 = stablehlo.cbrt %a : tensor<complex<f64>>
+      return %0 : tensor<complex<f64>>
+    }";
+    let exchange = "func.func @main(%a: tensor<2x4xi64>, %b: tensor<3x4xi32>) -> (tensor<4x2xi64>, tensor<6x2xi32>) {
+      %0:2 = \"stablehlo.all_to_all\"(%a, %b) {split_dimension = 1 : i64, concat_dimension = 0 : i64,
+        split_count = 2 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}
+        : (tensor<2x4xi64>, tensor<3x4xi32>) -> (tensor<4x2xi64>, tensor<6x2xi32>)
+      return %0#0, %0#1 : tensor<4x2xi64>, tensor<6x2xi32>
+    }";
+    for (text, opcode) in [(cube_root, "power("), (exchange, "s32[6,2]")] {
+        let module = to_hlo(&read_text(text.as_bytes()).expect("it can be read")).expect("it can be translated");
+        let printed = hloom_formats::hlo_text::print(&module, &Default::default());
+        assert!(printed.contains(opcode), "{printed}");
+    }
+}

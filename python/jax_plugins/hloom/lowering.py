@@ -5,17 +5,17 @@ from __future__ import annotations
 import collections
 import ctypes
 import itertools
-import threading
 import traceback
+import weakref
 
 import numpy as np
 
 # The library, which lives as long as the process, and functions that it keeps pointers to.
 _kept: list[object] = []
 
-_callbacks: dict[int, "Callback"] = {}
+# Programs keep the functions that they call.
+_callbacks: weakref.WeakValueDictionary[int, "Callback"] = weakref.WeakValueDictionary()
 _numbers = itertools.count(1)
-_failure = threading.local()
 
 
 class _Array(ctypes.Structure):
@@ -130,6 +130,25 @@ def _emit_callback(original, platform, ctx, callback, token, operands, operand_a
     return results, token, kept
 
 
+class _CachedAsCpu:
+    """What JAX's cache of compiled programs looks at when it decides whether to keep those of a backend."""
+
+    platform = "cpu"
+    supports_executable_serialization = True
+
+
+def _use_cache(platform: str) -> None:
+    """Has JAX's cache keep our programs: it does for a list of platforms only."""
+    from jax._src import compilation_cache
+
+    original = compilation_cache.is_cache_used
+
+    def is_cache_used(backend):
+        return original(_CachedAsCpu if backend.platform == platform else backend)
+
+    compilation_cache.is_cache_used = is_cache_used
+
+
 def register(platform: str, path: str) -> None:
     """Tells JAX and the library of each other."""
     from jax._src import callback
@@ -199,3 +218,4 @@ def register(platform: str, path: str) -> None:
         )
 
     callback.emit_python_callback = emit_python_callback
+    _use_cache(platform)

@@ -68,7 +68,10 @@ fn evaluate_unchecked(device: &mut Device<'_>, i: InstructionId, operands: Opera
             Ok(as_shaped(shape, meet(device, i, operands, scatter)?))
         }
         Op::CollectiveReduce(r) => {
-            let reduce = |d: &mut Device<'_>, brought| same_for_all(reduced(d, brought, r.to_apply)?);
+            let reduce = |d: &mut Device<'_>, brought: Brought| {
+                let count = brought.len();
+                only_first(reduced(d, brought, r.to_apply)?, count)
+            };
             Ok(as_shaped(shape, meet(device, i, operands, reduce)?))
         }
         Op::AllToAll { split_dimension, .. } => {
@@ -154,6 +157,15 @@ enum Outcome {
 
 fn same_for_all(arrays: Vec<Array>) -> Result<Outcome, Fault> {
     Ok(Outcome::Same(arrays.into_iter().map(Value::Array).collect()))
+}
+
+/// The first device of the group gets the results, the others nothing but zeros.
+fn only_first(arrays: Vec<Array>, count: usize) -> Result<Outcome, Fault> {
+    let nothing = arrays.iter().map(|a| Array::zeroed(a.element_type(), a.dims()).map(Value::Array));
+    let nothing: Vec<Value> = nothing.collect::<Result<_, _>>()?;
+    let first = arrays.into_iter().map(Value::Array).collect();
+    let others = std::iter::repeat_n(nothing, count.saturating_sub(1));
+    Ok(Outcome::Each([first].into_iter().chain(others).collect()))
 }
 
 fn meet_group(

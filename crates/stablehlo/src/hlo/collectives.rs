@@ -147,11 +147,20 @@ impl Translator<'_, '_> {
         if split == concat {
             return self.plain(1, op);
         }
-        let id = self.exchanged(op, x, split, concat, count)?;
+        let shape = self.result_shape(0)?;
+        let id = self.exchanged(op, x, split, concat, count, shape)?;
         self.bind(id)
     }
 
-    fn exchanged(&mut self, op: Op, x: InstructionId, split: i64, concat: i64, count: i64) -> Translate<InstructionId> {
+    fn exchanged(
+        &mut self,
+        op: Op,
+        x: InstructionId,
+        split: i64,
+        concat: i64,
+        count: i64,
+        result: Shape,
+    ) -> Translate<InstructionId> {
         let bad = |t: &Self| t.error(&codes::BAD_ATTRIBUTE, "the dimensions of an all_to_all do not fit its operand");
         let Some(from) = self.shape(x).as_array().cloned() else { return Err(bad(self)) };
         let rank = from.rank() as i64;
@@ -174,8 +183,7 @@ impl Translator<'_, '_> {
         let shape = ArrayShape::new(from.element_type, moved.iter().copied()).with_default_layout();
         let dimensions = order.into_iter().collect();
         let moved = self.emit(Op::Transpose { dimensions }, [pieces].as_slice(), shape.into())?;
-        let shape = self.result_shape(0)?;
-        self.emit(Op::Reshape { inferred_dimension: None }, [moved].as_slice(), shape)
+        self.emit(Op::Reshape { inferred_dimension: None }, [moved].as_slice(), result)
     }
 
     /// Several operands are exchanged one by one.
@@ -196,7 +204,7 @@ impl Translator<'_, '_> {
             results.push(if split == concat {
                 self.emit(op, [x].as_slice(), shape)?
             } else {
-                self.exchanged(op, x, split, concat, count)?
+                self.exchanged(op, x, split, concat, count, shape)?
             });
         }
         self.bind_all(&results)

@@ -14,6 +14,18 @@ impl Translator<'_, '_> {
         self.plain(1, Op::Unary { op, accuracy })
     }
 
+    /// HLO has no cube root of complex numbers: it is their power of a third.
+    pub(super) fn cbrt(&mut self) -> Translate<()> {
+        let x = self.operand(0)?;
+        if self.shape(x).element_type().is_some_and(|e| !e.is_complex()) {
+            return self.unary(UnaryOp::Cbrt);
+        }
+        self.expect_operands(1)?;
+        let third = self.number_like(x, 1.0 / 3.0)?;
+        let id = self.bin(BinaryOp::Power, x, third)?;
+        self.bind(id)
+    }
+
     /// Real and imag take real numbers too, where they are the identity and zero.
     pub(super) fn real_or_imag(&mut self, op: UnaryOp) -> Translate<()> {
         let x = self.operand(0)?;

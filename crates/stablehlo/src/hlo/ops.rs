@@ -13,7 +13,7 @@ impl Translator<'_, '_> {
         use OpKind as K;
         match self.m.kind(self.at) {
             K::Abs => self.unary(UnaryOp::Abs),
-            K::Cbrt => self.unary(UnaryOp::Cbrt),
+            K::Cbrt => self.cbrt(),
             K::Ceil => self.unary(UnaryOp::Ceil),
             K::Cosine => self.unary(UnaryOp::Cosine),
             K::CountLeadingZeros => self.unary(UnaryOp::CountLeadingZeros),

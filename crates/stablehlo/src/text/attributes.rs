@@ -249,7 +249,7 @@ impl<'a> Parser<'a> {
                 self.expect(b'>')?;
                 Ok(id)
             }
-            "stablehlo.bounds" | "mhlo.type_extensions" => {
+            "stablehlo.bounds" | "stablehlo.type_extensions" | "mhlo.type_extensions" => {
                 self.pos += 1;
                 self.bounds()
             }
@@ -276,7 +276,8 @@ impl<'a> Parser<'a> {
         self.eat(b'=');
         let bracketed = self.eat(b'[');
         let mut bounds = Vec::new();
-        loop {
+        // Scalars have none.
+        while self.peek() != if bracketed { b']' } else { b'>' } {
             bounds.push(if self.eat(b'?') { crate::mlir::DYNAMIC } else { self.integer()? });
             if !self.eat(b',') {
                 break;
