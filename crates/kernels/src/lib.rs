@@ -10,6 +10,7 @@ pub mod matmul;
 pub mod number;
 pub mod parallel;
 pub mod sort;
+mod tiles;
 
 pub use parallel::{Parallel, Serial};
 

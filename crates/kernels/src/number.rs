@@ -28,10 +28,26 @@ pub trait Stored: Copy + Default + Send + Sync + 'static {
     fn load(self) -> Self::Compute;
     /// The nearest value.
     fn store(value: Self::Compute) -> Self;
+
+    /// The values of all.
+    fn load_all(from: &[Self], to: &mut [Self::Compute]) {
+        pulp::Arch::new().dispatch(
+            #[inline(always)]
+            || to.iter_mut().zip(from).for_each(|(to, from)| *to = from.load()),
+        );
+    }
+
+    /// The nearest values of all.
+    fn store_all(from: &[Self::Compute], to: &mut [Self]) {
+        pulp::Arch::new().dispatch(
+            #[inline(always)]
+            || to.iter_mut().zip(from).for_each(|(to, &from)| *to = Self::store(from)),
+        );
+    }
 }
 
 macro_rules! stored {
-    ($($t:ty, $compute:ty, $same:expr, $load:expr, $store:expr;)*) => {$(
+    ($($t:ty, $compute:ty, $same:expr, $load:expr, $store:expr $(, $all:item)*;)*) => {$(
         impl Stored for $t {
             type Compute = $compute;
             const IS_COMPUTE: bool = $same;
@@ -43,6 +59,7 @@ macro_rules! stored {
             fn store(value: $compute) -> $t {
                 $store(value)
             }
+            $($all)*
         }
     )*};
 }
@@ -51,7 +68,17 @@ stored! {
     f32, f32, true, |x| x, |x| x;
     f64, f64, true, |x| x, |x| x;
     bf16, f32, false, widen, narrow;
-    f16, f32, false, f16::to_f32, f16::from_f32;
+    f16, f32, false, f16::to_f32, f16::from_f32,
+    fn load_all(from: &[f16], to: &mut [f32]) {
+        use half::slice::HalfFloatSliceExt;
+        let many = from.len().min(to.len());
+        from[..many].convert_to_f32_slice(&mut to[..many]);
+    },
+    fn store_all(from: &[f32], to: &mut [f16]) {
+        use half::slice::HalfFloatSliceExt;
+        let many = from.len().min(to.len());
+        to[..many].convert_from_f32_slice(&from[..many]);
+    };
 }
 
 /// Exact, and plain enough to become vector code.
@@ -67,6 +94,12 @@ fn narrow(x: f32) -> bf16 {
     let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
     let nan = (bits >> 16) | 0x40;
     bf16::from_bits(if x.is_nan() { nan } else { rounded } as u16)
+}
+
+/// The slice as one of the type to compute in, if it is of that type.
+pub(crate) fn same<S: Stored>(slice: &[S]) -> Option<&[S::Compute]> {
+    // SAFETY: the types are the same.
+    S::IS_COMPUTE.then(|| unsafe { std::slice::from_raw_parts(slice.as_ptr().cast(), slice.len()) })
 }
 
 #[cfg(test)]

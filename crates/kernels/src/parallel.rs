@@ -6,6 +6,9 @@ use std::marker::PhantomData;
 pub trait Parallel: Sync {
     /// Calls `body` with ranges that cover `0..units` without overlap, each but the last at least `chunk` long.
     fn each(&self, units: usize, chunk: usize, body: &(dyn Fn(usize, usize) + Sync));
+
+    /// How many parts run at the same time at best.
+    fn threads(&self) -> usize;
 }
 
 /// One thread: the caller's.
@@ -17,6 +20,10 @@ impl Parallel for Serial {
         if units > 0 {
             body(0, units);
         }
+    }
+
+    fn threads(&self) -> usize {
+        1
     }
 }
 

@@ -15,7 +15,7 @@ use hloom_ir::op::Op;
 use hloom_ir::shape::ArrayShape;
 use hloom_kernels::Parallel;
 use hloom_kernels::convolution::{Axis, Convolution};
-use hloom_kernels::matmul::{BatchDim, Matmul};
+use hloom_kernels::matmul::{BatchDim, Integer, Matmul};
 use hloom_kernels::number::Stored;
 use hloom_kernels::sort::{Column, Sort};
 
@@ -28,6 +28,10 @@ pub(crate) struct Threads<'p> {
 impl Parallel for Threads<'_> {
     fn each(&self, units: usize, chunk: usize, body: &(dyn Fn(usize, usize) + Sync)) {
         self.pool.each(units, chunk, self.most, body);
+    }
+
+    fn threads(&self) -> usize {
+        self.pool.threads().min(self.most)
     }
 }
 
@@ -84,13 +88,18 @@ impl Call {
     /// The addresses must be those of the instruction's arrays: operands, then results, none of which overlaps another;
     /// only a sort's result may be its operand.
     pub(crate) unsafe fn run(&self, arrays: &[*mut u8], parallel: &Threads<'_>) -> Option<()> {
-        use ElementType::{Bf16, F16, F32, F64};
+        use ElementType::{Bf16, F16, F32, F64, S8, S16, S32, U8, U32};
         // SAFETY (all): the caller's promise; the types are those of the arrays, as `new` has found.
         match &self.kernel {
             Kernel::Product(product, from, to) => unsafe {
                 match (from, to) {
                     (F32, _) => self.product::<f32, f32>(product, arrays, parallel),
                     (F64, _) => self.product::<f64, f64>(product, arrays, parallel),
+                    // Sums that wrap round are the same with and without a sign.
+                    (S32 | U32, _) => self.integers::<i32>(product, arrays, parallel),
+                    (S16, _) => self.integers::<i16>(product, arrays, parallel),
+                    (S8, _) => self.integers::<i8>(product, arrays, parallel),
+                    (U8, _) => self.integers::<u8>(product, arrays, parallel),
                     (Bf16, Bf16) => self.product::<bf16, bf16>(product, arrays, parallel),
                     (Bf16, _) => self.product::<bf16, f32>(product, arrays, parallel),
                     (F16, F16) => self.product::<f16, f16>(product, arrays, parallel),
@@ -136,6 +145,12 @@ impl Call {
         let (&[lhs, rhs, result], &[m, n, r]) = (arrays, &self.bytes[..]) else { return None };
         // SAFETY: the caller's promise.
         unsafe { product.run::<S, O>(slice(lhs, m), slice(rhs, n), slice_mut(result, r), parallel) }
+    }
+
+    unsafe fn integers<S: Integer>(&self, product: &Matmul, arrays: &[*mut u8], parallel: &Threads<'_>) -> Option<()> {
+        let (&[lhs, rhs, result], &[m, n, r]) = (arrays, &self.bytes[..]) else { return None };
+        // SAFETY: the caller's promise.
+        unsafe { product.run_integers::<S>(slice(lhs, m), slice(rhs, n), slice_mut(result, r), parallel) }
     }
 
     unsafe fn convolution<S: Stored>(
@@ -232,8 +247,13 @@ fn product(module: &Module, instruction: &Instruction) -> Result<Kernel, String>
     let (lhs, rhs) = (array(module, lhs)?, array(module, rhs)?);
     let result = instruction.shape.as_array().ok_or("its result is no array")?;
     let (from, to) = (lhs.element_type, result.element_type);
-    let same = rhs.element_type == from && is_stored(from);
-    if !same || !(to == from || (to == ElementType::F32 && from != ElementType::F64)) {
+    use ElementType::{F32, F64, S8, S16, S32, U8, U32};
+    let known = match from {
+        S32 | U32 => to == from,
+        S8 | U8 | S16 => to == S32,
+        _ => is_stored(from) && (to == from || to == F32 && from != F64),
+    };
+    if !known || rhs.element_type != from {
         return Err(format!("there is no kernel for {from} by {} to {to}", rhs.element_type));
     }
     if rounds_operands(&dot.precision, from) {

@@ -165,8 +165,11 @@ fn products_of_every_form_agree() {
         ("f32[500,300]", "f32[300,400]", "f32[500,400]", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
     ];
     for (lhs, rhs, result, dims) in cases {
-        for (narrow, tolerance) in [("f32", 1e-5), ("f64", 1e-12), ("bf16", 1e-2), ("f16", 1e-3)] {
-            let [l, r, o] = [lhs, rhs, result].map(|s| s.replace("f32", narrow));
+        let types = [("f32", 1e-5), ("f64", 1e-12), ("bf16", 1e-2), ("f16", 1e-3), ("s32", 0.0), ("u32", 0.0)];
+        let wider = [("s8", 0.0), ("u8", 0.0), ("s16", 0.0)];
+        for (narrow, tolerance) in types.into_iter().chain(wider) {
+            let [l, r] = [lhs, rhs].map(|s| s.replace("f32", narrow));
+            let o = result.replace("f32", if wider.iter().any(|w| w.0 == narrow) { "s32" } else { narrow });
             let text = format!(
                 "HloModule m\nENTRY e {{\n  a = {lhs} parameter(0)\n  b = {rhs} parameter(1)\n  \
                  x = {l} convert(a)\n  y = {r} convert(b)\n  ROOT d = {o} dot(x, y), {dims}\n}}\n"

@@ -2,8 +2,7 @@
 //! kernel is the other matrix.
 
 use super::{Convolution, for_each_index};
-use crate::matmul::{product as product_of, same};
-use crate::number::{Real, Stored};
+use crate::number::{Real, Stored, same};
 use crate::parallel::{Parallel, Shared};
 
 /// Values of a matrix of patches: what fits the second cache beside the kernel's share.
@@ -294,5 +293,41 @@ fn advance(c: &Convolution, index: &mut [usize]) {
             return;
         }
         *i = 0;
+    }
+}
+
+unsafe fn product_of<C: Real>(
+    [m, n, k]: [usize; 3],
+    lhs: *const C,
+    rhs: *const C,
+    [lhs_row, lhs_column, rhs_row, rhs_column]: [isize; 4],
+    to: *mut C,
+    to_row: isize,
+    add: bool,
+) {
+    let scale = if add { C::ONE } else { C::default() };
+    // SAFETY: the caller's promise.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            to,
+            1,
+            to_row,
+            add,
+            lhs,
+            lhs_column,
+            lhs_row,
+            rhs,
+            rhs_column,
+            rhs_row,
+            scale,
+            C::ONE,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
     }
 }

@@ -1,17 +1,20 @@
 //! Batches of matrix products, from operands that lie in any strides to a dense result.
 //!
-//! The result is cut into tiles whose sizes depend on the shapes alone. f32 and f64 go to the kernels of `gemm` as they
-//! lie. Small floats are never widened as a whole: a tile takes what it needs of both operands, either for the
-//! processor's own bf16 products ([`bf16`]) or widened.
+//! Products with few rows or columns read the larger operand once, as it lies ([`vector`]); all others are cut into tiles
+//! ([`crate::tiles`]), whose kernels are chosen for the type and the processor.
 
-mod bf16;
 #[cfg(test)]
 mod tests;
 mod vector;
 
-use crate::number::{Real, Stored};
+use crate::number::Stored;
 use crate::parallel::{Parallel, Shared};
+use crate::tiles::pack::{Lines, Pairs, Plain, Way, Widened};
+use crate::tiles::{Columns, Placed, Product, ROW, Rows, cut, micro, scratch};
+use half::{bf16, f16};
 use std::any::TypeId;
+use std::marker::PhantomData;
+use std::ops::Range;
 
 /// A batch of products `lhs × rhs` of `m × k` and `k × n` matrices. Strides are in elements; the result is dense:
 /// batches outermost, then rows.
@@ -46,19 +49,34 @@ pub struct BatchDim {
     pub rhs: usize,
 }
 
-/// A tile of one product.
-#[derive(Clone, Copy)]
-struct Tile {
-    /// Where the matrices of this batch begin.
-    lhs: usize,
-    rhs: usize,
-    output: usize,
-    rows: (usize, usize),
-    columns: (usize, usize),
+/// Multiplications worth handing to another thread.
+const WORTH_SHARING: usize = 1 << 19;
+
+/// Integers whose products are summed in 32 bits, wrapping round.
+pub trait Integer: Copy + Send + Sync + 'static {
+    #[doc(hidden)]
+    fn multiply(product: &Matmul, lhs: &[Self], rhs: &[Self], output: &mut [i32], parallel: &dyn Parallel);
 }
 
-/// Floating-point operations worth handing to another thread.
-const WORTH_SHARING: f64 = 1e6;
+macro_rules! integers {
+    ($($t:ty, $way:ty;)*) => {$(
+        impl Integer for $t {
+            fn multiply(product: &Matmul, lhs: &[$t], rhs: &[$t], output: &mut [i32], parallel: &dyn Parallel) {
+                product.by_tiles::<$t, $way, i32>(lhs, rhs, output, parallel, None);
+            }
+        }
+    )*};
+}
+
+integers! {
+    i32, Plain;
+    i16, Pairs;
+    i8, Pairs;
+    u8, Pairs;
+}
+
+/// How sums become results of another type.
+type Finish<C, O> = fn(&[C], &mut [O]);
 
 impl Matmul {
     /// Multiplies; the sums are kept in the type that `S` computes in, and rounded to `O` once. `None`, and nothing is
@@ -71,39 +89,104 @@ impl Matmul {
         parallel: &dyn Parallel,
     ) -> Option<()> {
         self.check(lhs.len(), rhs.len(), output.len())?;
-        let groups = self.groups();
-        if groups * self.m * self.n == 0 {
+        if self.is_empty() {
             return Some(());
         }
         if self.k == 0 {
-            output[..groups * self.m * self.n].fill(O::store(S::Compute::default()));
+            output[..self.groups() * self.m * self.n].fill(O::default());
             return Some(());
         }
-        if self.n == 1 && self.m > 1 {
-            return self.transposed().run(rhs, lhs, output, parallel);
+        if self.m <= vector::FEW && vector::can_read(self) {
+            vector::run(self, lhs, rhs, output, false, parallel);
+        } else if self.n <= vector::FEW && vector::can_read(&self.transposed()) {
+            vector::run(&self.transposed(), rhs, lhs, output, true, parallel);
+        } else if let (Some(lhs), Some(rhs)) = (cast::<S, f32>(lhs), cast::<S, f32>(rhs)) {
+            let finish: Finish<f32, O> = |from, to| O::store_all(as_compute::<f32, O>(from), to);
+            self.by_tiles::<f32, Plain, O>(lhs, rhs, output, parallel, (!O::IS_COMPUTE).then_some(finish));
+        } else if let (Some(lhs), Some(rhs)) = (cast::<S, f64>(lhs), cast::<S, f64>(rhs)) {
+            self.by_tiles::<f64, Plain, O>(lhs, rhs, output, parallel, None);
+        } else {
+            let finish: Finish<f32, O> = |from, to| O::store_all(as_compute::<f32, O>(from), to);
+            let finish = (!O::IS_COMPUTE).then_some(finish);
+            if let (Some(lhs), Some(rhs)) = (cast::<S, bf16>(lhs), cast::<S, bf16>(rhs)) {
+                match micro::bf16_pairs().is_some() {
+                    true => self.by_tiles::<bf16, Pairs, O>(lhs, rhs, output, parallel, finish),
+                    false => self.by_tiles::<bf16, Widened, O>(lhs, rhs, output, parallel, finish),
+                }
+            } else if let (Some(lhs), Some(rhs)) = (cast::<S, f16>(lhs), cast::<S, f16>(rhs)) {
+                self.by_tiles::<f16, Widened, O>(lhs, rhs, output, parallel, finish);
+            }
         }
-        let (tile_m, tile_n) = self.tile();
+        Some(())
+    }
+
+    /// Multiplies integers. `None`, and nothing is done, if a slice is too short.
+    pub fn run_integers<S: Integer>(
+        &self,
+        lhs: &[S],
+        rhs: &[S],
+        output: &mut [i32],
+        parallel: &dyn Parallel,
+    ) -> Option<()> {
+        self.check(lhs.len(), rhs.len(), output.len())?;
+        if self.k == 0 {
+            output[..self.groups() * self.m * self.n].fill(0);
+        } else if !self.is_empty() {
+            S::multiply(self, lhs, rhs, output, parallel);
+        }
+        Some(())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.m == 0 || self.n == 0 || self.batch.iter().any(|b| b.size == 0)
+    }
+
+    /// Computes tile by tile; without `finish` the result is of the type that is summed in.
+    fn by_tiles<S: Copy + Send + Sync + 'static, W: Way<S>, O: Copy + Send + Sync + 'static>(
+        &self,
+        lhs: &[S],
+        rhs: &[S],
+        output: &mut [O],
+        parallel: &dyn Parallel,
+        finish: Option<Finish<W::Sum, O>>,
+    ) {
+        assert!(finish.is_some() || TypeId::of::<W::Sum>() == TypeId::of::<O>(), "sums are results of another type");
+        let micro = W::micro();
+        let groups = self.groups();
+        let (tile_m, tile_n) = cut(micro, [self.m, self.n, self.k], groups, parallel.threads());
         let (down, across) = (self.m.div_ceil(tile_m), self.n.div_ceil(tile_n));
-        let tiles = groups * down * across;
-        let chunk = (WORTH_SHARING / (self.flops() / tiles as f64)).ceil() as usize;
+        let work = tile_m.saturating_mul(tile_n).saturating_mul(self.k).max(1);
         let output = Shared::new(output);
-        parallel.each(tiles, chunk.max(1), &|begin, end| {
-            let mut scratch = Scratch::default();
+        parallel.each(groups * down * across, WORTH_SHARING.div_ceil(work), &|begin, end| {
             for at in begin..end {
                 let (group, at) = (at / (down * across), at % (down * across));
                 let (row, column) = (at / across * tile_m, at % across * tile_n);
+                let (rows, columns) = (row..self.m.min(row + tile_m), column..self.n.min(column + tile_n));
                 let (lhs_start, rhs_start) = self.offsets(group);
-                let tile = Tile {
-                    lhs: lhs_start,
-                    rhs: rhs_start,
-                    output: group * self.m * self.n,
-                    rows: (row, self.m.min(row + tile_m)),
-                    columns: (column, self.n.min(column + tile_n)),
+                let left = Matrix::<S, W>::new(&lhs[lhs_start..], [self.m, self.lhs_row], [self.k, self.lhs_column]);
+                let right = Matrix::<S, W>::new(&rhs[rhs_start..], [self.n, self.rhs_column], [self.k, self.rhs_row]);
+                let product = Product { micro, k: self.k, unit: W::DEPTH, rows: &left, columns: &right };
+                let first = (group * self.m + rows.start) * self.n + columns.start;
+                let (height, width) = (rows.len(), columns.len());
+                let to = output.address(first, (height - 1) * self.n + width);
+                let Some(finish) = finish else {
+                    // SAFETY: the tile lies inside the output, is nobody else's, and is of the type that is summed in.
+                    unsafe { product.tile(rows, columns, to.cast(), self.n) };
+                    continue;
                 };
-                self.multiply(tile, lhs, rhs, &output, &mut scratch);
+                scratch::with_bytes(height * width * size_of::<W::Sum>(), |sums| {
+                    // SAFETY: there is room for the tile; every sum of it is set. A row of the tile lies inside the
+                    // output and is nobody else's.
+                    unsafe {
+                        product.tile(rows, columns, sums.cast::<W::Sum>(), width);
+                        for row in 0..height {
+                            let from = std::slice::from_raw_parts(sums.cast::<W::Sum>().add(row * width), width);
+                            finish(from, std::slice::from_raw_parts_mut(to.add(row * self.n), width));
+                        }
+                    }
+                });
             }
         });
-        Some(())
     }
 
     /// Multiplications and additions.
@@ -152,192 +235,80 @@ impl Matmul {
         let groups = self.batch.iter().try_fold(1usize, |n, b| n.checked_mul(b.size))?;
         groups.checked_mul(self.m)?.checked_mul(self.n).filter(|&n| n <= output).map(|_| ())
     }
+}
 
-    /// The size of tiles: enough of them to share, each large enough to be worth it.
-    fn tile(&self) -> (usize, usize) {
-        /// No side longer than this: what a tile packs has to stay in the cache.
-        const LONGEST: usize = 768;
-        let flops = self.flops() / self.groups() as f64;
-        let wanted = ((flops / WORTH_SHARING) as usize).clamp(1, 16);
-        let (mut m, mut n) = (self.m, self.n);
-        // The longer side is cut, at multiples of what the kernels do at once.
-        if self.m >= self.n {
-            m = self.m.div_ceil(wanted).next_multiple_of(48);
-        } else {
-            n = self.n.div_ceil(wanted).next_multiple_of(64);
-        }
-        (m.min(self.m).min(LONGEST), n.min(self.n).min(LONGEST))
+/// The lines of one operand.
+struct Matrix<'a, S, W> {
+    data: &'a [S],
+    line: usize,
+    along: usize,
+    way: PhantomData<W>,
+}
+
+impl<'a, S: Copy, W: Way<S>> Matrix<'a, S, W> {
+    /// Lines and numbers in a line, with their strides; all of them must be in `data`.
+    fn new(data: &'a [S], [lines, line]: [usize; 2], [depth, along]: [usize; 2]) -> Matrix<'a, S, W> {
+        assert!(crate::extent(&[(lines, line), (depth, along)]).is_some_and(|n| n <= data.len()), "a short operand");
+        Matrix { data, line, along, way: PhantomData }
+    }
+}
+
+impl<S: Copy + Sync, W: Way<S>> Matrix<'_, S, W> {
+    fn lines(&self, line: usize, depth: usize) -> Lines<S> {
+        let first = self.data.as_ptr().wrapping_add(line * self.line + depth * self.along);
+        Lines { first, line: self.line, along: self.along }
     }
 
-    fn multiply<S: Stored, O: Stored<Compute = S::Compute>>(
-        &self,
-        tile: Tile,
-        lhs: &[S],
-        rhs: &[S],
-        output: &Shared<'_, O>,
-        scratch: &mut Scratch<S::Compute>,
-    ) {
-        let (m, n) = (tile.rows.1 - tile.rows.0, tile.columns.1 - tile.columns.0);
-        let lhs = &lhs[tile.lhs + tile.rows.0 * self.lhs_row..];
-        let rhs = &rhs[tile.rhs + tile.columns.0 * self.rhs_column..];
-        scratch.sums.clear();
-        scratch.sums.resize(m * n, S::Compute::default());
-        if m <= vector::FEW_ROWS && vector::multiply(self, [m, n], lhs, rhs, &mut scratch.sums) {
-            self.store(tile, &scratch.sums, output);
-            return;
+    /// Whether as many rows as are read at once push each other out of the first cache.
+    fn rows_collide(&self) -> bool {
+        const PAGE: usize = 4096;
+        let distance = self.line * size_of::<S>() % PAGE;
+        !(64..=PAGE - 64).contains(&distance)
+    }
+}
+
+impl<S: Copy + Sync, W: Way<S>> Rows<W::Unit> for Matrix<'_, S, W> {
+    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, to: *mut W::Unit) -> Placed<W::Unit> {
+        let from = self.lines(rows.start, depth.start);
+        if W::IN_PLACE && (rows.len() <= 4 || self.along == 1 && !self.rows_collide()) {
+            return Placed { at: from.first.cast(), row: self.line, step: self.along };
         }
-        if let (Some(lhs), Some(rhs), true) = (same(lhs), same(rhs), O::IS_COMPUTE) {
-            let first = tile.output + tile.rows.0 * self.n + tile.columns.0;
-            let sizes = [m, n, self.k];
-            assert!(crate::extent(&[(m, self.lhs_row), (self.k, self.lhs_column)]).is_some_and(|e| e <= lhs.len()));
-            assert!(crate::extent(&[(self.k, self.rhs_row), (n, self.rhs_column)]).is_some_and(|e| e <= rhs.len()));
-            let to = output.address(first, (m - 1) * self.n + n).cast::<S::Compute>();
-            // SAFETY: the operands lie inside their slices and the tile inside the output, as was just made sure of;
-            // tiles do not overlap; `O` is the type that is computed in.
-            unsafe {
-                let strides = [self.lhs_row, self.lhs_column, self.rhs_row, self.rhs_column].map(|s| s as isize);
-                product(sizes, lhs.as_ptr(), rhs.as_ptr(), strides, to, self.n as isize, false);
+        let whole_pairs = self.along == 1 && self.line.is_multiple_of(2) && depth.len().is_multiple_of(2);
+        if W::HALVES && whole_pairs && !self.rows_collide() {
+            return Placed { at: from.first.cast(), row: self.line / 2, step: 1 };
+        }
+        // SAFETY (all): `new` has made sure of the numbers, the caller of the room.
+        if self.along == 1 {
+            for row in 0..rows.len() {
+                unsafe { W::copy(from.first.add(row * self.line), depth.len(), to.add(row * ROW)) };
             }
-            return;
+            return Placed { at: to, row: ROW, step: 1 };
         }
-        let is_bf16 = TypeId::of::<S>() == TypeId::of::<half::bf16>();
-        if !(is_bf16 && bf16::multiply(self, [m, n], raw(lhs), raw(rhs), raw_mut(&mut scratch.sums))) {
-            self.widened([m, n], lhs, rhs, scratch);
-        }
-        self.store(tile, &scratch.sums, output);
-    }
-
-    /// Rounds the sums of a tile into their places.
-    fn store<O: Stored>(&self, tile: Tile, sums: &[O::Compute], output: &Shared<'_, O>) {
-        let n = tile.columns.1 - tile.columns.0;
-        for (row, sums) in sums.chunks_exact(n).enumerate() {
-            let first = tile.output + (tile.rows.0 + row) * self.n + tile.columns.0;
-            // SAFETY: tiles do not overlap, and each is one thread's.
-            let to = unsafe { output.slice(first, first + n) };
-            pulp::Arch::new().dispatch(
-                #[inline(always)]
-                || to.iter_mut().zip(sums).for_each(|(to, &sum)| *to = O::store(sum)),
-            );
-        }
-    }
-
-    /// The sums of a tile from operands widened some hundred columns of the left at a time.
-    fn widened<S: Stored>(&self, [m, n]: [usize; 2], lhs: &[S], rhs: &[S], scratch: &mut Scratch<S::Compute>) {
-        const DEPTH: usize = 256;
-        let Scratch { sums, lhs: wide_lhs, rhs: wide_rhs } = scratch;
-        for first in (0..self.k).step_by(DEPTH) {
-            let k = DEPTH.min(self.k - first);
-            widen(&lhs[first * self.lhs_column..], [m, k], [self.lhs_row, self.lhs_column], wide_lhs);
-            // Columns of the right operand become rows where they lie closer together.
-            let by_columns = self.rhs_row < self.rhs_column;
-            let from = &rhs[first * self.rhs_row..];
-            let (row, column) = if by_columns {
-                widen(from, [n, k], [self.rhs_column, self.rhs_row], wide_rhs);
-                (1, k as isize)
-            } else {
-                widen(from, [k, n], [self.rhs_row, self.rhs_column], wide_rhs);
-                (n as isize, 1)
-            };
-            assert!(sums.len() == m * n && wide_lhs.len() == m * k && wide_rhs.len() == k * n);
-            let strides = [k as isize, 1, row, column];
-            // SAFETY: all three are dense matrices of these sizes.
-            unsafe {
-                product([m, n, k], wide_lhs.as_ptr(), wide_rhs.as_ptr(), strides, sums.as_mut_ptr(), n as isize, true);
-            }
-        }
+        unsafe { from.pack::<W>(rows.len(), depth.len(), rows.len(), to) };
+        Placed { at: to, row: 1, step: rows.len() }
     }
 }
 
-/// Memory that one tile after another uses.
-#[derive(Default)]
-struct Scratch<C> {
-    sums: Vec<C>,
-    lhs: Vec<C>,
-    rhs: Vec<C>,
-}
+impl<S: Copy + Sync, W: Way<S>> Columns<W::Unit> for Matrix<'_, S, W> {
+    unsafe fn pack(&self, columns: Range<usize>, depth: Range<usize>, width: usize, to: *mut W::Unit) {
+        let from = self.lines(columns.start, depth.start);
+        // SAFETY: `new` has made sure of the numbers, the caller of the room.
+        unsafe { from.pack::<W>(columns.len(), depth.len(), width, to) }
+    }
 
-/// A matrix as a dense one of the type to compute in.
-fn widen<S: Stored>(
-    from: &[S],
-    [rows, columns]: [usize; 2],
-    [row_stride, column_stride]: [usize; 2],
-    to: &mut Vec<S::Compute>,
-) {
-    to.clear();
-    to.resize(rows * columns, S::Compute::default());
-    let arch = pulp::Arch::new();
-    for (row, to) in to.chunks_exact_mut(columns).enumerate() {
-        let from = &from[row * row_stride..];
-        arch.dispatch(
-            #[inline(always)]
-            || {
-                if column_stride == 1 {
-                    to.iter_mut().zip(from).for_each(|(to, from)| *to = from.load());
-                } else {
-                    let from = from.iter().step_by(column_stride.max(1));
-                    to.iter_mut().zip(from).for_each(|(to, from)| *to = from.load());
-                }
-            },
-        );
+    fn in_place(&self, column: usize, depth: usize) -> Option<(*const W::Unit, usize)> {
+        (W::IN_PLACE && self.line == 1).then(|| (self.lines(column, depth).first.cast(), self.along))
     }
 }
 
-/// `to` (of dense columns and rows `to_row` apart) = or += `lhs` × `rhs`; `strides` are those of rows and columns.
-///
-/// # Safety
-/// The matrices must be where they are said to be, and nobody else may use `to`.
-pub(crate) unsafe fn product<C: Real>(
-    [m, n, k]: [usize; 3],
-    lhs: *const C,
-    rhs: *const C,
-    [lhs_row, lhs_column, rhs_row, rhs_column]: [isize; 4],
-    to: *mut C,
-    to_row: isize,
-    add: bool,
-) {
-    let scale = if add { C::ONE } else { C::default() };
-    // SAFETY: the caller's promise.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            to,
-            1,
-            to_row,
-            add,
-            lhs,
-            lhs_column,
-            lhs_row,
-            rhs,
-            rhs_column,
-            rhs_row,
-            scale,
-            C::ONE,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
-    }
-}
-
-/// The slice as one of the type to compute in, if it is of that type.
-pub(crate) fn same<S: Stored>(slice: &[S]) -> Option<&[S::Compute]> {
+/// The slice as one of `T`, if it is that.
+fn cast<S: 'static, T: 'static>(slice: &[S]) -> Option<&[T]> {
     // SAFETY: the types are the same.
-    S::IS_COMPUTE.then(|| unsafe { std::slice::from_raw_parts(slice.as_ptr().cast(), slice.len()) })
+    (TypeId::of::<S>() == TypeId::of::<T>())
+        .then(|| unsafe { std::slice::from_raw_parts(slice.as_ptr().cast(), slice.len()) })
 }
 
-/// The bits of bf16 numbers.
-fn raw<S: Stored>(slice: &[S]) -> &[u16] {
-    assert!(TypeId::of::<S>() == TypeId::of::<half::bf16>());
-    // SAFETY: a bf16 is a u16.
-    unsafe { std::slice::from_raw_parts(slice.as_ptr().cast(), slice.len()) }
-}
-
-/// What bf16 numbers are summed in.
-fn raw_mut<C: Real>(slice: &mut [C]) -> &mut [f32] {
-    assert!(TypeId::of::<C>() == TypeId::of::<f32>());
-    // SAFETY: it is a slice of f32.
-    unsafe { std::slice::from_raw_parts_mut(slice.as_mut_ptr().cast(), slice.len()) }
+/// Sums as what `O` is computed in, which they are.
+pub(crate) fn as_compute<C: 'static, O: Stored>(sums: &[C]) -> &[O::Compute] {
+    cast(sums).unwrap_or_else(|| unreachable!("sums of another type"))
 }

@@ -1,8 +1,8 @@
 //! Matrix products against the definition.
 
 use super::{BatchDim, Matmul};
-use crate::Serial;
 use crate::number::Stored;
+use crate::{Parallel, Serial};
 use half::{bf16, f16};
 use proptest::prelude::*;
 
@@ -70,13 +70,66 @@ proptest! {
     }
 }
 
+/// As if there were so many threads, one after the other.
+struct Threads(usize);
+
+impl Parallel for Threads {
+    fn each(&self, units: usize, chunk: usize, body: &(dyn Fn(usize, usize) + Sync)) {
+        (0..units).step_by(chunk).for_each(|begin| body(begin, units.min(begin + chunk)));
+    }
+
+    fn threads(&self) -> usize {
+        self.0
+    }
+}
+
 #[test]
-fn large_products_are_cut_into_tiles() {
-    let (m, n, k) = (900, 130, 70);
-    let product = Matmul { batch: vec![], m, n, k, lhs_row: k, lhs_column: 1, rhs_row: n, rhs_column: 1 };
-    assert!(product.tile().0 < m);
-    agrees::<f32, f32>(&product, |x| x as f32, f64::from, f64::from, 1e-5);
-    agrees::<bf16, f32>(&product, bf16::from_f64, f64::from, f64::from, 1e-5);
+fn how_a_product_is_cut_does_not_change_it() {
+    for (m, n, k) in [(900, 130, 70), (40, 700, 600), (3, 2000, 100), (700, 2, 300), (500, 500, 31)] {
+        let product = Matmul { batch: vec![], m, n, k, lhs_row: k, lhs_column: 1, rhs_row: n, rhs_column: 1 };
+        agrees::<f32, f32>(&product, |x| x as f32, f64::from, f64::from, 1e-5);
+        agrees::<bf16, f32>(&product, bf16::from_f64, f64::from, f64::from, 1e-5);
+        let lhs: Vec<f32> = (0..m * k).map(|n| (n % 101) as f32 / 7.0).collect();
+        let rhs: Vec<f32> = (0..k * n).map(|n| (n % 103) as f32 / 9.0).collect();
+        let run = |threads: usize| {
+            let mut output = vec![0f32; m * n];
+            product.run(&lhs, &rhs, &mut output, &Threads(threads)).expect("dense matrices are long enough");
+            output
+        };
+        let alone = run(1);
+        assert!([2, 5, 64].iter().all(|&threads| run(threads) == alone), "{m} × {n} × {k}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn integers_by_the_definition(product in matmul()) {
+        let groups: usize = product.batch.iter().map(|b| b.size).product();
+        let numbers = |n: usize, seed: u32| -> Vec<i8> {
+            (0..n as u32).map(|i| ((i.wrapping_mul(2654435761) ^ seed) >> 24) as i8).collect()
+        };
+        let lhs = numbers(groups * product.m * product.k, 1);
+        let rhs = numbers(groups * product.k * product.n, 0x1234_5678);
+        let wide = |v: &[i8]| v.iter().map(|&x| i32::from(x) * 65_537).collect::<Vec<i32>>();
+        let (mut small, mut large) = (vec![0i32; groups * product.m * product.n], vec![0i32; groups * product.m * product.n]);
+        product.run_integers(&lhs, &rhs, &mut small, &Serial).expect("long enough");
+        product.run_integers(&wide(&lhs), &wide(&rhs), &mut large, &Threads(3)).expect("long enough");
+        for group in 0..groups {
+            let (l, r) = product.offsets(group);
+            for at in 0..product.m * product.n {
+                let (row, column) = (at / product.n, at % product.n);
+                let term = |k: usize| {
+                    i32::from(lhs[l + row * product.lhs_row + k * product.lhs_column])
+                        * i32::from(rhs[r + k * product.rhs_row + column * product.rhs_column])
+                };
+                let expected: i32 = (0..product.k).map(term).sum();
+                let at = group * product.m * product.n + at;
+                prop_assert_eq!(small[at], expected);
+                prop_assert_eq!(large[at], expected.wrapping_mul(65_537).wrapping_mul(65_537));
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,89 +1,172 @@
-//! Products with few rows: as fast as the right operand can be read, so it is read once, as it lies.
+//! Products with few rows, or few columns: as fast as the larger operand can be read, so it is read once, as it lies.
 
 use super::Matmul;
 use crate::number::Stored;
+use crate::parallel::{Parallel, Shared};
+use crate::tiles::scratch;
 
 /// More rows than this are worth packing the operands for.
-pub(super) const FEW_ROWS: usize = 4;
+pub(super) const FEW: usize = 4;
 
 /// Columns whose sums are kept at once: they stay in the first cache.
 const COLUMNS: usize = 512;
 /// Sums of one dot product that are kept side by side.
 const LANES: usize = 64;
+/// Multiplications worth handing to another thread.
+const WORTH_SHARING: usize = 1 << 17;
 
-/// Sets `sums`, a dense `m × n` matrix, to the product. `false`, and nothing is done, if neither the rows nor the
-/// columns of the right operand are dense.
-pub(super) fn multiply<S: Stored>(
-    matmul: &Matmul,
-    [m, n]: [usize; 2],
-    lhs: &[S],
-    rhs: &[S],
-    sums: &mut [S::Compute],
-) -> bool {
-    let arch = pulp::Arch::new();
-    let mut row = Vec::with_capacity(matmul.k);
-    for (i, sums) in sums.chunks_exact_mut(n).enumerate().take(m) {
-        row.clear();
-        row.extend((0..matmul.k).map(|k| lhs[i * matmul.lhs_row + k * matmul.lhs_column].load()));
-        if matmul.rhs_column == 1 {
-            for (block, sums) in sums.chunks_mut(COLUMNS).enumerate() {
-                arch.dispatch(
-                    #[inline(always)]
-                    || combine(&row, &rhs[block * COLUMNS..], matmul.rhs_row, sums),
-                );
-            }
-        } else if matmul.rhs_row == 1 {
-            for (j, sum) in sums.iter_mut().enumerate() {
-                let column = &rhs[j * matmul.rhs_column..][..matmul.k];
-                *sum = arch.dispatch(
-                    #[inline(always)]
-                    || dot(&row, column),
-                );
-            }
-        } else {
-            return false;
-        }
-    }
-    true
+/// Whether the larger operand, the right one, can be read as it lies.
+pub(super) fn can_read(matmul: &Matmul) -> bool {
+    matmul.rhs_column == 1 || matmul.rhs_row == 1 || matmul.n == 1
 }
 
-/// `sums` = the sum of the rows of the right operand, each times its factor; four rows at a time, so that the sums are
-/// touched less often.
-#[inline(always)]
-fn combine<S: Stored>(factors: &[S::Compute], rhs: &[S], stride: usize, sums: &mut [S::Compute]) {
-    let n = sums.len();
-    sums.fill(S::Compute::default());
-    let (fours, rest) = factors.as_chunks::<4>();
-    for (i, &[a, b, c, d]) in fours.iter().enumerate() {
-        let rows = |r: usize| &rhs[(4 * i + r) * stride..][..n];
-        let (w, x, y, z) = (rows(0), rows(1), rows(2), rows(3));
-        for j in 0..n {
-            let first = w[j].load() * a + x[j].load() * b;
-            let second = y[j].load() * c + z[j].load() * d;
-            sums[j] = sums[j] + (first + second);
+/// Multiplies; the result is written `transposed`, if so.
+pub(super) fn run<S: Stored, O: Stored<Compute = S::Compute>>(
+    matmul: &Matmul,
+    lhs: &[S],
+    rhs: &[S],
+    output: &mut [O],
+    transposed: bool,
+    parallel: &dyn Parallel,
+) {
+    let (m, n) = (matmul.m, matmul.n);
+    let blocks = n.div_ceil(COLUMNS);
+    let output = Shared::new(output);
+    let work = m.saturating_mul(n.min(COLUMNS)).saturating_mul(matmul.k).max(1);
+    parallel.each(matmul.groups() * blocks, WORTH_SHARING.div_ceil(work), &|begin, end| {
+        let mut rows = vec![S::Compute::default(); m * matmul.k];
+        let mut sums = vec![S::Compute::default(); m * n.min(COLUMNS)];
+        let mut packed = None;
+        for at in begin..end {
+            let (group, first) = (at / blocks, at % blocks * COLUMNS);
+            let columns = COLUMNS.min(n - first);
+            let (left, right) = matmul.offsets(group);
+            if packed != Some(group) {
+                load_rows(matmul, &lhs[left..], &mut rows);
+                packed = Some(group);
+            }
+            let sums = &mut sums[..m * columns];
+            multiply(matmul, &rows, &rhs[right + first * matmul.rhs_column..], sums);
+            if transposed {
+                let to = (group * n + first) * m;
+                // SAFETY: these columns of this group are this thread's.
+                let to = unsafe { output.slice(to, to + m * columns) };
+                for (j, to) in to.chunks_exact_mut(m).enumerate() {
+                    for (i, to) in to.iter_mut().enumerate() {
+                        *to = O::store(sums[i * columns + j]);
+                    }
+                }
+                continue;
+            }
+            for (row, sums) in sums.chunks_exact(columns).enumerate() {
+                let to = (group * m + row) * n + first;
+                // SAFETY: these columns of this group are this thread's.
+                O::store_all(sums, unsafe { output.slice(to, to + columns) });
+            }
+        }
+    });
+}
+
+/// The rows of the left operand, densely.
+fn load_rows<S: Stored>(matmul: &Matmul, lhs: &[S], rows: &mut [S::Compute]) {
+    for (i, row) in rows.chunks_exact_mut(matmul.k.max(1)).enumerate() {
+        let from = &lhs[i * matmul.lhs_row..];
+        if matmul.lhs_column == 1 {
+            S::load_all(&from[..matmul.k], row);
+        } else {
+            row.iter_mut().enumerate().for_each(|(k, to)| *to = from[k * matmul.lhs_column].load());
         }
     }
-    let done = fours.len() * 4;
-    for (i, &a) in rest.iter().enumerate() {
-        for (sum, x) in sums.iter_mut().zip(&rhs[(done + i) * stride..][..n]) {
-            *sum = *sum + x.load() * a;
+}
+
+/// Sets `sums`, a dense matrix, to the product of the rows and the first columns of `rhs`.
+fn multiply<S: Stored>(matmul: &Matmul, rows: &[S::Compute], rhs: &[S], sums: &mut [S::Compute]) {
+    let (m, k) = (matmul.m, matmul.k);
+    let n = sums.len() / m;
+    let arch = pulp::Arch::new();
+    if matmul.rhs_column == 1 && n > 1 {
+        arch.dispatch(
+            #[inline(always)]
+            || combine(rows, rhs, [m, n, k], matmul.rhs_row, sums),
+        );
+        return;
+    }
+    scratch::with_two::<S::Compute, _>(if S::IS_COMPUTE && matmul.rhs_row == 1 { 0 } else { k }, 0, |wide, _| {
+        for j in 0..n {
+            let column = &rhs[j * matmul.rhs_column..];
+            let column = match (crate::number::same(column), matmul.rhs_row) {
+                (Some(column), 1) => &column[..k],
+                _ => {
+                    // SAFETY: there is room for `k` numbers, which are set here.
+                    let wide = unsafe {
+                        std::ptr::write_bytes(wide, 0, k);
+                        std::slice::from_raw_parts_mut(wide, k)
+                    };
+                    if matmul.rhs_row == 1 {
+                        S::load_all(&column[..k], wide);
+                    } else {
+                        wide.iter_mut().enumerate().for_each(|(i, to)| *to = column[i * matmul.rhs_row].load());
+                    }
+                    wide
+                }
+            };
+            for i in 0..m {
+                sums[i * n + j] = arch.dispatch(
+                    #[inline(always)]
+                    || dot(&rows[i * k..][..k], column),
+                );
+            }
+        }
+    });
+}
+
+/// `sums` = the sums of the rows of the right operand, each times its factor; four rows at a time, so that the sums are
+/// touched less often.
+#[inline(always)]
+fn combine<S: Stored>(
+    factors: &[S::Compute],
+    rhs: &[S],
+    [m, n, k]: [usize; 3],
+    stride: usize,
+    sums: &mut [S::Compute],
+) {
+    sums.fill(S::Compute::default());
+    for at in (0..k / 4 * 4).step_by(4) {
+        let row = |r: usize| &rhs[(at + r) * stride..][..n];
+        let (w, x, y, z) = (row(0), row(1), row(2), row(3));
+        for i in 0..m {
+            let sums = &mut sums[i * n..][..n];
+            let [a, b, c, d] = [0, 1, 2, 3].map(|r| factors[i * k + at + r]);
+            for j in 0..n {
+                let first = w[j].load() * a + x[j].load() * b;
+                let second = y[j].load() * c + z[j].load() * d;
+                sums[j] = sums[j] + (first + second);
+            }
+        }
+    }
+    for at in k / 4 * 4..k {
+        for i in 0..m {
+            let a = factors[i * k + at];
+            for (sum, x) in sums[i * n..][..n].iter_mut().zip(&rhs[at * stride..][..n]) {
+                *sum = *sum + x.load() * a;
+            }
         }
     }
 }
 
 /// The dot product of two dense vectors.
 #[inline(always)]
-fn dot<S: Stored>(lhs: &[S::Compute], rhs: &[S]) -> S::Compute {
-    let mut sums = [S::Compute::default(); LANES];
+fn dot<C: crate::number::Real>(lhs: &[C], rhs: &[C]) -> C {
+    let mut sums = [C::default(); LANES];
     let (left, left_rest) = lhs.as_chunks::<LANES>();
     let (right, right_rest) = rhs.as_chunks::<LANES>();
     for (left, right) in left.iter().zip(right) {
-        for ((sum, &a), b) in sums.iter_mut().zip(left).zip(right) {
-            *sum = *sum + a * b.load();
+        for ((sum, &a), &b) in sums.iter_mut().zip(left).zip(right) {
+            *sum = *sum + a * b;
         }
     }
-    for ((sum, &a), b) in sums.iter_mut().zip(left_rest).zip(right_rest) {
-        *sum = *sum + a * b.load();
+    for ((sum, &a), &b) in sums.iter_mut().zip(left_rest).zip(right_rest) {
+        *sum = *sum + a * b;
     }
     let mut width = LANES;
     while width > 1 {
