@@ -6,17 +6,11 @@ use half::{bf16, f16};
 pub trait Real:
     Copy + Default + Send + Sync + 'static + PartialEq + std::ops::Mul<Output = Self> + std::ops::Add<Output = Self>
 {
-    /// One.
-    const ONE: Self;
 }
 
-impl Real for f32 {
-    const ONE: f32 = 1.0;
-}
+impl Real for f32 {}
 
-impl Real for f64 {
-    const ONE: f64 = 1.0;
-}
+impl Real for f64 {}
 
 /// A float in memory.
 pub trait Stored: Copy + Default + Send + Sync + 'static {

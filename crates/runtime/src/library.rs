@@ -306,8 +306,8 @@ fn convolution(module: &Module, instruction: &Instruction) -> Result<Kernel, Str
     if !is_stored(element_type) || [input, kernel].iter().any(|a| a.element_type != element_type) {
         return Err(format!("there is no kernel for {} to {element_type}", input.element_type));
     }
-    if attributes.batch_group_count != 1 || attributes.lhs_sparsity.is_some() || attributes.rhs_sparsity.is_some() {
-        return Err("there is no kernel for groups of batches or sparse operands".into());
+    if attributes.lhs_sparsity.is_some() || attributes.rhs_sparsity.is_some() {
+        return Err("there is no kernel for sparse operands".into());
     }
     if rounds_operands(&attributes.precision, element_type) {
         return Err("its algorithm rounds the operands".into());
@@ -335,14 +335,23 @@ fn convolution(module: &Module, instruction: &Instruction) -> Result<Kernel, Str
             output_stride: stride(output, o)?,
         });
     }
-    let groups = positive(attributes.feature_group_count)?.max(1);
+    let feature_groups = positive(attributes.feature_group_count)?.max(1);
+    let batch_groups = positive(attributes.batch_group_count)?.max(1);
+    if feature_groups > 1 && batch_groups > 1 {
+        return Err("there is no kernel for groups of features and of batches at once".into());
+    }
+    let groups = feature_groups.max(batch_groups);
+    let batch = size(input, dims.input_batch)? / batch_groups;
+    let (features, feature_stride) = (size(kernel, dims.kernel_input_feature)?, stride(input, dims.input_feature)?);
+    let batch_stride = stride(input, dims.input_batch)?;
     let convolution = Convolution {
-        batch: size(input, dims.input_batch)?,
-        input_batch_stride: stride(input, dims.input_batch)?,
+        batch,
+        input_batch_stride: batch_stride,
         output_batch_stride: stride(output, dims.output_batch)?,
         groups,
-        input_features: size(kernel, dims.kernel_input_feature)?,
-        input_feature_stride: stride(input, dims.input_feature)?,
+        input_group_stride: if batch_groups > 1 { batch * batch_stride } else { features * feature_stride },
+        input_features: features,
+        input_feature_stride: feature_stride,
         output_features: size(kernel, dims.kernel_output_feature)? / groups,
         output_feature_stride: stride(output, dims.output_feature)?,
         kernel_input_stride: stride(kernel, dims.kernel_input_feature)?,

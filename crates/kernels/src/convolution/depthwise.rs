@@ -25,7 +25,7 @@ pub(super) fn run<S: Stored>(
     parallel: &dyn Parallel,
 ) {
     let c = convolution;
-    let side_by_side = c.input_feature_stride == 1 && c.output_feature_stride == 1;
+    let side_by_side = c.input_group_stride == 1 && c.output_feature_stride == 1;
     let lanes = if side_by_side { LANES.min(c.groups) } else { 1 };
     let blocks = c.groups.div_ceil(lanes);
     let weights = c.tap_weights();
@@ -42,7 +42,7 @@ pub(super) fn run<S: Stored>(
                 .flat_map(|w| (0..lanes).map(move |l| w + (channel + l) * c.kernel_output_stride))
                 .map(|at| kernel[at].load())
                 .collect();
-            let start = image * c.input_batch_stride + channel * c.input_feature_stride;
+            let start = image * c.input_batch_stride + channel * c.input_group_stride;
             arch.dispatch(|| plane.fill(&input[start..], &mut scratch));
             let start = image * c.output_batch_stride + channel * c.output_feature_stride;
             plane.sweep(&scratch, &factors, output, start, arch);

@@ -1,17 +1,22 @@
 //! Convolutions of any number of spatial dimensions, in any layout, with strides, padding, dilations and groups.
 //!
-//! Two ways: where each channel is convolved by itself ([`depthwise`]), planes are padded once and swept tap by tap;
-//! otherwise ([`patches`]) the values under the window are laid out as the rows of a matrix, some thousand at a time, and
-//! multiplied by the kernel as another.
+//! Where each channel is convolved by itself ([`depthwise`]), planes are padded once and swept tap by tap. A window of
+//! one element makes a product of matrices ([`crate::matmul`]). All others are such products too, of the kernel and of a
+//! matrix of the values under the window that is never made as a whole ([`implicit`]).
 
 mod depthwise;
-mod patches;
+mod implicit;
+mod parts;
 #[cfg(test)]
 mod tests;
 
 use crate::extent;
+use crate::matmul::{BatchDim, Matmul, as_compute, cast};
 use crate::number::Stored;
 use crate::parallel::{Parallel, Shared};
+use crate::tiles::micro;
+use crate::tiles::pack::{Pairs, Plain, Widened};
+use half::{bf16, f16};
 
 /// A convolution. Strides are in elements; the sizes of features are those of one group.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,8 +27,10 @@ pub struct Convolution {
     pub input_batch_stride: usize,
     /// The same in the result.
     pub output_batch_stride: usize,
-    /// How many groups of features are convolved apart from each other.
+    /// How many groups are convolved apart from each other, each with its own output features.
     pub groups: usize,
+    /// From the input of one group to that of the next: groups have their own features, or their own images.
+    pub input_group_stride: usize,
     /// Input features of a group.
     pub input_features: usize,
     /// From one feature of the input to the next.
@@ -59,12 +66,6 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// The index into the input under tap `tap` of the window at `output`; `None` in padding and between dilated values.
-    #[inline]
-    fn source(&self, output: usize, tap: usize) -> Option<usize> {
-        self.within(output * self.stride + tap * self.window_dilation)
-    }
-
     /// The index into the input at place `at` of the padded and dilated dimension; `None` where there is no value.
     #[inline]
     fn within(&self, at: usize) -> Option<usize> {
@@ -86,13 +87,84 @@ impl Convolution {
         if self.batch * self.groups * self.output_features * self.positions() == 0 {
             return Some(());
         }
+        if let Some((product, weights_first)) = self.as_product() {
+            let (lhs, rhs) = if weights_first { (kernel, input) } else { (input, kernel) };
+            return product.run(lhs, rhs, output, parallel);
+        }
         let output = Shared::new(output);
+        let finish: implicit::Finish<f32, S> = |from, to| S::store_all(as_compute::<f32, S>(from), to);
         if self.input_features == 1 && self.output_features == 1 && self.groups > 1 {
             depthwise::run(self, input, kernel, &output, parallel);
-        } else {
-            patches::run(self, input, kernel, &output, parallel);
+        } else if let (Some(input), Some(kernel)) = (cast::<S, f32>(input), cast::<S, f32>(kernel)) {
+            implicit::run::<f32, Plain, S>(self, input, kernel, &output, parallel, None);
+        } else if let (Some(input), Some(kernel)) = (cast::<S, f64>(input), cast::<S, f64>(kernel)) {
+            implicit::run::<f64, Plain, S>(self, input, kernel, &output, parallel, None);
+        } else if let (Some(input), Some(kernel)) = (cast::<S, bf16>(input), cast::<S, bf16>(kernel)) {
+            match micro::bf16_pairs().is_some() {
+                true => implicit::run::<bf16, Pairs, S>(self, input, kernel, &output, parallel, Some(finish)),
+                false => implicit::run::<bf16, Widened, S>(self, input, kernel, &output, parallel, Some(finish)),
+            }
+        } else if let (Some(input), Some(kernel)) = (cast::<S, f16>(input), cast::<S, f16>(kernel)) {
+            implicit::run::<f16, Widened, S>(self, input, kernel, &output, parallel, Some(finish));
         }
         Some(())
+    }
+
+    /// The product of matrices that it is, if it is one, and whether the kernel is the left operand.
+    fn as_product(&self) -> Option<(Matmul, bool)> {
+        let still = |a: &Axis| {
+            let one_tap = a.kernel == 1 && a.padding_low == 0 && a.base_dilation == 1;
+            one_tap && (a.stride == 1 || a.output == 1) && a.output <= a.input
+        };
+        if self.groups != 1 || !self.axes.iter().all(still) {
+            return None;
+        }
+        // Dimensions as one, if they are evenly spaced.
+        let joined = |dims: &mut dyn Iterator<Item = (usize, usize)>| {
+            let mut joint: Option<(usize, usize)> = None;
+            for (size, stride) in dims.filter(|d| d.0 > 1) {
+                joint = match joint {
+                    None => Some((size, stride)),
+                    Some((n, s)) if stride == n * s => Some((n * size, s)),
+                    Some(_) => return None,
+                };
+            }
+            Some(joint.unwrap_or((1, 1)))
+        };
+        let (features, positions) = (self.output_features, self.positions());
+        let inputs = self.axes.iter().rev().map(|a| (a.output, a.input_stride));
+        let outputs = self.axes.iter().rev().map(|a| (a.output, a.output_stride));
+        let k = self.input_features;
+        if self.output_feature_stride == 1 {
+            let (m, lhs_row) = joined(&mut inputs.chain([(self.batch, self.input_batch_stride)]))?;
+            let (_, row) = joined(&mut outputs.chain([(self.batch, self.output_batch_stride)]))?;
+            let product = Matmul {
+                batch: Vec::new(),
+                m,
+                n: features,
+                k,
+                lhs_row,
+                lhs_column: self.input_feature_stride,
+                rhs_row: self.kernel_input_stride,
+                rhs_column: self.kernel_output_stride,
+            };
+            return (row == features || m == 1).then_some((product, false));
+        }
+        let ((n, rhs_column), (_, column)) = (joined(&mut inputs.clone())?, joined(&mut outputs.clone())?);
+        let is_dense = (column == 1 || n == 1)
+            && (self.output_feature_stride == positions || features == 1)
+            && (self.output_batch_stride == positions * features || self.batch == 1);
+        let product = Matmul {
+            batch: vec![BatchDim { size: self.batch, lhs: 0, rhs: self.input_batch_stride }],
+            m: features,
+            n,
+            k,
+            lhs_row: self.kernel_output_stride,
+            lhs_column: self.kernel_input_stride,
+            rhs_row: self.input_feature_stride,
+            rhs_column,
+        };
+        is_dense.then_some((product, true))
     }
 
     /// Multiplications and additions.
@@ -122,8 +194,8 @@ impl Convolution {
     fn check(&self, input: usize, kernel: usize, output: usize) -> Option<()> {
         let axes = |of: fn(&Axis) -> (usize, usize)| self.axes.iter().map(of).collect::<Vec<_>>();
         let mut dims = axes(|a| (a.input, a.input_stride));
-        let features = self.groups.checked_mul(self.input_features)?;
-        dims.extend([(self.batch, self.input_batch_stride), (features, self.input_feature_stride)]);
+        dims.extend([(self.batch, self.input_batch_stride), (self.input_features, self.input_feature_stride)]);
+        dims.push((self.groups, self.input_group_stride));
         extent(&dims).filter(|&n| n <= input)?;
         let outputs = self.groups.checked_mul(self.output_features)?;
         let mut dims = axes(|a| (a.kernel, a.kernel_stride));

@@ -3,7 +3,7 @@
 use super::{Axis, Convolution, for_each_index};
 use crate::Serial;
 use crate::number::Stored;
-use half::bf16;
+use half::{bf16, f16};
 use proptest::prelude::*;
 
 /// Which dimension is outermost … innermost: batch, features and space of the input, and the same of the others.
@@ -11,6 +11,8 @@ use proptest::prelude::*;
 enum Layout {
     FeaturesLast,
     FeaturesFirst,
+    /// Of the input only: space, features, images, as when the gradient of a kernel is computed.
+    BatchLast,
 }
 
 fn axis() -> impl Strategy<Value = Axis> {
@@ -41,8 +43,10 @@ type Size = fn(&Axis) -> usize;
 type SetStride = fn(&mut Axis, usize);
 
 /// Fills in the strides of dense arrays.
-fn laid_out(mut c: Convolution, input: Layout, kernel: Layout, output: Layout) -> Convolution {
-    let (features, outputs) = (c.groups * c.input_features, c.groups * c.output_features);
+fn laid_out(mut c: Convolution, by_image: bool, [input, kernel, output]: [Layout; 3]) -> Convolution {
+    let features = if by_image { c.input_features } else { c.groups * c.input_features };
+    let images = if by_image { c.groups * c.batch } else { c.batch };
+    let outputs = c.groups * c.output_features;
     let space = |axes: &mut Vec<Axis>, of: Size, set: SetStride, mut stride: usize| {
         for axis in axes.iter_mut().rev() {
             set(axis, stride);
@@ -60,7 +64,14 @@ fn laid_out(mut c: Convolution, input: Layout, kernel: Layout, output: Layout) -
             c.input_feature_stride = space(&mut c.axes, of, set, 1);
             c.input_batch_stride = c.input_feature_stride * features;
         }
+        Layout::BatchLast => {
+            c.input_batch_stride = 1;
+            c.input_feature_stride = images;
+            space(&mut c.axes, of, set, images * features);
+        }
     }
+    c.input_group_stride =
+        if by_image { c.batch * c.input_batch_stride } else { c.input_features * c.input_feature_stride };
     let (of, set): (Size, SetStride) = (|a| a.kernel, |a, s| a.kernel_stride = s);
     match kernel {
         Layout::FeaturesLast => {
@@ -68,7 +79,7 @@ fn laid_out(mut c: Convolution, input: Layout, kernel: Layout, output: Layout) -
             c.kernel_input_stride = outputs;
             space(&mut c.axes, of, set, outputs * c.input_features);
         }
-        Layout::FeaturesFirst => {
+        _ => {
             c.kernel_input_stride = space(&mut c.axes, of, set, 1);
             c.kernel_output_stride = c.kernel_input_stride * c.input_features;
         }
@@ -79,7 +90,7 @@ fn laid_out(mut c: Convolution, input: Layout, kernel: Layout, output: Layout) -
             c.output_feature_stride = 1;
             c.output_batch_stride = space(&mut c.axes, of, set, outputs);
         }
-        Layout::FeaturesFirst => {
+        _ => {
             c.output_feature_stride = space(&mut c.axes, of, set, 1);
             c.output_batch_stride = c.output_feature_stride * outputs;
         }
@@ -88,18 +99,23 @@ fn laid_out(mut c: Convolution, input: Layout, kernel: Layout, output: Layout) -
 }
 
 fn layout() -> impl Strategy<Value = Layout> {
-    prop_oneof![Just(Layout::FeaturesLast), Just(Layout::FeaturesFirst)]
+    prop_oneof![Just(Layout::FeaturesLast), Just(Layout::FeaturesFirst), Just(Layout::BatchLast)]
 }
 
 fn convolution() -> impl Strategy<Value = Convolution> {
-    let features = prop_oneof![(1..4usize, 1..4usize, 1..5usize), (1..150usize, Just(1), Just(1))];
-    (1..3usize, features, prop::collection::vec(axis(), 0..3), layout(), layout(), layout()).prop_map(
-        |(batch, (groups, input_features, output_features), axes, input, kernel, output)| {
+    let features = prop_oneof![
+        (1..4usize, 1..4usize, 1..5usize),
+        (1..150usize, Just(1), Just(1)),
+        (1..3usize, 1..40usize, 1..40usize),
+    ];
+    (1..3usize, features, prop::collection::vec(axis(), 0..3), any::<bool>(), [layout(), layout(), layout()]).prop_map(
+        |(batch, (groups, input_features, output_features), axes, by_image, layouts)| {
             let c = Convolution {
                 batch,
                 input_batch_stride: 0,
                 output_batch_stride: 0,
                 groups,
+                input_group_stride: 0,
                 input_features,
                 input_feature_stride: 0,
                 output_features,
@@ -108,7 +124,7 @@ fn convolution() -> impl Strategy<Value = Convolution> {
                 kernel_output_stride: 0,
                 axes,
             };
-            laid_out(c, input, kernel, output)
+            laid_out(c, by_image, layouts)
         },
     )
 }
@@ -122,13 +138,18 @@ fn expected(c: &Convolution, input: &[f64], kernel: &[f64], len: usize) -> Vec<f
         for_each_index(&outputs, |position| {
             let mut sum = 0.0;
             for_each_index(&taps, |tap| {
-                let sources = c.axes.iter().zip(position).zip(tap).map(|((a, &o), &t)| a.source(o, t));
+                let sources = c
+                    .axes
+                    .iter()
+                    .zip(position)
+                    .zip(tap)
+                    .map(|((a, &o), &t)| a.within(o * a.stride + t * a.window_dilation));
                 let Some(source) = sources.collect::<Option<Vec<usize>>>() else { return };
                 let place: usize = c.axes.iter().zip(&source).map(|(a, s)| a.input_stride * s).sum();
                 let weight: usize = c.axes.iter().zip(tap).map(|(a, &t)| a.weight(t)).sum();
                 let feature = at[1] * c.output_features + at[2];
                 for i in 0..c.input_features {
-                    let from = at[0] * c.input_batch_stride + (at[1] * c.input_features + i) * c.input_feature_stride;
+                    let from = at[0] * c.input_batch_stride + at[1] * c.input_group_stride + i * c.input_feature_stride;
                     let factor = weight + i * c.kernel_input_stride + feature * c.kernel_output_stride;
                     sum += input[from + place] * kernel[factor];
                 }
@@ -166,6 +187,7 @@ proptest! {
         agrees::<f64>(&c, |x| x, |x| x, 1e-12);
         agrees::<f32>(&c, |x| x as f32, f64::from, 1e-4);
         agrees::<bf16>(&c, bf16::from_f64, |x| f64::from(x.to_f32()), 1e-2);
+        agrees::<f16>(&c, f16::from_f64, |x| f64::from(x.to_f32()), 2e-3);
     }
 }
 
@@ -189,6 +211,7 @@ fn short_slices_are_refused() {
         input_batch_stride: 4,
         output_batch_stride: 3,
         groups: 1,
+        input_group_stride: 4,
         input_features: 1,
         input_feature_stride: 4,
         output_features: 1,
@@ -202,6 +225,8 @@ fn short_slices_are_refused() {
     assert!(c.run(&[1.0; 3], &[1.0, -1.0], &mut output, &Serial).is_none());
     assert!(c.run(&[1.0; 4], &[1.0], &mut output, &Serial).is_none());
     assert!(c.run(&[1.0; 4], &[1.0, -1.0], &mut output[..2], &Serial).is_none());
+    let other = Convolution { groups: 2, ..c.clone() };
+    assert!(other.run(&[1.0; 7], &[1.0, -1.0, 1.0, 1.0], &mut [0f32; 6], &Serial).is_none());
     let stacked = Convolution { batch: 2, input_batch_stride: 0, output_batch_stride: 0, ..c };
     assert!(stacked.run(&[1.0; 4], &[1.0, -1.0], &mut output, &Serial).is_none());
 }

@@ -302,7 +302,7 @@ impl<S: Copy + Sync, W: Way<S>> Columns<W::Unit> for Matrix<'_, S, W> {
 }
 
 /// The slice as one of `T`, if it is that.
-fn cast<S: 'static, T: 'static>(slice: &[S]) -> Option<&[T]> {
+pub(crate) fn cast<S: 'static, T: 'static>(slice: &[S]) -> Option<&[T]> {
     // SAFETY: the types are the same.
     (TypeId::of::<S>() == TypeId::of::<T>())
         .then(|| unsafe { std::slice::from_raw_parts(slice.as_ptr().cast(), slice.len()) })

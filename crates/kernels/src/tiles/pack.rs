@@ -228,6 +228,15 @@ impl<S: Copy> Lines<S> {
             // SAFETY: the caller's promise.
             return unsafe { turn::<S, W>(&starts[..lines], depth, width, to) };
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.pack_exactly::<W>(lines, depth, width, to) }
+    }
+
+    /// As [`Lines::pack`], but nothing is written besides these lines of the panel.
+    ///
+    /// # Safety
+    /// The numbers must be there, and room for the lines.
+    pub(crate) unsafe fn pack_exactly<W: Way<S>>(self, lines: usize, depth: usize, width: usize, to: *mut W::Unit) {
         if self.line == 1
             && let Some(take) = W::taker()
         {
@@ -348,10 +357,10 @@ mod takers {
                         let mut at = 0;
                         while at < lines {
                             let mask = ((1u32 << (lines - at).min(16)) - 1) as __mmask16;
-                            // SAFETY: the lines in the mask are there; there is room for the panel and behind it.
+                            // SAFETY: the lines in the mask are there, and room for them.
                             unsafe {
                                 let units = $load(from.wrapping_add(at), next, at, mask);
-                                _mm512_storeu_si512(to.add(u * width + at).cast(), units);
+                                _mm512_mask_storeu_epi32(to.add(u * width + at).cast(), mask, units);
                             }
                             at += 16;
                         }

@@ -1,0 +1,497 @@
+//! Convolutions as products of matrices that are never made: what the kernels of products read of the matrix of patches is
+//! laid out from the input when they need it.
+//!
+//! Where the features of the result lie side by side, positions are rows and features columns; otherwise features are
+//! rows and positions columns. What is summed over is cut into *runs*: the input features under one tap, or, where these
+//! are few, under all taps of a row of the window, as they lie side by side.
+
+use super::parts::{Part, PartAxis, parts};
+use super::{Convolution, for_each_index};
+use crate::parallel::{Parallel, Shared};
+use crate::tiles::pack::{Lines, Way};
+use crate::tiles::{Columns, Placed, Product, ROW, Rows, cut, scratch};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Features under one tap that are too few for a run.
+const FEW_FEATURES: usize = 16;
+/// Positions of an image that are enough for a product of their own.
+const MANY_POSITIONS: usize = 64;
+/// Multiplications worth handing to another thread.
+const WORTH_SHARING: usize = 1 << 19;
+
+/// Rounds sums to results.
+pub(super) type Finish<C, O> = fn(&[C], &mut [O]);
+
+/// Convolves; without `finish` the result is of the type that is summed in.
+pub(super) fn run<S: Copy + Send + Sync + 'static, W: Way<S>, O: Copy + Default + Send + Sync>(
+    c: &Convolution,
+    input: &[S],
+    kernel: &[S],
+    output: &Shared<'_, O>,
+    parallel: &dyn Parallel,
+    finish: Option<Finish<W::Sum, O>>,
+) {
+    let micro = W::micro();
+    let features_are_columns = c.output_feature_stride == 1 || c.output_features == 1;
+    for part in parts(c) {
+        let positions: usize = part.axes.iter().map(|a| a.outputs).product();
+        let by_image = c.batch > 1 && !features_are_columns && positions >= MANY_POSITIONS;
+        let images = if by_image { 1 } else { c.batch };
+        let runs = Runs::new(c, &part, W::DEPTH, features_are_columns);
+        let many = positions * images;
+        let k = runs.list.len() * runs.padded;
+        let products = c.groups * (c.batch / images);
+        let (m, n) = if features_are_columns { (many, c.output_features) } else { (c.output_features, many) };
+        let (tile_m, tile_n) = cut(micro, [m, n, k], products, parallel.threads());
+        let (down, across) = (m.div_ceil(tile_m), n.div_ceil(tile_n));
+        let work = tile_m.saturating_mul(tile_n).saturating_mul(k).max(1);
+        parallel.each(products * down * across, WORTH_SHARING.div_ceil(work), &|begin, end| {
+            for at in begin..end {
+                let (product, at) = (at / (down * across), at % (down * across));
+                let (group, image) = (product / (c.batch / images), product % (c.batch / images));
+                let (row, column) = (at / across * tile_m, at % across * tile_n);
+                let (rows, columns) = (row..m.min(row + tile_m), column..n.min(column + tile_n));
+                let first = group * c.input_group_stride + image * c.input_batch_stride;
+                let patches = Patches::<S, W> {
+                    input: &input[first.min(input.len())..],
+                    part: &part,
+                    runs: &runs,
+                    dims: dims(c, &part, images),
+                    feature_stride: c.input_feature_stride,
+                    way: PhantomData,
+                };
+                let first = group * c.output_features * c.kernel_output_stride;
+                let weights = Weights::<S, W> {
+                    kernel: &kernel[first.min(kernel.len())..],
+                    runs: &runs,
+                    feature_stride: c.kernel_input_stride,
+                    output_stride: c.kernel_output_stride,
+                    way: PhantomData,
+                };
+                let start =
+                    part.output + group * c.output_features * c.output_feature_stride + image * c.output_batch_stride;
+                let to = Target { start, dims: &patches.dims, feature_stride: c.output_feature_stride, output, finish };
+                let product = match features_are_columns {
+                    true => Product { micro, k, unit: W::DEPTH, rows: &patches, columns: &weights },
+                    false => Product { micro, k, unit: W::DEPTH, rows: &weights, columns: &patches },
+                };
+                to.tile(&product, rows, columns, features_are_columns);
+            }
+        });
+    }
+}
+
+/// A dimension of the positions: size, strides of the input's memory and of the result's; which of the axes it is.
+#[derive(Clone, Copy, Debug)]
+struct Dim {
+    size: usize,
+    input: usize,
+    output: usize,
+    axis: Option<usize>,
+}
+
+/// The dimensions of the positions, images included, the last fastest: so that neighbours lie side by side.
+fn dims(c: &Convolution, part: &Part, images: usize) -> Vec<Dim> {
+    let axis = |(n, a): (usize, &PartAxis)| Dim {
+        size: a.outputs,
+        input: a.step * a.input_stride,
+        output: a.output_stride,
+        axis: Some(n),
+    };
+    let image = Dim { size: images, input: c.input_batch_stride, output: c.output_batch_stride, axis: None };
+    let axes = part.axes.iter().enumerate().map(axis);
+    match c.input_batch_stride == 1 && images > 1 {
+        true => axes.chain([image]).collect(),
+        false => std::iter::once(image).chain(axes).collect(),
+    }
+}
+
+/// What is summed over.
+struct Runs {
+    list: Vec<Run>,
+    /// Numbers of a run, and how many it is taken to have, so that each begins with a unit.
+    len: usize,
+    padded: usize,
+    /// Features under one tap, if a run goes over several taps of the last dimension.
+    merged: Option<usize>,
+}
+
+/// One run.
+struct Run {
+    /// For each axis the index into the input at the first position (of the first tap, for a run over several).
+    at: Vec<isize>,
+    /// Where its weights begin.
+    weight: usize,
+}
+
+impl Runs {
+    /// `rows`: whether positions are rows, so that a run may go over several taps.
+    fn new(c: &Convolution, part: &Part, unit: usize, rows: bool) -> Runs {
+        let features = c.input_features;
+        let last = part.axes.last().filter(|a| {
+            let side_by_side = c.input_feature_stride == 1 && a.input_stride == features;
+            let in_order = a.taps.windows(2).all(|t| {
+                t[0].at + 1 == t[1].at && t[1].weight.checked_sub(t[0].weight) == Some(features * c.kernel_input_stride)
+            });
+            rows && features < FEW_FEATURES && a.taps.len() > 1 && side_by_side && in_order
+        });
+        let len = features * last.map_or(1, |a| a.taps.len());
+        let mut sizes: Vec<usize> = part.axes.iter().map(|a| a.taps.len()).collect();
+        if last.is_some()
+            && let Some(size) = sizes.last_mut()
+        {
+            *size = 1;
+        }
+        let mut list = Vec::new();
+        if features > 0 {
+            for_each_index(&sizes, |index| {
+                let taps = index.iter().zip(&part.axes).map(|(&i, a)| a.taps[i]);
+                let weight = taps.clone().map(|t| t.weight).sum();
+                list.push(Run { at: taps.map(|t| t.at).collect(), weight });
+            });
+        }
+        Runs { list, len, padded: len.next_multiple_of(unit).max(1), merged: last.map(|_| features) }
+    }
+
+    /// The runs that `depth` goes over: each with the part of it, in numbers, and the place in units from the beginning.
+    fn within(&self, depth: Range<usize>, unit: usize) -> impl Iterator<Item = (&Run, Range<usize>, usize)> {
+        let first = depth.start / self.padded;
+        self.list.iter().enumerate().skip(first).map_while(move |(n, run)| {
+            let start = n * self.padded;
+            (start < depth.end).then(|| {
+                let begin = depth.start.saturating_sub(start);
+                let end = (depth.end - start).min(self.len);
+                (run, begin..end.max(begin), (start + begin - depth.start) / unit)
+            })
+        })
+    }
+}
+
+/// The values under the windows.
+struct Patches<'a, S, W> {
+    input: &'a [S],
+    part: &'a Part,
+    runs: &'a Runs,
+    dims: Vec<Dim>,
+    feature_stride: usize,
+    way: PhantomData<W>,
+}
+
+/// Positions: for each the offset of its image, and its indices times the steps.
+struct Positions {
+    offsets: Vec<usize>,
+    at: Vec<isize>,
+    axes: usize,
+}
+
+impl Positions {
+    fn at(&self, line: usize) -> &[isize] {
+        &self.at[line * self.axes..][..self.axes]
+    }
+}
+
+impl<S: Copy + Sync, W: Way<S>> Patches<'_, S, W> {
+    fn positions(&self, lines: Range<usize>) -> Positions {
+        let axes = self.part.axes.len();
+        let mut positions =
+            Positions { offsets: Vec::with_capacity(lines.len()), at: vec![0; lines.len() * axes], axes };
+        for (n, mut line) in lines.enumerate() {
+            let mut offset = 0;
+            for dim in self.dims.iter().rev() {
+                let index = line % dim.size;
+                line /= dim.size;
+                match dim.axis {
+                    Some(axis) => positions.at[n * axes + axis] = (index * self.part.axes[axis].step) as isize,
+                    None => offset = index * dim.input,
+                }
+            }
+            positions.offsets.push(offset);
+        }
+        positions
+    }
+
+    /// Where the values of a run begin at a position; `None` in the padding. The last axis of a run over several taps is
+    /// not looked at.
+    fn start(&self, positions: &Positions, line: usize, run: &Run) -> Option<usize> {
+        let checked = self.part.axes.len() - usize::from(self.runs.merged.is_some());
+        let mut start = positions.offsets[line];
+        for (axis, (at, tap)) in self.part.axes.iter().zip(positions.at(line).iter().zip(&run.at)).take(checked) {
+            let index = at + tap;
+            if !axis.has(index) {
+                return None;
+            }
+            start += index as usize * axis.input_stride;
+        }
+        Some(start)
+    }
+
+    /// Rows one after the other: values that are summed over lie side by side.
+    ///
+    /// # Safety
+    /// As for [`Rows::place`].
+    unsafe fn copy_rows(&self, rows: Range<usize>, depth: Range<usize>, to: *mut W::Unit) {
+        let positions = self.positions(rows);
+        let mut partly = Vec::new();
+        for (run, numbers, unit) in self.runs.within(depth, W::DEPTH) {
+            let units = numbers.len().div_ceil(W::DEPTH);
+            for row in 0..positions.offsets.len() {
+                let to = to.wrapping_add(row * ROW + unit);
+                // SAFETY: there is room for the row.
+                let nothing = || unsafe { std::slice::from_raw_parts_mut(to, units) }.fill(W::Unit::default());
+                let Some(start) = self.start(&positions, row, run) else {
+                    nothing();
+                    continue;
+                };
+                let mut whole = start + numbers.start..start + numbers.end;
+                if let (Some(features), Some(axis), Some((at, tap))) =
+                    (self.runs.merged, self.part.axes.last(), positions.at(row).last().zip(run.at.last()))
+                {
+                    // Of the taps of a row of the window those within the input are one range.
+                    let first = at + tap;
+                    let low = (-first).max(0) as usize * features;
+                    let high = (axis.input as isize - first).max(0) as usize * features;
+                    let there = numbers.start.max(low)..numbers.end.min(high);
+                    let shift = start as isize + first * (axis.input_stride as isize);
+                    whole = (shift + numbers.start as isize) as usize..(shift + numbers.end as isize) as usize;
+                    if there != numbers {
+                        partly.clear();
+                        partly.resize(numbers.len(), W::nothing());
+                        if there.start < there.end {
+                            let from = (shift + there.start as isize) as usize;
+                            let from = &self.input[from..from + there.len()];
+                            partly[there.start - numbers.start..][..there.len()].copy_from_slice(from);
+                        }
+                        // SAFETY: there is room for the row.
+                        unsafe { W::copy(partly.as_ptr(), partly.len(), to) };
+                        continue;
+                    }
+                }
+                let from = &self.input[whole];
+                // SAFETY: there is room for the row.
+                unsafe { W::copy(from.as_ptr(), from.len(), to) };
+            }
+        }
+    }
+
+    /// A panel: lines that lie evenly spaced are taken together.
+    ///
+    /// # Safety
+    /// There must be room for the panel and what may be overwritten behind it.
+    unsafe fn pack_panel(&self, lines: Range<usize>, depth: Range<usize>, width: usize, to: *mut W::Unit) {
+        let positions = self.positions(lines.clone());
+        // Lines that follow each other along the last dimension.
+        let last = self.dims.last().copied().unwrap_or(Dim { size: 1, input: 1, output: 1, axis: None });
+        let mut segments = Vec::new();
+        let mut line = lines.start;
+        while line < lines.end {
+            let end = (line / last.size * last.size + last.size).min(lines.end);
+            segments.push((line - lines.start, end - line));
+            line = end;
+        }
+        for (run, numbers, unit) in self.runs.within(depth, W::DEPTH) {
+            let units = numbers.len().div_ceil(W::DEPTH);
+            for &(first, count) in &segments {
+                // The lines of the segment that are not in the padding are one range.
+                let (mut low, mut high) = (0, count);
+                let mut probe = first;
+                if let Some(axis) = last.axis {
+                    let (at, axis) = (positions.at(first)[axis] + run.at[axis], &self.part.axes[axis]);
+                    if axis.step > 0 {
+                        let step = axis.step as isize;
+                        low = ((-at).max(0) as usize).div_ceil(axis.step).min(count);
+                        high = ((axis.input as isize - at + step - 1).div_euclid(step).max(0) as usize).min(count);
+                    }
+                    probe = first + low.min(count - 1);
+                }
+                let start = if low < high { self.start(&positions, probe, run) } else { None };
+                let (low, high) = if start.is_some() { (low, high) } else { (count, count) };
+                for u in 0..units {
+                    let at = to.wrapping_add((unit + u) * width + first);
+                    // SAFETY: there is room for the lines.
+                    unsafe {
+                        std::slice::from_raw_parts_mut(at, low).fill(W::Unit::default());
+                        std::slice::from_raw_parts_mut(at.add(high), count - high).fill(W::Unit::default());
+                    }
+                }
+                let Some(start) = start else { continue };
+                let from = start + numbers.start * self.feature_stride;
+                let reach = (high - low - 1) * last.input + (numbers.len().max(1) - 1) * self.feature_stride + 1;
+                let from = &self.input[from..from + reach];
+                let values = Lines { first: from.as_ptr(), line: last.input, along: self.feature_stride };
+                let to = to.wrapping_add(unit * width + first + low);
+                // SAFETY: the values lie within the slice; there is room for the panel.
+                unsafe { values.pack_exactly::<W>(high - low, numbers.len(), width, to) };
+            }
+        }
+    }
+}
+
+impl<S: Copy + Sync, W: Way<S>> Rows<W::Unit> for Patches<'_, S, W> {
+    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, to: *mut W::Unit) -> Placed<W::Unit> {
+        // SAFETY (both): the caller's promise.
+        if self.feature_stride == 1 && self.runs.len > 1 {
+            unsafe { self.copy_rows(rows, depth, to) };
+            return Placed { at: to, row: ROW, step: 1 };
+        }
+        let width = rows.len();
+        unsafe { self.pack_panel(rows, depth, width, to) };
+        Placed { at: to, row: 1, step: width }
+    }
+}
+
+impl<S: Copy + Sync, W: Way<S>> Columns<W::Unit> for Patches<'_, S, W> {
+    unsafe fn pack(&self, columns: Range<usize>, depth: Range<usize>, width: usize, to: *mut W::Unit) {
+        // SAFETY: the caller's promise.
+        unsafe { self.pack_panel(columns, depth, width, to) };
+    }
+}
+
+/// The kernel of one group.
+struct Weights<'a, S, W> {
+    kernel: &'a [S],
+    runs: &'a Runs,
+    feature_stride: usize,
+    output_stride: usize,
+    way: PhantomData<W>,
+}
+
+impl<S: Copy + Sync, W: Way<S>> Weights<'_, S, W> {
+    /// The weights of a part of a run, of so many features.
+    fn lines(&self, features: &Range<usize>, run: &Run, numbers: &Range<usize>) -> Lines<S> {
+        let first = run.weight + features.start * self.output_stride + numbers.start * self.feature_stride;
+        let reach = (features.len().max(1) - 1) * self.output_stride
+            + (numbers.len().max(1) - 1) * self.feature_stride
+            + usize::from(!numbers.is_empty());
+        let values = &self.kernel[first..first + reach];
+        Lines { first: values.as_ptr(), line: self.output_stride, along: self.feature_stride }
+    }
+}
+
+impl<S: Copy + Sync, W: Way<S>> Rows<W::Unit> for Weights<'_, S, W> {
+    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, to: *mut W::Unit) -> Placed<W::Unit> {
+        let width = rows.len();
+        for (run, numbers, unit) in self.runs.within(depth, W::DEPTH) {
+            let lines = self.lines(&rows, run, &numbers);
+            // SAFETY (all): the weights are there, as `lines` has made sure of; the caller promises the room.
+            if self.feature_stride == 1 {
+                for row in 0..width {
+                    unsafe {
+                        W::copy(lines.first.add(row * lines.line), numbers.len(), to.add(row * ROW + unit));
+                    }
+                }
+            } else {
+                unsafe { lines.pack_exactly::<W>(width, numbers.len(), width, to.add(unit * width)) };
+            }
+        }
+        match self.feature_stride {
+            1 => Placed { at: to, row: ROW, step: 1 },
+            _ => Placed { at: to, row: 1, step: width },
+        }
+    }
+}
+
+impl<S: Copy + Sync, W: Way<S>> Columns<W::Unit> for Weights<'_, S, W> {
+    unsafe fn pack(&self, columns: Range<usize>, depth: Range<usize>, width: usize, to: *mut W::Unit) {
+        for (run, numbers, unit) in self.runs.within(depth, W::DEPTH) {
+            let lines = self.lines(&columns, run, &numbers);
+            // SAFETY: the weights are there, as `lines` has made sure of; the caller promises the room.
+            unsafe { lines.pack::<W>(columns.len(), numbers.len(), width, to.add(unit * width)) };
+        }
+    }
+}
+
+/// Where the sums go.
+struct Target<'a, C, O> {
+    start: usize,
+    dims: &'a [Dim],
+    feature_stride: usize,
+    output: &'a Shared<'a, O>,
+    finish: Option<Finish<C, O>>,
+}
+
+impl<C: Copy + Default + 'static, O: Copy + Default> Target<'_, C, O> {
+    /// The distance from position to position, if it is one.
+    fn position_stride(&self) -> Option<usize> {
+        let mut joint: Option<(usize, usize)> = None;
+        for dim in self.dims.iter().rev().filter(|d| d.size > 1) {
+            joint = match joint {
+                None => Some((dim.size, dim.output)),
+                Some((n, s)) if dim.output == n * s => Some((n * dim.size, s)),
+                Some(_) => return None,
+            };
+        }
+        Some(joint.map_or(1, |j| j.1))
+    }
+
+    fn offset(&self, position: usize) -> usize {
+        let mut left = position;
+        let mut offset = self.start;
+        for dim in self.dims.iter().rev() {
+            offset += left % dim.size * dim.output;
+            left /= dim.size;
+        }
+        offset
+    }
+
+    /// Computes a tile.
+    fn tile<U: Copy + Default>(
+        &self,
+        product: &Product<'_, U, C>,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        features_are_columns: bool,
+    ) {
+        let (height, width) = (rows.len(), columns.len());
+        let stride = self.position_stride();
+        let (row_stride, is_dense) = match features_are_columns {
+            true => (stride, self.feature_stride == 1 || width == 1),
+            false => (Some(self.feature_stride), stride == Some(1)),
+        };
+        if let (Some(row_stride), true, None) = (row_stride, is_dense, self.finish) {
+            let (row, column) = (rows.start, columns.start);
+            let first = self.start + row * row_stride + column;
+            let to = self.output.address(first, (height - 1) * row_stride + width);
+            // SAFETY: the tile lies inside the output, is nobody else's, and of the type that is summed in.
+            unsafe { product.tile(rows, columns, to.cast(), row_stride) };
+            return;
+        }
+        scratch::with_bytes(height * width * size_of::<C>(), |sums| {
+            let sums = sums.cast::<C>();
+            // SAFETY: there is room for the tile, every sum of which is set.
+            let sums = unsafe {
+                product.tile(rows.clone(), columns.clone(), sums, width);
+                std::slice::from_raw_parts(sums, height * width)
+            };
+            let mut results = vec![O::default(); width];
+            for (row, sums) in rows.zip(sums.chunks_exact(width)) {
+                let place = |column: usize| match features_are_columns {
+                    true => self.offset(row) + column * self.feature_stride,
+                    false => self.offset(column) + row * self.feature_stride,
+                };
+                if is_dense {
+                    let first = place(columns.start);
+                    // SAFETY: elements of the result lie apart, and these are this thread's.
+                    self.store(sums, unsafe { self.output.slice(first, first + width) });
+                    continue;
+                }
+                self.store(sums, &mut results);
+                for (column, &result) in columns.clone().zip(&results) {
+                    // SAFETY: as above.
+                    unsafe { self.output.write(place(column), result) };
+                }
+            }
+        });
+    }
+
+    fn store(&self, sums: &[C], to: &mut [O]) {
+        match self.finish {
+            Some(finish) => finish(sums, to),
+            None => {
+                assert!(size_of::<C>() == size_of::<O>(), "sums are results of another type");
+                // SAFETY: without `finish` the result is of the type that is summed in.
+                to.copy_from_slice(unsafe { std::slice::from_raw_parts(sums.as_ptr().cast(), sums.len()) });
+            }
+        }
+    }
+}
