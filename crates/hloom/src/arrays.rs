@@ -6,23 +6,65 @@
 
 use hloom_analysis::devices::DeviceGrid;
 use hloom_eval::{Array, Value};
-use hloom_formats::npz::{self, Descr, NpyArray};
+use hloom_formats::npz::{self, Archive, Bytes, Descr, NpyArray};
 use hloom_ir::diagnostic::{Blame, Diagnostic, Part, codes::eval as codes};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::shape::{ArrayShape, Shape};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 
 /// The arguments of each device, one per parameter of the entry.
 pub type Inputs = Vec<Vec<Value>>;
 
+/// A file whose parts are read as they are needed.
+pub struct ArrayFile {
+    file: File,
+    size: u64,
+}
+
+impl ArrayFile {
+    /// The file at `path`; `None` if there is none, or one without a size, such as a pipe.
+    pub fn open(path: &str) -> Option<ArrayFile> {
+        let file = File::open(path).ok()?;
+        let facts = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+        Some(ArrayFile { file, size: facts.len() })
+    }
+}
+
+impl Bytes for ArrayFile {
+    fn size(&self) -> u64 {
+        self.size
+    }
+    fn part(&self, at: u64, length: usize) -> Result<Cow<'_, [u8]>, npz::NpzError> {
+        let failed = |e: std::io::Error| npz::NpzError::new(e.to_string());
+        // Nothing is asked for that the file cannot fill.
+        if at.checked_add(length as u64).is_none_or(|end| end > self.size) {
+            return Err(npz::NpzError::new("the file ends in the middle"));
+        }
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(length).map_err(|_| npz::NpzError::new("an array does not fit in memory"))?;
+        let mut file = &self.file;
+        file.seek(SeekFrom::Start(at)).map_err(failed)?;
+        file.take(length as u64).read_to_end(&mut bytes).map_err(failed)?;
+        match bytes.len() == length {
+            true => Ok(Cow::Owned(bytes)),
+            false => Err(npz::NpzError::new("the file ends in the middle")),
+        }
+    }
+}
+
 /// The arguments from the arrays of an npz file.
-pub fn from_npz(module: &Module, grid: DeviceGrid, file: &[u8]) -> Result<Inputs, Vec<Diagnostic>> {
-    let arrays = npz::read(file).map_err(|e| vec![bad(format!("the npz file cannot be read: {e}"))])?;
-    let mut named: BTreeMap<String, (NpyArray, bool)> = BTreeMap::new();
-    for (name, array) in arrays {
-        named.insert(name, (array, false));
+pub fn from_npz<F: Bytes + ?Sized>(module: &Module, grid: DeviceGrid, file: &F) -> Result<Inputs, Vec<Diagnostic>> {
+    let unreadable = |e: npz::NpzError| bad(format!("the npz file cannot be read: {e}"));
+    let archive = Archive::open(file).map_err(|e| vec![unreadable(e)])?;
+    // Where each array is, and whether it is used. Each is read when it is needed: they may be large.
+    let mut named: BTreeMap<String, (usize, bool)> = BTreeMap::new();
+    for (n, name) in archive.names().enumerate() {
+        named.insert(name.to_owned(), (n, false));
     }
     let mut errors = Vec::new();
     // An array that stands for all devices is converted once and shared.
@@ -42,7 +84,14 @@ pub fn from_npz(module: &Module, grid: DeviceGrid, file: &[u8]) -> Result<Inputs
                     leaves.push(value.clone());
                     continue;
                 }
-                match leaf_value(leaf_shape, named.get_mut(&name)) {
+                let given = match named.get_mut(&name) {
+                    Some((n, used)) => {
+                        *used = true;
+                        Some(archive.array(*n).map_err(|e| vec![unreadable(e)])?)
+                    }
+                    None => None,
+                };
+                match leaf_value(leaf_shape, given) {
                     Ok(value) => {
                         shared.insert(name, value.clone());
                         leaves.push(value);
@@ -83,14 +132,13 @@ fn wanted(module: &Module, grid: DeviceGrid) -> String {
 }
 
 /// The value of one leaf, or what is wrong with the array given for it.
-fn leaf_value(shape: &Shape, given: Option<&mut (NpyArray, bool)>) -> Result<Value, String> {
+fn leaf_value(shape: &Shape, given: Option<NpyArray<'_>>) -> Result<Value, String> {
     let array_shape = match shape {
         Shape::Token => return Ok(Value::Token),
         Shape::Opaque => return Ok(Value::Opaque),
         other => other.as_array_or_buffer().ok_or("has no array type")?,
     };
-    let (array, used) = given.ok_or_else(|| format!("is missing: {array_shape} is needed"))?;
-    *used = true;
+    let array = given.ok_or_else(|| format!("is missing: {array_shape} is needed"))?;
     let fits = descr_fits(array_shape.element_type, array.descr) && dims_fit(array_shape, &array.dims);
     if !fits {
         return Err(format!(

@@ -19,7 +19,7 @@ use hloom_ir::shape::Shape;
 use hloom_ir::verify::VerifiedModule;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 /// How a program is to be compiled.
@@ -173,11 +173,12 @@ impl Executable {
         arguments: Vec<Vec<Buffer>>,
         options: &ExecuteOptions<'_>,
     ) -> Result<Vec<Vec<Buffer>>, Fault> {
-        let failed = AtomicBool::new(false);
+        let (failed, gone) = (AtomicBool::new(false), RwLock::new(Vec::new()));
         let controls = Controls {
             max_steps: options.max_steps.unwrap_or(u64::MAX),
             cancel: options.cancel,
             failed: &failed,
+            gone: &gone,
             progress: options.progress,
             trace: options.trace,
             threads: options.threads.unwrap_or(usize::MAX),

@@ -10,6 +10,7 @@
 pub mod buffer;
 pub mod ceiling;
 pub mod client;
+mod collective;
 mod comparator;
 mod compile;
 pub mod executable;

@@ -181,7 +181,7 @@ unsafe fn slice<'a, T>(address: *mut u8, bytes: usize) -> &'a [T] {
 ///
 /// # Safety
 /// As for [`slice()`], and nobody may read them meanwhile.
-unsafe fn slice_mut<'a, T>(address: *mut u8, bytes: usize) -> &'a mut [T] {
+pub(crate) unsafe fn slice_mut<'a, T>(address: *mut u8, bytes: usize) -> &'a mut [T] {
     if bytes == 0 {
         return &mut [];
     }

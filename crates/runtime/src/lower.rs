@@ -4,6 +4,7 @@
 //! was. What the plan does not tie together where the run needs it tied is an error here, not a wrong result.
 
 use crate::client::Client;
+use crate::collective::Collective;
 use crate::executable::{CompileOptions, Effort};
 use crate::library::Call;
 use crate::memory::Allocator;
@@ -309,6 +310,15 @@ impl Lowering<'_, '_> {
             }
             Op::Call { to_apply, .. } => self.call(list, id, *to_apply, &[])?,
             Op::AsyncStart(start) => self.call(list, id, start.calls, &[1])?,
+            Op::AllReduce(_) | Op::AllGather(_) => match Collective::new(module, id, self.for_evaluator(id)) {
+                Some(collective) => {
+                    let arrays = self.arrays(id);
+                    self.native("collective");
+                    self.evaluates = true;
+                    self.push(list, id, arrays, Action::Collective(Box::new(collective)));
+                }
+                None => self.kernel(list, id),
+            },
             Op::Dot(_) | Op::Convolution(_) | Op::Sort { .. } => match Call::new(module, id) {
                 Ok(call) => {
                     let arrays = self.arrays(id);

@@ -3,6 +3,7 @@
 //! Every array of a step is an entry of the program's *table*: an allocation and an offset. A run turns the table into
 //! addresses once, before its first step; a step finds its arrays side by side in it, operands first, then results.
 
+use crate::collective::Collective;
 use crate::library::Call;
 use crate::memory::Block;
 use crate::native::{Kernel, Library};
@@ -72,6 +73,8 @@ pub(crate) enum Action {
     While(Box<While>),
     /// Runs the list that the scalar (the only array) selects: by its truth, or by its number.
     Conditional { branches: Vec<ListId>, by_truth: bool },
+    /// Meets other devices.
+    Collective(Box<Collective>),
     /// Leaves the instruction to the evaluator.
     Evaluate(Box<Evaluate>),
 }
@@ -87,6 +90,7 @@ impl Action {
             Action::Library(..) => "library",
             Action::While(_) => "loop",
             Action::Conditional { .. } => "conditional",
+            Action::Collective(_) => "collective",
             Action::Evaluate(_) => "evaluated",
         }
     }

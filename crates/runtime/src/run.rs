@@ -17,8 +17,8 @@ use hloom_eval::{Array, Fault, Value};
 use hloom_ir::diagnostic::codes;
 use hloom_ir::entity::EntityId;
 use hloom_ir::shape::Shape;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, RwLock};
 
 /// The memory of one run, kept for the next: the block of temporaries, and the addresses of all arrays.
 #[derive(Debug)]
@@ -105,6 +105,8 @@ pub(crate) struct Controls<'r> {
     pub(crate) cancel: Option<&'r AtomicBool>,
     /// Raised when another device has failed.
     pub(crate) failed: &'r AtomicBool,
+    /// Devices that left a collective before it took place.
+    pub(crate) gone: &'r RwLock<Vec<usize>>,
     pub(crate) progress: Option<&'r AtomicU32>,
     pub(crate) trace: Option<&'r Trace>,
     pub(crate) threads: usize,
@@ -113,13 +115,13 @@ pub(crate) struct Controls<'r> {
 /// One device walking over the steps.
 pub(crate) struct Walk<'r> {
     program: &'r Program,
-    client: &'r Client,
+    pub(crate) client: &'r Client,
     pub(crate) controls: &'r Controls<'r>,
     pub(crate) addresses: &'r [*mut u8],
-    permit: Permit<'r>,
+    pub(crate) permit: Permit<'r>,
     /// The evaluator's idea of this device, if it is needed.
-    device: Option<Device<'r>>,
-    ordinal: usize,
+    pub(crate) device: Option<Device<'r>>,
+    pub(crate) ordinal: usize,
     pub(crate) steps: u64,
 }
 
@@ -267,6 +269,7 @@ impl<'r> Walk<'r> {
                 let list = *branches.get(branch).ok_or_else(|| Fault::bug("a conditional has no such branch"))?;
                 self.list(list)?;
             }
+            Action::Collective(collective) => crate::collective::run(self, step, collective)?,
             Action::Evaluate(evaluate) => self.evaluate(step, evaluate)?,
         }
         Ok(())
@@ -301,7 +304,7 @@ impl<'r> Walk<'r> {
     }
 
     /// Leaves a step to the evaluator, on copies of its operands.
-    fn evaluate(&mut self, step: &Step, evaluate: &Evaluate) -> Result<(), Fault> {
+    pub(crate) fn evaluate(&mut self, step: &Step, evaluate: &Evaluate) -> Result<(), Fault> {
         let mut arrays = self.addresses[step.arrays.start as usize..step.arrays.end as usize].iter().copied();
         let mut operands = OperandValues::with_capacity(evaluate.operands.len());
         for shape in &evaluate.operands {

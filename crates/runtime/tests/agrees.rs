@@ -261,3 +261,33 @@ fn devices_that_disagree_end_with_an_error_and_not_in_a_wait() {
     let fault = compiled.execute(upload(&client, &arguments), &limited).expect_err("no step is allowed");
     assert_eq!(fault.diagnostic().code, &codes::TOO_MANY_STEPS);
 }
+
+#[test]
+fn sums_and_gathers_between_devices_need_no_evaluator() {
+    let module = parse(
+        "HloModule m, replica_count=4\n\
+         add {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT r = f32[] add(a, b)\n}\n\
+         add_bf16 {\n  a = bf16[] parameter(0)\n  b = bf16[] parameter(1)\n  ROOT r = bf16[] add(a, b)\n}\n\
+         ENTRY e {\n  x = f32[300,70] parameter(0)\n  y = f32[7] parameter(1)\n  h = bf16[300,70] convert(x)\n  \
+         sums = (f32[300,70], f32[7]) all-reduce(x, y), replica_groups={{0,2},{1,3}}, to_apply=add\n  \
+         half = bf16[300,70] all-reduce(h), replica_groups={{0,1,2,3}}, to_apply=add_bf16\n  \
+         rows = f32[1200,70] all-gather(x), replica_groups={{0,1,2,3}}, dimensions={0}\n  \
+         columns = f32[300,140] all-gather(x), replica_groups={{0,1},{2,3}}, dimensions={1}\n  \
+         a = f32[300,70] get-tuple-element(sums), index=0\n  b = f32[7] get-tuple-element(sums), index=1\n  \
+         ROOT t = (f32[300,70], f32[7], bf16[300,70], f32[1200,70], f32[300,140]) tuple(a, b, half, rows, columns)\n}\n",
+    );
+    let scaled = |dims: &[i64], factor: f32| {
+        let elements: Vec<f32> = floats(dims).elements::<f32>().iter().map(|x| x * factor).collect();
+        Value::Array(Array::new(dims, &elements).expect("as many"))
+    };
+    let arguments: Vec<Vec<Value>> =
+        (0..4).map(|d| vec![scaled(&[300, 70], d as f32 + 0.5), scaled(&[7], 1.0 - d as f32)]).collect();
+    let expected = evaluated(&module, grid(4), &arguments);
+    for threads in [1, 3] {
+        let client = client(threads);
+        let compiled = compile(&client, &module, grid(4));
+        assert_eq!(compiled.report().native.get("collective"), Some(&4), "{:?}", compiled.report());
+        let results = execute(&client, &compiled, &arguments).expect("it runs");
+        compare(&results, &expected, Agreement::Exact).expect("sums are made in the same order");
+    }
+}

@@ -9,6 +9,7 @@ mod zip;
 
 pub use npy::{Descr, NpyArray};
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// Why a file is not an npz that can be read.
@@ -16,7 +17,8 @@ use std::fmt;
 pub struct NpzError(String);
 
 impl NpzError {
-    fn new(message: impl Into<String>) -> NpzError {
+    /// With what is wrong, in words.
+    pub fn new(message: impl Into<String>) -> NpzError {
         NpzError(message.into())
     }
 }
@@ -29,20 +31,53 @@ impl fmt::Display for NpzError {
 
 impl std::error::Error for NpzError {}
 
-/// The arrays of an npz file, with their names (without `.npy`), in the file's order. Names that begin with `__` are
-/// notes of whoever wrote the file, and are left out.
-pub fn read(file: &[u8]) -> Result<Vec<(String, NpyArray)>, NpzError> {
-    let mut arrays = Vec::new();
-    for entry in zip::entries(file)? {
-        let name = entry.name.strip_suffix(".npy").unwrap_or(&entry.name).to_owned();
-        if name.starts_with("__") {
-            continue;
-        }
-        let bytes = entry.read(file)?;
-        let array = npy::read(&bytes).map_err(|e| NpzError::new(format!("array {name}: {e}")))?;
-        arrays.push((name, array));
+/// Where the bytes of a file are.
+pub trait Bytes {
+    /// How many there are.
+    fn size(&self) -> u64;
+    /// `length` bytes from `at` on, which are there.
+    fn part(&self, at: u64, length: usize) -> Result<Cow<'_, [u8]>, NpzError>;
+}
+
+impl Bytes for [u8] {
+    fn size(&self) -> u64 {
+        self.len() as u64
     }
-    Ok(arrays)
+    fn part(&self, at: u64, length: usize) -> Result<Cow<'_, [u8]>, NpzError> {
+        let part = usize::try_from(at).ok().and_then(|at| self.get(at..at.checked_add(length)?));
+        part.map(Cow::Borrowed).ok_or_else(|| NpzError::new("the file ends in the middle"))
+    }
+}
+
+/// An npz file whose arrays are read one at a time.
+pub struct Archive<'f, F: Bytes + ?Sized> {
+    file: &'f F,
+    entries: Vec<(String, zip::Entry)>,
+}
+
+impl<'f, F: Bytes + ?Sized> Archive<'f, F> {
+    /// The archive in a file. Names that begin with `__` are notes of whoever wrote the file, and are left out.
+    pub fn open(file: &'f F) -> Result<Archive<'f, F>, NpzError> {
+        let named = |e: zip::Entry| (e.name.strip_suffix(".npy").unwrap_or(&e.name).to_owned(), e);
+        let entries = zip::entries(file)?.into_iter().map(named).filter(|(name, _)| !name.starts_with("__")).collect();
+        Ok(Archive { file, entries })
+    }
+    /// The names of the arrays (without `.npy`), in the file's order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|(name, _)| name.as_str())
+    }
+    /// Array number `n`.
+    pub fn array(&self, n: usize) -> Result<NpyArray<'f>, NpzError> {
+        let (name, entry) = self.entries.get(n).ok_or_else(|| NpzError::new("there is no such array"))?;
+        let bytes = entry.read(self.file)?;
+        npy::read(bytes).map_err(|e| NpzError::new(format!("array {name}: {e}")))
+    }
+}
+
+/// All arrays of an npz file, with their names.
+pub fn read(file: &[u8]) -> Result<Vec<(String, NpyArray<'_>)>, NpzError> {
+    let archive = Archive::open(file)?;
+    archive.names().enumerate().map(|(n, name)| Ok((name.to_owned(), archive.array(n)?))).collect()
 }
 
 /// An npz file with those arrays.
@@ -73,7 +108,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        let arrays = read(&sample()).unwrap();
+        let file = sample();
+        let arrays = read(&file).unwrap();
         let names: Vec<_> = arrays.iter().map(|(n, a)| (n.as_str(), &a.dims[..], a.bytes.len())).collect();
         assert_eq!(names, [("p0", &[2, 3][..], 24), ("d1.p1", &[][..], 2), ("empty", &[0, 5][..], 0)]);
         assert_eq!(arrays[0].1.bytes[..4], 1.5f32.to_le_bytes());
@@ -99,8 +135,8 @@ mod tests {
         text.extend((header.len() as u16).to_le_bytes());
         text.extend(header.as_bytes());
         text.extend([1i16, 4, 2, 5, 3, 6].iter().flat_map(|x| x.to_le_bytes()));
-        let array = npy::read(&text).unwrap();
+        let array = npy::read(text.into()).unwrap();
         let expected: Vec<u8> = [1i16, 2, 3, 4, 5, 6].iter().flat_map(|x| x.to_le_bytes()).collect();
-        assert_eq!(array.bytes, expected);
+        assert_eq!(*array.bytes, *expected);
     }
 }

@@ -1,6 +1,7 @@
 //! One `.npy` array: a short header in Python's syntax, then the elements.
 
 use super::NpzError;
+use std::borrow::Cow;
 use std::fmt;
 
 /// The type of an array's elements: numpy's kind letter and the size in bytes.
@@ -21,13 +22,13 @@ impl fmt::Display for Descr {
 
 /// An array of a file, in row-major order.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NpyArray {
+pub struct NpyArray<'f> {
     /// The type of the elements.
     pub descr: Descr,
     /// The sizes.
     pub dims: Vec<i64>,
     /// The elements, little-endian.
-    pub bytes: Vec<u8>,
+    pub bytes: Cow<'f, [u8]>,
 }
 
 /// The header of an array, padded as numpy does so that the elements are aligned.
@@ -54,7 +55,8 @@ pub(super) fn header(descr: Descr, dims: &[i64]) -> Vec<u8> {
 }
 
 /// Reads an array.
-pub(super) fn read(file: &[u8]) -> Result<NpyArray, NpzError> {
+pub(super) fn read(contents: Cow<'_, [u8]>) -> Result<NpyArray<'_>, NpzError> {
+    let file = &*contents;
     let short = || NpzError::new("the file ends in the middle");
     let magic = file.get(..8).ok_or_else(short)?;
     if &magic[..6] != b"\x93NUMPY" {
@@ -81,13 +83,19 @@ pub(super) fn read(file: &[u8]) -> Result<NpyArray, NpzError> {
             data.len()
         )));
     }
-    let mut bytes = data.to_vec();
+    let mut bytes = match contents {
+        Cow::Borrowed(file) => Cow::Borrowed(&file[start + length..]),
+        Cow::Owned(mut file) => {
+            file.drain(..start + length);
+            Cow::Owned(file)
+        }
+    };
     if swapped {
         let part = if descr.kind == b'c' { descr.size / 2 } else { descr.size };
-        bytes.chunks_exact_mut(part.max(1)).for_each(<[u8]>::reverse);
+        bytes.to_mut().chunks_exact_mut(part.max(1)).for_each(<[u8]>::reverse);
     }
     if fortran && dims.len() > 1 {
-        bytes = row_major(&bytes, &dims, descr.size);
+        bytes = Cow::Owned(row_major(&bytes, &dims, descr.size));
     }
     Ok(NpyArray { descr, dims, bytes })
 }

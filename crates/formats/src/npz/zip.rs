@@ -1,7 +1,8 @@
 //! As much of the zip format as npz files need: stored and deflated entries, large files (zip64), checksums.
 
-use super::NpzError;
+use super::{Bytes, NpzError};
 use flate2::{Crc, Decompress, FlushDecompress, Status};
+use std::borrow::Cow;
 
 /// An entry of an archive.
 pub(super) struct Entry {
@@ -41,23 +42,30 @@ fn u64_at(file: &[u8], at: usize) -> Result<u64, NpzError> {
 }
 
 /// The entries that the archive's directory lists.
-pub(super) fn entries(file: &[u8]) -> Result<Vec<Entry>, NpzError> {
-    // The end record is the last 22 bytes, or earlier if a comment of up to 64 KiB follows.
-    let last = file.len().checked_sub(22).ok_or_else(|| NpzError::new("this is not a zip archive"))?;
-    let first = last.saturating_sub(usize::from(u16::MAX));
-    let end = (first..=last).rev().find(|&at| u32_at(file, at) == Ok(END));
+pub(super) fn entries<F: Bytes + ?Sized>(archive: &F) -> Result<Vec<Entry>, NpzError> {
+    // The end record is the last 22 bytes, or earlier if a comment of up to 64 KiB follows; a locator of 20 bytes may come
+    // before it.
+    const TAIL: u64 = 22 + 0xFFFF + 20;
+    let tail_at = archive.size().saturating_sub(TAIL);
+    let tail = archive.part(tail_at, (archive.size() - tail_at) as usize)?;
+    let last = tail.len().checked_sub(22).ok_or_else(|| NpzError::new("this is not a zip archive"))?;
+    let end = (0..=last).rev().find(|&at| u32_at(&tail, at) == Ok(END));
     let end = end.ok_or_else(|| NpzError::new("this is not a zip archive"))?;
-    let mut count = u64::from(u16_at(file, end + 10)?);
-    let mut at = u64::from(u32_at(file, end + 16)?);
-    if (count == 0xFFFF || at == 0xFFFF_FFFF) && end >= 20 {
-        // A locator before the end record points at the large form.
-        let end64 = usize::try_from(u64_at(file, end - 12)?).map_err(|_| short())?;
-        if u32_at(file, end64)? == END64 {
-            count = u64_at(file, end64 + 32)?;
-            at = u64_at(file, end64 + 48)?;
+    let mut count = u64::from(u16_at(&tail, end + 10)?);
+    let mut start = u64::from(u32_at(&tail, end + 16)?);
+    if (count == 0xFFFF || start == 0xFFFF_FFFF) && end >= 20 {
+        // The locator points at the large form.
+        let end64 = archive.part(u64_at(&tail, end - 12)?, 56)?;
+        if u32_at(&end64, 0)? == END64 {
+            count = u64_at(&end64, 32)?;
+            start = u64_at(&end64, 48)?;
         }
     }
-    let mut at = usize::try_from(at).map_err(|_| short())?;
+    // The directory lies between the entries and the end record.
+    let length = (tail_at + end as u64).checked_sub(start).and_then(|n| usize::try_from(n).ok()).ok_or_else(short)?;
+    let directory = archive.part(start, length)?;
+    let file = &*directory;
+    let mut at = 0;
     let mut entries = Vec::new();
     for _ in 0..count {
         if u32_at(file, at)? != CENTRAL {
@@ -103,17 +111,20 @@ impl Entry {
     }
 
     /// The entry's contents.
-    pub(super) fn read(&self, file: &[u8]) -> Result<Vec<u8>, NpzError> {
-        let at = usize::try_from(self.offset).map_err(|_| short())?;
-        if u32_at(file, at)? != LOCAL {
+    pub(super) fn read<'f, F: Bytes + ?Sized>(&self, archive: &'f F) -> Result<Cow<'f, [u8]>, NpzError> {
+        let head = archive.part(self.offset, 30)?;
+        if u32_at(&head, 0)? != LOCAL {
             return Err(short());
         }
-        let start = at + 30 + usize::from(u16_at(file, at + 26)?) + usize::from(u16_at(file, at + 28)?);
-        let length = usize::try_from(self.compressed).map_err(|_| short())?;
-        let data = start.checked_add(length).and_then(|end| file.get(start..end)).ok_or_else(short)?;
+        let names = u64::from(u16_at(&head, 26)?) + u64::from(u16_at(&head, 28)?);
+        let start = self.offset.checked_add(30 + names).ok_or_else(short)?;
+        if start.checked_add(self.compressed).is_none_or(|end| end > archive.size()) {
+            return Err(short());
+        }
+        let data = archive.part(start, usize::try_from(self.compressed).map_err(|_| short())?)?;
         let contents = match self.method {
-            0 => data.to_vec(),
-            8 => inflate(data, self.size)?,
+            0 => data,
+            8 => Cow::Owned(inflate(&data, self.size)?),
             other => return Err(NpzError::new(format!("{}: compression method {other} is not supported", self.name))),
         };
         let mut crc = Crc::new();

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     let grid = device_grid(module, args.devices.map(|n| n as usize)).map_err(|d| run.fail(vec![d]))?;
     let inputs = run.inputs(grid)?;
     match args.bench {
-        Some(count) => run.bench(grid, &inputs, count),
+        Some(count) => run.bench(grid, inputs, count),
         None => run.once(grid, inputs),
     }
 }
@@ -75,8 +75,11 @@ impl Run<'_> {
     fn inputs(&self, grid: DeviceGrid) -> Result<Inputs> {
         let module = self.module();
         if let Some(path) = &self.args.input {
-            let file = load::read_bytes(path).map_err(|r| input::show_rejected(&r))?;
-            return arrays::from_npz(module, grid, &file).map_err(|errors| self.fail(errors));
+            if let Some(file) = arrays::ArrayFile::open(path) {
+                return arrays::from_npz(module, grid, &file).map_err(|errors| self.fail(errors));
+            }
+            let bytes = load::read_bytes(path).map_err(|r| input::show_rejected(&r))?;
+            return arrays::from_npz(module, grid, &bytes[..]).map_err(|errors| self.fail(errors));
         }
         let needs = module.entry().is_some_and(|entry| !module.parameters(entry).is_empty());
         if needs && self.args.seed.is_none() {
@@ -94,7 +97,7 @@ impl Run<'_> {
         let (results, engine) = match self.args.engine {
             // Values are watched where every one of them is made: in the evaluator.
             #[cfg(feature = "cpu")]
-            Engine::Cpu if watch.observer().is_none() => (cpu::once(self, grid, &inputs)?, Engine::Cpu),
+            Engine::Cpu if watch.observer().is_none() => (cpu::once(self, grid, inputs)?, Engine::Cpu),
             _ => (eval::execute(self, grid, inputs, Some(&watch))?, Engine::Eval),
         };
         let elapsed = begun.elapsed();
@@ -111,11 +114,11 @@ impl Run<'_> {
     }
 
     /// Times `count` runs after one to warm up.
-    fn bench(&self, grid: DeviceGrid, inputs: &Inputs, count: u32) -> Result {
+    fn bench(&self, grid: DeviceGrid, inputs: Inputs, count: u32) -> Result {
         let timed = match self.args.engine {
             #[cfg(feature = "cpu")]
             Engine::Cpu => cpu::bench(self, grid, inputs, count)?,
-            Engine::Eval => eval::bench(self, grid, inputs, count)?,
+            Engine::Eval => eval::bench(self, grid, &inputs, count)?,
         };
         if let Some(path) = &self.args.output {
             output::to_path(path, &arrays::to_npz(&timed.results))?;

@@ -5,6 +5,8 @@ use super::{Run, Timed, instruction_at, interrupted, trace};
 use hloom::arrays::Inputs;
 use hloom::eval::{DeviceGrid, Fault, Value};
 use hloom::ir::diagnostic::Diagnostic;
+use hloom::ir::entity::InstructionId;
+use hloom::ir::module::Module;
 use hloom::ir::shape::Shape;
 use hloom::ir::verify::VerifiedModule;
 use hloom::runtime::buffer::assemble;
@@ -26,25 +28,48 @@ fn compile(run: &Run<'_>, client: &Client, grid: DeviceGrid, effort: Effort) -> 
     Ok(compiled)
 }
 
-/// The arguments on the devices: what devices share in `inputs` they share there, too.
-fn upload(client: &Client, inputs: &Inputs) -> std::result::Result<Vec<Vec<Buffer>>, Fault> {
-    let mut known: Vec<(*const u8, Buffer)> = Vec::new();
-    let mut uploaded = Vec::new();
-    for (device, arguments) in inputs.iter().enumerate() {
-        let mut leaves = Vec::new();
-        for leaf in arguments.iter().flat_map(Value::leaves) {
-            let address = leaf.as_array().map_or(std::ptr::null(), |a| a.bytes().as_ptr());
-            // All devices have the same leaves in the same order, so a shared one is where it was on the first.
-            let shared = known.get(leaves.len()).filter(|k| device > 0 && k.0 == address).map(|k| k.1.clone());
-            let buffer = shared.map_or_else(|| Buffer::from_leaf(client.allocator(), leaf), Ok)?;
-            if device == 0 {
-                known.push((address, buffer.clone()));
-            }
-            leaves.push(buffer);
+/// The arguments on the devices: what devices share in `inputs` they share there, too. Each array is given up as soon as
+/// all devices have it: there is never more than one of them twice.
+fn upload(client: &Client, inputs: Inputs) -> std::result::Result<Vec<Vec<Buffer>>, Fault> {
+    fn flatten(value: Value, leaves: &mut Vec<Value>) {
+        match value {
+            Value::Tuple(elements) => elements.into_iter().for_each(|v| flatten(v, leaves)),
+            leaf => leaves.push(leaf),
         }
-        uploaded.push(leaves);
     }
-    Ok(uploaded)
+    let leaves = |arguments: Vec<Value>| {
+        let mut leaves = Vec::new();
+        arguments.into_iter().for_each(|v| flatten(v, &mut leaves));
+        leaves.into_iter()
+    };
+    let mut devices: Vec<std::vec::IntoIter<Value>> = inputs.into_iter().map(leaves).collect();
+    let mut uploaded: Vec<Vec<Buffer>> = vec![Vec::new(); devices.len()];
+    loop {
+        // All devices have the same leaves in the same order.
+        let same: Vec<Value> = devices.iter_mut().filter_map(Iterator::next).collect();
+        if same.is_empty() {
+            return Ok(uploaded);
+        }
+        let mut first: Option<(*const u8, Buffer)> = None;
+        for (leaf, to) in same.iter().zip(&mut uploaded) {
+            let address = leaf.as_array().map_or(std::ptr::null(), |a| a.bytes().as_ptr());
+            let shared = first.as_ref().filter(|f| f.0 == address).map(|f| f.1.clone());
+            let buffer = shared.map_or_else(|| Buffer::from_leaf(client.allocator(), leaf), Ok)?;
+            first.get_or_insert_with(|| (address, buffer.clone()));
+            to.push(buffer);
+        }
+    }
+}
+
+/// For each leaf of the arguments, whether a result takes its place.
+pub(crate) fn donated(module: &Module) -> Vec<bool> {
+    let parameters = module.entry().map_or_else(Vec::new, |entry| module.parameters(entry).to_vec());
+    let aliases = &module.config.input_output_alias;
+    let each = |(n, p): (usize, InstructionId)| {
+        let is_given = aliases.iter().any(|a| a.parameter == n as i64);
+        std::iter::repeat_n(is_given, module[p].shape.leaf_count())
+    };
+    parameters.into_iter().enumerate().flat_map(each).collect()
 }
 
 fn execute(
@@ -76,7 +101,7 @@ fn download(run: &Run<'_>, results: Vec<Vec<Buffer>>) -> Result<Vec<Value>> {
 }
 
 /// Compiles and runs the program once.
-pub(super) fn once(run: &Run<'_>, grid: DeviceGrid, inputs: &Inputs) -> Result<Vec<Value>> {
+pub(super) fn once(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs) -> Result<Vec<Value>> {
     let client = client(run);
     let compiled = compile(run, &client, grid, Effort::Quick)?;
     let arguments = upload(&client, inputs).map_err(|fault| run.failed(fault))?;
@@ -89,17 +114,17 @@ pub(super) fn once(run: &Run<'_>, grid: DeviceGrid, inputs: &Inputs) -> Result<V
 }
 
 /// Times compiling, and `count` runs after one to warm up.
-pub(super) fn bench(run: &Run<'_>, grid: DeviceGrid, inputs: &Inputs, count: u32) -> Result<Timed> {
+pub(super) fn bench(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs, count: u32) -> Result<Timed> {
     let client = client(run);
     let begun = Instant::now();
     let compiled = compile(run, &client, grid, Effort::Full)?;
     let compile = begun.elapsed();
     let arguments = upload(&client, inputs).map_err(|fault| run.failed(fault))?;
     // Where results take the place of arguments, each run is given its own.
-    let donates = !run.module().config.input_output_alias.is_empty();
-    let copy = |b: &Buffer| if donates { b.duplicate(client.allocator()) } else { Ok(b.clone()) };
+    let donated = donated(run.module());
+    let copy = |(b, &given): (&Buffer, &bool)| if given { b.duplicate(client.allocator()) } else { Ok(b.clone()) };
     let fresh = || {
-        let copies = arguments.iter().map(|leaves| leaves.iter().map(copy).collect());
+        let copies = arguments.iter().map(|leaves| leaves.iter().zip(&donated).map(copy).collect());
         copies.collect::<std::result::Result<Vec<Vec<Buffer>>, Fault>>().map_err(|fault| run.failed(fault))
     };
     let mut results = execute(run, &compiled, fresh()?, None)?;
@@ -147,7 +172,7 @@ pub(crate) fn compiled(
     let client = Client::new(&ClientOptions::default());
     let compiled = client.compile(module, &CompileOptions { grid, fill_constants: false, effort: Effort::Quick })?;
     let fault = |f: Fault| vec![compiled.explain(f, module.module()).into_diagnostic()];
-    let arguments = upload(&client, &inputs).map_err(fault)?;
+    let arguments = upload(&client, inputs).map_err(fault)?;
     let results = compiled.execute(arguments, &ExecuteOptions::default()).map_err(fault)?;
     let module = module.module();
     let root = module.entry().and_then(|entry| module.root(entry));
