@@ -5,6 +5,7 @@
 
 use super::ir::{Ir, Repr, Val};
 use super::register::Straight;
+use super::precision::carried;
 use super::schedule::{AddressBase, Schedule, Step};
 use super::value::V;
 use crate::affine::{Affine, ItemId, Term, VarId};
@@ -513,8 +514,10 @@ impl<'c> Emitter<'_, 'c> {
             }
             Item::Scalar(op, operands) => {
                 let values: Vec<V<'c>> = operands.iter().map(|&o| self.value(o)).collect();
-                let types: Vec<_> = operands.iter().map(|&o| program.item(o).element_type).collect();
-                self.ir.scalar_op(*op, &values, &types, data.element_type)
+                let exact = self.schedule.exact[id as usize];
+                let carried = |t| carried(*op, t, exact);
+                let types: Vec<_> = operands.iter().map(|&o| carried(program.item(o).element_type)).collect();
+                self.ir.scalar_op(*op, &values, &types, carried(data.element_type))
             }
             Item::Apply(function, operands) => {
                 let values: Vec<V<'c>> = operands.iter().map(|&o| self.value(o)).collect();

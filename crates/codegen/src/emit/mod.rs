@@ -10,6 +10,7 @@ pub(crate) mod kernel;
 pub(crate) mod memory;
 pub(crate) mod region;
 pub(crate) mod register;
+pub(crate) mod precision;
 pub(crate) mod schedule;
 pub(crate) mod tile;
 pub(crate) mod value;

@@ -6,6 +6,7 @@
 //! the same way, one part in each scope.
 
 use crate::affine::{Affine, ItemId, Term, VarId};
+use crate::emit::precision::exact;
 use crate::emit::value::memory_repr;
 use crate::machine::Machine;
 use crate::program::{Item, Program, Source};
@@ -59,6 +60,8 @@ pub(crate) struct Schedule {
     pub(crate) tiles: Vec<Access>,
     /// The number of lanes of each loop, by variable; 1 for most.
     pub(crate) lanes: Vec<u32>,
+    /// For each item whether it must be rounded to what its type has.
+    pub(crate) exact: Vec<bool>,
 }
 
 struct Scopes {
@@ -105,6 +108,7 @@ impl Schedule {
             stores: Vec::new(),
             tiles: Vec::new(),
             lanes,
+            exact: exact(program),
             scope_of_var: scopes.of_var.clone(),
         };
         let mut made: FxHashMap<Address, AddressId> = FxHashMap::default();
@@ -275,7 +279,7 @@ fn several(weight: u32, extent: i64, lanes: u32) -> u32 {
 fn weight(program: &Program, var: VarId) -> u32 {
     let each = |i: &crate::program::ItemData| match &i.item {
         Item::Scalar(crate::graph::ScalarOp::Unary(op), _) if op.takes_result_accuracy() => 12,
-        Item::Scalar(..) if matches!(i.element_type, ElementType::F16 | ElementType::Bf16) => 5,
+        Item::Scalar(..) if matches!(i.element_type, ElementType::F16) => 3,
         Item::Scalar(..) | Item::Fold(_) => 1,
         Item::Apply(f, _) => f.code.len() as u32,
         _ => 0,
