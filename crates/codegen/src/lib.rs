@@ -39,6 +39,7 @@ mod machine;
 mod math;
 mod program;
 pub mod region;
+mod running;
 mod tile;
 mod unsupported;
 

@@ -206,6 +206,10 @@ impl Lowerer<'_> {
             Term::Item(_) => None,
         }));
         item.for_each_operand(|o| vars.extend_from_slice(&self.program.items[o as usize].vars));
+        if matches!(item, Item::Scan(_)) {
+            // It changes with each turn of the loop it runs along, even if what it takes in does not.
+            vars.extend(self.program.nest.last().copied());
+        }
         if let Item::Fold(fold) = item {
             vars.retain(|v| !fold.vars.contains(v));
         }
@@ -219,6 +223,11 @@ impl Lowerer<'_> {
 
     pub(crate) fn scalar(&mut self, op: ScalarOp, operands: &[ItemId], element_type: ElementType) -> ItemId {
         self.add(Item::Scalar(op, operands.into()), element_type)
+    }
+
+    /// The item as one of that type.
+    pub(crate) fn converted(&mut self, item: ItemId, to: ElementType) -> ItemId {
+        if self.program.item(item).element_type == to { item } else { self.scalar(ScalarOp::Convert, &[item], to) }
     }
 
     /// Both, where there are two.

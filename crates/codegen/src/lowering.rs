@@ -7,12 +7,20 @@ use crate::affine::{Affine, ItemId, Term};
 use crate::graph::{Graph, NodeOp, ScatterAttributes, ValueRef};
 use crate::lower::{Index, Target, linear, lower, lower_with};
 use crate::program::{Item, ItemData, Program, Source, Store};
+use crate::running::Running;
 use crate::unsupported::Unsupported;
 
 /// The loop programs that write all outputs of `graph`.
 pub(crate) fn programs(graph: &Graph, in_place: bool) -> Result<Vec<Program>, Unsupported> {
     let mut programs = Vec::new();
     let mut plain: Vec<Target> = Vec::new();
+    let mut to_plain = |buffer, output| {
+        let dims = graph.dims(output);
+        match plain.iter_mut().find(|t| t.dims[..] == *dims) {
+            Some(target) => target.outputs.push((buffer, output)),
+            None => plain.push(Target { dims: dims.into(), outputs: vec![(buffer, output)] }),
+        }
+    };
     for (n, &output) in graph.outputs.iter().enumerate() {
         let buffer = graph.inputs + n as u32;
         let node = graph.node(output);
@@ -34,11 +42,14 @@ pub(crate) fn programs(graph: &Graph, in_place: bool) -> Result<Vec<Program>, Un
                     }
                 }
             }
-            NodeOp::Scatter(attributes) => programs.push(scatter(graph, output, attributes, buffer)?),
-            _ => match plain.iter_mut().find(|t| t.dims[..] == node.dims[..]) {
-                Some(target) => target.outputs.push((buffer, output)),
-                None => plain.push(Target { dims: node.dims[..].into(), outputs: vec![(buffer, output)] }),
+            NodeOp::ReduceWindow { window, function } => match Running::of(window, graph.dims(node.operands[0])) {
+                // All results of one instruction come out of one loop.
+                Some(_) if graph.outputs[..n].iter().any(|o| o.node == output.node) => {}
+                Some(running) => programs.push(running.program(graph, output.node, function)?),
+                None => to_plain(buffer, output),
             },
+            NodeOp::Scatter(attributes) => programs.push(scatter(graph, output, attributes, buffer)?),
+            _ => to_plain(buffer, output),
         }
     }
     for target in &plain {

@@ -59,7 +59,10 @@ pub(crate) enum Item {
     Scalar(ScalarOp, SmallVec<[ItemId; 3]>),
     Apply(Function, SmallVec<[ItemId; 3]>),
     Fold(Box<Fold>),
-    /// One of the results of a fold.
+    /// What a fold has come to at this turn of the innermost loop of the nest, which it runs along; it has no loops of
+    /// its own. A program has at most one.
+    Scan(Box<Fold>),
+    /// One of the results of a fold or scan.
     FoldResult(ItemId, u32),
 }
 
@@ -121,6 +124,14 @@ impl Program {
         &self.items[id as usize]
     }
 
+    /// The scan, if there is one.
+    pub(crate) fn scan(&self) -> Option<(ItemId, &Fold)> {
+        self.items.iter().enumerate().find_map(|(n, i)| match &i.item {
+            Item::Scan(scan) => Some((n as ItemId, &**scan)),
+            _ => None,
+        })
+    }
+
     /// About how long all points of the nest take on one core: a guess by the number of items and how often each is
     /// computed.
     pub(crate) fn nanoseconds(&self) -> f64 {
@@ -135,6 +146,8 @@ impl Program {
                 Item::Scalar(ScalarOp::Unary(op), _) if op.takes_result_accuracy() => 0.4 * width,
                 Item::Scalar(ScalarOp::Binary(BinaryOp::Power | BinaryOp::Atan2), _) => 2.5 * width,
                 Item::Scalar(..) | Item::Apply(..) => 0.03 * width,
+                // Each turn waits for the one before.
+                Item::Scan(scan) => 0.5 * scan.function.code.len() as f64,
                 _ => 0.02 * width,
             };
             cost += points(&data.vars) * each;
@@ -164,7 +177,9 @@ impl Program {
             .filter_map(|i| if let Item::Fold(f) = &i.item { Some(f.vars.clone()) } else { None })
             .collect();
         let mut dropped: SmallVec<[VarId; 8]> = SmallVec::new();
-        for chain in std::iter::once(SmallVec::from_slice(&self.nest)).chain(folds) {
+        // The loop that a scan runs along stays as it is.
+        let free = self.nest.len() - self.scan().iter().len();
+        for chain in std::iter::once(SmallVec::from_slice(&self.nest[..free])).chain(folds) {
             // From the inside out: what is merged so far is `inner`.
             let mut inner = match chain.last() {
                 Some(&v) => v,
@@ -303,7 +318,7 @@ impl Item {
             }
             Item::Index(a) | Item::Quotient(a, _) | Item::Remainder(a, _) | Item::InRange { index: a, .. } => of(a),
             Item::Scalar(_, operands) | Item::Apply(_, operands) => operands.iter().for_each(|&o| f(o)),
-            Item::Fold(fold) => {
+            Item::Fold(fold) | Item::Scan(fold) => {
                 let all = fold.inits.iter().chain(&fold.inputs).chain(&fold.condition);
                 all.for_each(|&o| f(o));
             }
@@ -322,7 +337,7 @@ impl Item {
                 rename_terms(a, &new);
             }
             Item::Scalar(_, operands) | Item::Apply(_, operands) => operands.iter_mut().for_each(|o| *o = new(*o)),
-            Item::Fold(fold) => {
+            Item::Fold(fold) | Item::Scan(fold) => {
                 let all = fold.inits.iter_mut().chain(&mut fold.inputs).chain(&mut fold.condition);
                 all.for_each(|o| *o = new(*o));
             }

@@ -6,6 +6,7 @@
 use super::ir::{Repr, Val};
 use super::kernel::Emitter;
 use super::value::V;
+use crate::affine::{ItemId, VarId};
 use crate::program::Fold;
 use hloom_ir::ElementType;
 use hloom_ir::op::BinaryOp;
@@ -14,16 +15,7 @@ impl<'c> Emitter<'_, 'c> {
     pub(crate) fn fold(&mut self, fold: &Fold) -> Vec<V<'c>> {
         let inits: Vec<V<'c>> = fold.inits.iter().map(|&i| self.value(i)).collect();
         let lanes = fold.vars.last().map_or(1, |&v| self.schedule.lanes[v as usize]);
-        // Lanes of the loops around: the accumulators have them from the start.
-        let around = fold
-            .inputs
-            .iter()
-            .chain(&fold.condition)
-            .flat_map(|&i| self.program.item(i).vars.iter())
-            .filter(|v| !fold.vars.contains(v))
-            .map(|&v| self.lanes_now[v as usize])
-            .max()
-            .unwrap_or(1);
+        let around = self.lanes_around(fold);
         let identity = fold.function.single_operation().and_then(|op| self.identity(op, fold.function.parameters[0]));
         if lanes == 1 {
             let start: Vec<V<'c>> = inits.iter().map(|v| v.map(|p| self.ir.splat(p, around))).collect();
@@ -48,6 +40,28 @@ impl<'c> Emitter<'_, 'c> {
         self.ir.apply(&fold.function, &[inits, state].concat())
     }
 
+    /// Lanes of the loops around: the accumulators have them from the start.
+    fn lanes_around(&self, fold: &Fold) -> u32 {
+        let vars = fold.inputs.iter().chain(&fold.condition).flat_map(|&i| self.program.item(i).vars.iter());
+        vars.filter(|v| !fold.vars.contains(v)).map(|&v| self.lanes_now[v as usize]).max().unwrap_or(1)
+    }
+
+    /// The loop that a scan runs along, with all that is written there.
+    pub(crate) fn scan_loop(&mut self, var: VarId, id: ItemId, scan: &Fold) {
+        let around = self.lanes_around(scan);
+        let start: Vec<V<'c>> =
+            scan.inits.iter().map(|&i| self.value(i).map(|p| self.ir.splat(p, around))).collect();
+        let range = (self.ir.i64(0), self.ir.i64(self.program.extents[var as usize]), 1);
+        let scope = self.schedule.scope_of_var[var as usize];
+        self.for_loop(range, &start, &mut |e, i, state| {
+            e.vars[var as usize] = Some(i);
+            e.scanned = state.to_vec();
+            e.scope(scope);
+            e.write_stores();
+            e.folds.get(&id).cloned().unwrap_or_default()
+        });
+    }
+
     fn fold_loops(&mut self, fold: &Fold, level: usize, state: &[V<'c>]) -> Vec<V<'c>> {
         let Some(&var) = fold.vars.get(level) else { return self.fold_step(fold, state) };
         let high = self.ir.i64(self.program.extents[var as usize]);
@@ -55,7 +69,7 @@ impl<'c> Emitter<'_, 'c> {
         self.lane_loop(var, (low, high), state, &mut |e, state| e.fold_loops(fold, level + 1, state))
     }
 
-    fn fold_step(&mut self, fold: &Fold, state: &[V<'c>]) -> Vec<V<'c>> {
+    pub(super) fn fold_step(&mut self, fold: &Fold, state: &[V<'c>]) -> Vec<V<'c>> {
         let inputs: Vec<V<'c>> = fold.inputs.iter().map(|&i| self.value(i)).collect();
         let results = self.ir.apply(&fold.function, &[state, &inputs[..]].concat());
         // A function that drops its accumulator may have lost the lanes.

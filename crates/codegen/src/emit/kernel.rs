@@ -49,6 +49,10 @@ impl Units {
             count = count.saturating_mul(extents[loops]);
             loops += 1;
         }
+        // The loop that a scan runs along is not cut.
+        if loops + 1 == extents.len() && program.scan().is_some() {
+            return Units { loops, chunk: None, count };
+        }
         // What one turn of the next loop costs says how many make a chunk. Chunks end where vectors do.
         let turns = count.saturating_mul(extents[loops]);
         let turn = program.nanoseconds() / turns as f64;
@@ -117,6 +121,7 @@ impl<'c> Place<'_, 'c> {
             vars: vec![None; program.extents.len()],
             lanes_now: vec![1; program.extents.len()],
             mask: None,
+            scanned: Vec::new(),
         }
     }
 }
@@ -146,6 +151,8 @@ pub(crate) struct Emitter<'e, 'c> {
     pub(crate) lanes_now: Vec<u32>,
     /// The lanes that are inside the loop, in the rest of one.
     pub(crate) mask: Option<Val<'c>>,
+    /// What the scan has come to before this turn.
+    pub(crate) scanned: Vec<V<'c>>,
 }
 
 /// The constant arrays of a module, by their data.
@@ -333,6 +340,11 @@ impl<'c> Emitter<'_, 'c> {
             return self.write_stores();
         };
         let extent = self.program.extents[var as usize];
+        if level + 1 == self.program.nest.len()
+            && let Some((id, scan)) = self.program.scan()
+        {
+            return self.scan_loop(var, id, scan);
+        }
         let (low, high) = range.unwrap_or((self.ir.i64(0), self.ir.i64(extent)));
         self.lane_loop(var, (low, high), &[], &mut |e, _| {
             e.level(level + 1, None);
@@ -525,6 +537,11 @@ impl<'c> Emitter<'_, 'c> {
             }
             Item::Fold(fold) => {
                 let results = self.fold(fold);
+                self.folds.insert(id, results);
+                return None;
+            }
+            Item::Scan(scan) => {
+                let results = self.fold_step(scan, &self.scanned.clone());
                 self.folds.insert(id, results);
                 return None;
             }

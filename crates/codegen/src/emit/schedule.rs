@@ -213,7 +213,7 @@ pub(crate) fn natural_lanes(program: &Program, machine: &Machine, var: VarId) ->
         .items
         .iter()
         .filter(|i| i.vars.contains(&var))
-        .filter(|i| matches!(i.item, Item::Load { .. } | Item::FoldResult(..) | Item::Scalar(..)))
+        .filter(|i| matches!(i.item, Item::Load { .. } | Item::FoldResult(..) | Item::Scalar(..) | Item::Scan(_)))
         .map(|i| computed_bytes(i.element_type))
         .chain(program.stores.iter().map(|s| computed_bytes(s.element_type)))
         .max();
@@ -232,7 +232,9 @@ fn choose_lanes(program: &Program, machine: &Machine) -> Vec<u32> {
         }
     };
     let mut vector_var = None;
-    if let Some(&v) = program.nest.last()
+    // A scan goes step by step: lanes are beside it.
+    let innermost = program.nest.iter().rev().nth(program.scan().iter().len());
+    if let Some(&v) = innermost
         && prefers_lanes(program, v)
     {
         let extent = program.extents[v as usize];
