@@ -3,7 +3,7 @@
 use crate::emit::ir::{Ir, Repr, Val, lanes};
 use crate::emit::value::V;
 use hloom_ir::ElementType;
-use inkwell::FloatPredicate::{OGT, OLT, UNE};
+use inkwell::FloatPredicate::{OGT, OLT, UNE, UNO};
 use inkwell::IntPredicate::{EQ, NE, SLT, UGT, ULE};
 
 impl<'c> Ir<'c> {
@@ -36,6 +36,7 @@ impl<'c> Ir<'c> {
                 _ => self.round_to(x, to),
             },
             (true, false) if to == Pred => self.fcmp(UNE, x, self.float(self.repr(x), 0.0)),
+            (true, false) if to.bits() <= 16 => self.small_integer(x, to),
             (true, false) => {
                 let name = if to.is_signed_integer() { "llvm.fptosi.sat" } else { "llvm.fptoui.sat" };
                 let result = self.ty(repr, lanes(x));
@@ -57,6 +58,22 @@ impl<'c> Ir<'c> {
             (false, false) if from.is_signed_integer() => self.sext(x, repr),
             (false, false) => self.zext(x, repr),
         }
+    }
+
+    /// A float as an integer of 16 bits or fewer: brought into range first, which is exact, so that a plain conversion to
+    /// 32 bits does. (LLVM makes much more of its saturating conversions.)
+    fn small_integer(&self, x: Val<'c>, to: ElementType) -> Val<'c> {
+        let bits = to.bits() as i32;
+        let (low, high) = match to.is_signed_integer() {
+            true => (-f64::from(1 << (bits - 1)), f64::from((1 << (bits - 1)) - 1)),
+            false => (0.0, f64::from((1 << bits) - 1)),
+        };
+        let float = self.repr(x);
+        // Comparisons with NaN are false: it becomes zero here.
+        let number = self.select(self.fcmp(UNO, x, x), self.float(float, 0.0), x);
+        let above = self.select(self.fcmp(OLT, number, self.float(float, low)), self.float(float, low), number);
+        let inside = self.select(self.fcmp(OGT, above, self.float(float, high)), self.float(float, high), above);
+        self.trunc(self.fptosi(inside, Repr::I32), Repr::of(to))
     }
 
     /// An f64 as f32, towards zero and with the last bit set where that is not exact: rounding the result to fewer bits

@@ -42,6 +42,7 @@ pub mod region;
 mod running;
 mod tile;
 mod unsupported;
+mod warm;
 
 pub use generator::Effort;
 pub use library::{
@@ -51,3 +52,4 @@ pub use library::{
 pub use machine::Machine;
 pub use region::{Region, RegionArray, RegionControl, RegionFn, RegionStep, RegionWhile};
 pub use unsupported::Unsupported;
+pub use warm::warm_up;

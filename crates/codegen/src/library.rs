@@ -305,6 +305,13 @@ impl KernelLibrary {
     }
 }
 
+/// Compiles the kernel of a graph and forgets it.
+pub(crate) fn compile_graph(graph: Graph, options: &Options) -> Result<(), String> {
+    let programs = programs(&graph, false).map_err(|why| why.to_string())?;
+    let job = Job { kernels: vec![0], effort: options.effort, size: 0 };
+    compile_batch(&[Some(Work { graph, programs })], &job, &options.machine).map(|_| ())
+}
+
 /// Kernels that are compiled together.
 #[derive(Default)]
 struct Job {

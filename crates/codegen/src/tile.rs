@@ -40,7 +40,10 @@ pub(crate) fn tile(program: Program, machine: &Machine) -> Vec<Program> {
 /// The two loops of a transpose: the one along which a load reads one by one, and the innermost.
 fn transposed(program: &Program) -> Option<(VarId, VarId)> {
     let &column = program.nest.last()?;
-    if program.is_sequential || program.scan().is_some() || program.stores.iter().any(|s| s.offset.factor(Term::Var(column)) != 1) {
+    if program.is_sequential
+        || program.scan().is_some()
+        || program.stores.iter().any(|s| s.offset.factor(Term::Var(column)) != 1)
+    {
         return None;
     }
     let row = program.items.iter().find_map(|i| match &i.item {

@@ -232,6 +232,54 @@ fn windows() {
 }
 
 #[test]
+fn running_folds() {
+    let run = |op: &str, t: &str, dims: &str, window: &str, init: &str| {
+        check_mild(
+            &format!(
+                "HloModule m\nf {{\n  a = {t}[] parameter(0)\n  b = {t}[] parameter(1)\n  ROOT r = {t}[] {op}(a, b)\n}}\n\
+                 ENTRY e {{\n  p0 = {t}[{dims}] parameter(0)\n  i = {t}[] constant({init})\n  \
+                 ROOT r = {t}[{dims}] reduce-window(p0, i), window={{{window}}}, to_apply=f\n}}\n"
+            ),
+            6,
+        );
+    };
+    for t in ["f32", "bf16", "f64", "s32", "u8"] {
+        // Along the last dimension, the first, and one in the middle; to the first element and to the last.
+        run("add", t, "5,40", "size=1x40 pad=0_0x39_0", "0");
+        run("add", t, "40,21", "size=40x1 pad=39_0x0_0", "0");
+        run("add", t, "3,19,5", "size=1x19x1 pad=0_0x0_18x0_0", "0");
+        run("maximum", t, "70,9", "size=1x9 pad=0_0x0_8", "0");
+        run("minimum", t, "300", "size=300 pad=299_0", "0");
+    }
+}
+
+#[test]
+fn a_running_fold_of_two_arrays() {
+    // The greatest so far and where it stands, from the end.
+    let text = "HloModule m\nf {\n  a = f32[] parameter(0)\n  i = s32[] parameter(1)\n  b = f32[] parameter(2)\n  \
+        j = s32[] parameter(3)\n  c = pred[] compare(a, b), direction=GE\n  x = f32[] select(c, a, b)\n  \
+        y = s32[] select(c, i, j)\n  ROOT r = (f32[], s32[]) tuple(x, y)\n}\nENTRY e {\n  \
+        p0 = f32[4,33] parameter(0)\n  n = s32[4,33] iota(), iota_dimension=1\n  low = f32[] constant(-inf)\n  \
+        zero = s32[] constant(0)\n  ROOT r = (f32[4,33], s32[4,33]) reduce-window(p0, n, low, zero), \
+        window={size=1x33 pad=0_0x0_32}, to_apply=f\n}\n";
+    check_all(text, 9);
+}
+
+#[test]
+fn chains_of_bf16_are_rounded_where_it_shows() {
+    let t = "bf16[3,50]";
+    let text = format!(
+        "HloModule m\nf {{\n  a = {t} parameter(0)\n  b = {t} parameter(1)\n  s = {t} add(a, b)\n  m = {t} multiply(s, b)\n  \
+         d = {t} subtract(m, a)\n  e = pred[3,50] compare(d, m), direction=EQ\n  n = {t} negate(d)\n  w = {t} select(e, d, n)\n  \
+         bits = u16[3,50] bitcast-convert(s)\n  whole = s32[3,50] convert(m)\n  \
+         ROOT r = ({t}, pred[3,50], u16[3,50], s32[3,50]) tuple(w, e, bits, whole)\n}}\n\
+         ENTRY e {{\n  p0 = {t} parameter(0)\n  p1 = {t} parameter(1)\n  \
+         ROOT r = ({t}, pred[3,50], u16[3,50], s32[3,50]) fusion(p0, p1), kind=kLoop, calls=f\n}}\n"
+    );
+    check_mild(&text, 8);
+}
+
+#[test]
 fn fusions() {
     // softmax: two folds in the middle, each once a row.
     let softmax = "HloModule m

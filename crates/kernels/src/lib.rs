@@ -1,16 +1,20 @@
-//! Kernels that are written by hand because a generic loop would lose: sorting, convolutions
-//! and matrix products.
+//! Kernels that are written by hand because a generic loop would lose: matrix products, convolutions, sorting, Fourier
+//! transforms, the gradient of pooling.
 //!
 //! Nothing here knows HLO. A kernel is told sizes and strides, in elements, and gets slices; it checks that the slices
 //! are long enough for what it was told, so its interface is safe. Work is shared through [`Parallel`], which the caller
 //! brings; how it is cut depends on the sizes alone, so that results do not depend on the number of threads.
 
 pub mod convolution;
+pub mod fft;
 pub mod matmul;
 pub mod number;
+pub mod order;
 pub mod parallel;
+pub mod select_and_scatter;
 pub mod sort;
 mod tiles;
+pub mod top_k;
 
 pub use parallel::{Parallel, Serial};
 

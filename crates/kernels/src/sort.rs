@@ -1,52 +1,14 @@
-//! Sorting arrays along one dimension by the values of one of them.
+//! Sorting arrays along one dimension by the values of one of them, or of several, the first counting most.
 //!
 //! Keys are mapped to unsigned integers of the same order, paired with their positions, and sorted as such: short rows
-//! by comparing, long ones digit by digit. Sorting is always stable, and every array is then put in the order found.
+//! by comparing, long ones digit by digit. Sorting is always stable, so that several keys are sorted by one after another,
+//! the last first. Every array is then put in the order found.
 
+use crate::order::Order;
 use crate::parallel::{Parallel, Shared};
-use half::{bf16, f16};
-
-/// The type of a key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "the names of the types")]
-pub enum KeyType {
-    U8,
-    U16,
-    U32,
-    U64,
-    S8,
-    S16,
-    S32,
-    S64,
-    F16,
-    Bf16,
-    F32,
-    F64,
-}
-
-impl KeyType {
-    /// The size of a key in bytes.
-    pub fn bytes(self) -> usize {
-        match self {
-            KeyType::U8 | KeyType::S8 => 1,
-            KeyType::U16 | KeyType::S16 | KeyType::F16 | KeyType::Bf16 => 2,
-            KeyType::U32 | KeyType::S32 | KeyType::F32 => 4,
-            KeyType::U64 | KeyType::S64 | KeyType::F64 => 8,
-        }
-    }
-}
-
-/// How floats are ordered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FloatOrder {
-    /// By value: both zeros are equal, a NaN is above all numbers.
-    Numeric,
-    /// By the total order of IEEE 754: -NaN, -inf … -0, +0 … inf, NaN.
-    Total,
-}
 
 /// A sort of arrays of `outer` × `len` × `inner` elements along the middle dimension.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sort {
     /// Elements before the sorted dimension.
     pub outer: usize,
@@ -54,14 +16,17 @@ pub struct Sort {
     pub len: usize,
     /// Elements behind the sorted dimension.
     pub inner: usize,
-    /// Which array holds the keys.
-    pub key: usize,
-    /// Their type.
-    pub key_type: KeyType,
-    /// Their order, if they are floats.
-    pub float_order: FloatOrder,
-    /// The largest come first.
-    pub descending: bool,
+    /// What is sorted by, the first counting most.
+    pub keys: Vec<Key>,
+}
+
+/// What is sorted by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Key {
+    /// Which array.
+    pub column: usize,
+    /// Its order.
+    pub order: Order,
 }
 
 /// An array that is put in order.
@@ -83,7 +48,8 @@ impl Sort {
         let elements = rows.checked_mul(self.len)?;
         u32::try_from(self.len).ok()?;
         let is_right = |c: &Column<'_>| c.element_bytes.checked_mul(elements) == Some(c.data.len());
-        if !columns.iter().all(is_right) || columns.get(self.key)?.element_bytes != self.key_type.bytes() {
+        let fits = |k: &Key| columns.get(k.column).is_some_and(|c| c.element_bytes == k.order.key_type.bytes());
+        if !columns.iter().all(is_right) || !self.keys.iter().all(fits) {
             return None;
         }
         if self.len < 2 || rows == 0 {
@@ -104,27 +70,42 @@ impl Sort {
 
     fn row(&self, row: usize, columns: &[(Shared<'_, u8>, usize)], scratch: &mut Scratch) {
         let first = row / self.inner * self.len * self.inner + row % self.inner;
-        let (keys, size) = &columns[self.key];
         let place = |i: usize| first + i * self.inner;
-        if self.key_type.bytes() <= 4 {
-            scratch.pairs.clear();
-            scratch.pairs.extend((0..self.len).map(|i| {
+        scratch.order.clear();
+        scratch.order.extend(0..self.len as u32);
+        for key in self.keys.iter().rev() {
+            let (data, size) = &columns[key.column];
+            scratch.keys.clear();
+            if self.inner == 1 {
                 // SAFETY: the row is this thread's.
-                let key = self.ordered(unsafe { keys.slice(place(i) * size, place(i) * size + size) });
-                (key << 32) | i as u64
-            }));
-            sort_pairs(&mut scratch.pairs, &mut scratch.other, 8 * self.key_type.bytes() as u32);
-            scratch.order.clear();
-            scratch.order.extend(scratch.pairs.iter().map(|&p| p as u32));
-        } else {
-            scratch.wide.clear();
-            scratch.wide.extend((0..self.len).map(|i| {
-                // SAFETY: the row is this thread's.
-                (self.ordered(unsafe { keys.slice(place(i) * size, place(i) * size + size) }), i as u32)
-            }));
-            scratch.wide.sort_unstable();
-            scratch.order.clear();
-            scratch.order.extend(scratch.wide.iter().map(|p| p.1));
+                let line = unsafe { data.slice(first * size, (first + self.len) * size) };
+                key.order.keys(line, &mut scratch.keys);
+            } else {
+                scratch.bytes.clear();
+                for i in 0..self.len {
+                    // SAFETY: as above.
+                    scratch.bytes.extend_from_slice(unsafe { data.slice(place(i) * size, (place(i) + 1) * size) });
+                }
+                key.order.keys(&scratch.bytes, &mut scratch.keys);
+            }
+            let keys = &scratch.keys;
+            let value = |i: u32| keys[i as usize];
+            if *size <= 4 {
+                scratch.pairs.clear();
+                let pairs = scratch.order.iter().zip(0..).map(|(&i, n): (&u32, u64)| (value(i) << 32) | n);
+                scratch.pairs.extend(pairs);
+                sort_pairs(&mut scratch.pairs, &mut scratch.other, 8 * *size as u32);
+                let next = scratch.pairs.iter().map(|&p| scratch.order[p as u32 as usize]);
+                scratch.next.clear();
+                scratch.next.extend(next);
+            } else {
+                scratch.wide.clear();
+                scratch.wide.extend(scratch.order.iter().zip(0..).map(|(&i, n): (&u32, u32)| (value(i), n)));
+                scratch.wide.sort_unstable();
+                scratch.next.clear();
+                scratch.next.extend(scratch.wide.iter().map(|p| scratch.order[p.1 as usize]));
+            }
+            std::mem::swap(&mut scratch.order, &mut scratch.next);
         }
         for (data, size) in columns {
             let (order, bytes) = (&scratch.order, &mut scratch.bytes);
@@ -137,34 +118,6 @@ impl Sort {
             }
         }
     }
-
-    /// The key as an integer that orders as the sort does.
-    #[inline(always)]
-    fn ordered(&self, bytes: &[u8]) -> u64 {
-        let raw = match *bytes {
-            [a] => u64::from(a),
-            [a, b] => u64::from(u16::from_le_bytes([a, b])),
-            [a, b, c, d] => u64::from(u32::from_le_bytes([a, b, c, d])),
-            _ => bytes.try_into().map_or(0, u64::from_le_bytes),
-        };
-        let sign = 1u64 << (8 * self.key_type.bytes() - 1);
-        let mask = sign | (sign - 1);
-        let float = |is_nan: bool, is_zero: bool| match self.float_order {
-            FloatOrder::Numeric if is_nan => mask,
-            FloatOrder::Numeric if is_zero => sign,
-            _ if raw & sign != 0 => !raw & mask,
-            _ => raw | sign,
-        };
-        let key = match self.key_type {
-            KeyType::U8 | KeyType::U16 | KeyType::U32 | KeyType::U64 => raw,
-            KeyType::S8 | KeyType::S16 | KeyType::S32 | KeyType::S64 => raw ^ sign,
-            KeyType::F16 => float(f16::from_bits(raw as u16).is_nan(), raw & !sign == 0),
-            KeyType::Bf16 => float(bf16::from_bits(raw as u16).is_nan(), raw & !sign == 0),
-            KeyType::F32 => float(f32::from_bits(raw as u32).is_nan(), raw & !sign == 0),
-            KeyType::F64 => float(f64::from_bits(raw).is_nan(), raw & !sign == 0),
-        };
-        if self.descending { !key & mask } else { key }
-    }
 }
 
 /// Memory that one row after another uses.
@@ -173,7 +126,9 @@ struct Scratch {
     pairs: Vec<u64>,
     other: Vec<u64>,
     wide: Vec<(u64, u32)>,
+    keys: Vec<u64>,
     order: Vec<u32>,
+    next: Vec<u32>,
     bytes: Vec<u8>,
 }
 
@@ -228,6 +183,8 @@ fn reorder(data: &Shared<'_, u8>, size: usize, place: impl Fn(usize) -> usize, o
 mod tests {
     use super::*;
     use crate::Serial;
+    use crate::order::{FloatOrder, KeyType};
+    use half::bf16;
     use proptest::prelude::*;
     use std::cmp::Ordering;
 
@@ -240,7 +197,7 @@ mod tests {
                 let mut order: Vec<usize> = (0..sort.len).collect();
                 order.sort_by(|&a, &b| {
                     let order = compare(&keys[place(a)], &keys[place(b)]);
-                    if sort.descending { order.reverse() } else { order }
+                    if sort.keys[0].order.descending { order.reverse() } else { order }
                 });
                 for (i, from) in order.into_iter().enumerate() {
                     positions[place(i)] = from as u32;
@@ -257,7 +214,7 @@ mod tests {
         let mut positions: Vec<u8> =
             (0..rows).flat_map(|i| ((i / sort.inner.max(1) % sort.len.max(1)) as u32).to_le_bytes()).collect();
         let mut columns = [
-            Column { data: &mut keys, element_bytes: sort.key_type.bytes() },
+            Column { data: &mut keys, element_bytes: sort.keys[0].order.key_type.bytes() },
             Column { data: &mut positions, element_bytes: 4 },
         ];
         sort.run(&mut columns, &Serial).expect("sizes that fit");
@@ -269,7 +226,8 @@ mod tests {
     }
 
     fn sort(sizes: (usize, usize, usize), key_type: KeyType, float_order: FloatOrder, descending: bool) -> Sort {
-        Sort { outer: sizes.0, len: sizes.1, inner: sizes.2, key: 0, key_type, float_order, descending }
+        let key = Key { column: 0, order: Order { key_type, float_order, descending } };
+        Sort { outer: sizes.0, len: sizes.1, inner: sizes.2, keys: vec![key] }
     }
 
     proptest! {
@@ -304,6 +262,24 @@ mod tests {
             };
             prop_assert_eq!(&positions, &expected(&sort, &keys, compare));
         }
+    }
+
+    #[test]
+    fn the_first_key_counts_most() {
+        let order = |key_type, descending| Order { key_type, float_order: FloatOrder::Total, descending };
+        let keys = vec![
+            Key { column: 1, order: order(KeyType::U8, true) },
+            Key { column: 0, order: order(KeyType::S64, false) },
+        ];
+        let mut wide: Vec<u8> = [3i64, -1, 2, -5, 2].iter().flat_map(|x| x.to_le_bytes()).collect();
+        let (mut small, mut places) = (vec![1u8, 2, 2, 1, 2], vec![0u8, 1, 2, 3, 4]);
+        let mut columns = [
+            Column { data: &mut wide, element_bytes: 8 },
+            Column { data: &mut small, element_bytes: 1 },
+            Column { data: &mut places, element_bytes: 1 },
+        ];
+        Sort { outer: 1, len: 5, inner: 1, keys }.run(&mut columns, &Serial).expect("sizes that fit");
+        assert_eq!((small, places), (vec![2, 2, 2, 1, 1], vec![1, 2, 4, 3, 0]));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! A client: virtual devices, the threads they share, and the memory they take.
 
 use crate::buffer::Buffer;
-use crate::executable::{CompileOptions, Executable};
+use crate::executable::{CompileOptions, Effort, Executable};
 use crate::memory::Allocator;
 use crate::pool::Pool;
+use crate::warm::Warming;
 use hloom_eval::{Array, Fault};
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::verify::VerifiedModule;
@@ -29,13 +30,19 @@ impl Default for ClientOptions {
 pub struct Client {
     pool: Arc<Pool>,
     allocator: Allocator,
+    /// The compiler is made ready meanwhile.
+    _warming: Arc<Warming>,
 }
 
 impl Client {
     /// A client.
     pub fn new(options: &ClientOptions) -> Client {
         let threads = options.threads.unwrap_or_else(Pool::available_threads);
-        Client { pool: Arc::new(Pool::new(threads)), allocator: Allocator::new(options.max_kept_bytes) }
+        Client {
+            _warming: Arc::new(Warming::begin(Effort::Full)),
+            pool: Arc::new(Pool::new(threads)),
+            allocator: Allocator::new(options.max_kept_bytes),
+        }
     }
 
     /// The threads.

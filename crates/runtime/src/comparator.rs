@@ -1,56 +1,117 @@
 //! What order a sort's comparator stands for.
 //!
-//! Known are comparisons of one key of both sides, by less or greater, of integers or of floats: as they are, in total
+//! Known are comparisons of one key of both sides, or of several of which the next counts where the one before is equal, by less or greater, of integers or of floats: as they are, in total
 //! order, or in the form that JAX writes, where zeros are made one zero and NaNs one NaN before they are compared.
 
 use hloom_ir::attributes::{ComparisonDirection, ComparisonType};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
-use hloom_ir::op::{ConstantValue, Op};
-use hloom_kernels::sort::{FloatOrder, KeyType};
+use hloom_ir::op::{BinaryOp, ConstantValue, Op};
+use hloom_kernels::order::{FloatOrder, KeyType, Order};
 
 /// An order by one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Order {
+pub(crate) struct Key {
     /// Which array has the keys.
-    pub(crate) key: usize,
-    pub(crate) key_type: KeyType,
-    pub(crate) float_order: FloatOrder,
-    pub(crate) descending: bool,
+    pub(crate) column: usize,
+    pub(crate) order: Order,
     /// Whether it is one only among keys that are no NaN.
     pub(crate) without_nan: bool,
 }
 
-/// The order that a comparator stands for, if it is a known one.
-pub(crate) fn order_of(module: &Module, comparator: ComputationId) -> Option<Order> {
-    let root = module.root(comparator)?;
-    let (Op::Compare { direction, kind }, &[a, b]) = (&module[root].op, module[root].operands()) else { return None };
-    let (a, b) = (Side::of(module, a)?, Side::of(module, b)?);
-    // Parameters 2k and 2k + 1 are the two sides of array k.
-    let swapped = a.parameter == b.parameter + 1;
-    if !(swapped || b.parameter == a.parameter + 1) || a.parameter.min(b.parameter) % 2 != 0 || a.cleaned != b.cleaned {
-        return None;
+/// How many keys are looked for.
+const MOST_KEYS: usize = 32;
+
+/// What a comparator sorts by, the first counting most, if it is a known order.
+pub(crate) fn keys_of(module: &Module, comparator: ComputationId) -> Option<Vec<Key>> {
+    let mut next = module.root(comparator);
+    let mut keys = Vec::new();
+    while let Some(at) = next {
+        if keys.len() >= MOST_KEYS {
+            return None;
+        }
+        let (first, rest) = split(module, at)?;
+        keys.push(Comparison::of(module, first)?.key()?);
+        next = rest;
     }
-    let descending = match direction {
-        ComparisonDirection::Lt => swapped,
-        ComparisonDirection::Gt => !swapped,
-        _ => return None,
-    };
-    let element_type = a.element_type;
-    let total = *kind == Some(ComparisonType::TotalOrder);
-    let float_order = match (total, a.cleaned) {
-        (true, (false, false)) => FloatOrder::Total,
-        (true, (true, true)) | (false, (false, false)) => FloatOrder::Numeric,
-        _ if !element_type.is_float() => FloatOrder::Numeric,
-        _ => return None,
-    };
-    let key_type = key_type(element_type)?;
-    let without_nan = element_type.is_float() && !total;
-    Some(Order { key: a.parameter.min(b.parameter) / 2, key_type, float_order, descending, without_nan })
+    Some(keys)
 }
 
-fn key_type(element_type: ElementType) -> Option<KeyType> {
+/// The comparison by the first key, and by what the order is among those that are equal there.
+fn split(module: &Module, id: InstructionId) -> Option<(InstructionId, Option<InstructionId>)> {
+    let operands = module[id].operands();
+    match (&module[id].op, operands) {
+        (Op::Compare { .. }, _) => Some((id, None)),
+        // a < b, or both are equal and …
+        (Op::Binary(BinaryOp::Or), &[a, b]) => [(a, b), (b, a)].into_iter().find_map(|(less, both)| {
+            let (Op::Binary(BinaryOp::And), &[c, d]) = (&module[both].op, module[both].operands()) else { return None };
+            let rest = [(c, d), (d, c)]
+                .into_iter()
+                .find(|&(equal, _)| are_equal(module, equal, less, ComparisonDirection::Eq));
+            rest.map(|(_, rest)| (less, Some(rest)))
+        }),
+        (Op::Select, &[test, a, b]) => {
+            if are_equal(module, test, b, ComparisonDirection::Eq) {
+                return Some((b, Some(a)));
+            }
+            are_equal(module, test, a, ComparisonDirection::Ne).then_some((a, Some(b)))
+        }
+        _ => None,
+    }
+}
+
+/// Whether `test` compares for being equal (or not) what `less` compares for being less or greater.
+fn are_equal(module: &Module, test: InstructionId, less: InstructionId, direction: ComparisonDirection) -> bool {
+    let (Some(test), Some(less)) = (Comparison::of(module, test), Comparison::of(module, less)) else { return false };
+    let same = (test.a == less.a && test.b == less.b) || (test.a == less.b && test.b == less.a);
+    test.direction == direction && test.total == less.total && same
+}
+
+/// A comparison of the two sides of one key.
+#[derive(Clone, Copy)]
+struct Comparison {
+    direction: ComparisonDirection,
+    total: bool,
+    a: Side,
+    b: Side,
+}
+
+impl Comparison {
+    fn of(module: &Module, id: InstructionId) -> Option<Comparison> {
+        let (Op::Compare { direction, kind }, &[a, b]) = (&module[id].op, module[id].operands()) else { return None };
+        let total = *kind == Some(ComparisonType::TotalOrder);
+        Some(Comparison { direction: *direction, total, a: Side::of(module, a)?, b: Side::of(module, b)? })
+    }
+
+    fn key(self) -> Option<Key> {
+        let (a, b) = (self.a, self.b);
+        // Parameters 2k and 2k + 1 are the two sides of array k.
+        let swapped = a.parameter == b.parameter + 1;
+        let beside = swapped || b.parameter == a.parameter + 1;
+        if !beside || a.parameter.min(b.parameter) % 2 != 0 || a.cleaned != b.cleaned {
+            return None;
+        }
+        let descending = match self.direction {
+            ComparisonDirection::Lt => swapped,
+            ComparisonDirection::Gt => !swapped,
+            _ => return None,
+        };
+        let element_type = a.element_type;
+        let float_order = match (self.total, a.cleaned) {
+            (true, (false, false)) => FloatOrder::Total,
+            (true, (true, true)) | (false, (false, false)) => FloatOrder::Numeric,
+            _ if !element_type.is_float() => FloatOrder::Numeric,
+            _ => return None,
+        };
+        let order = Order { key_type: key_type(element_type)?, float_order, descending };
+        let without_nan = element_type.is_float() && !self.total;
+        Some(Key { column: a.parameter.min(b.parameter) / 2, order, without_nan })
+    }
+}
+
+/// The type of keys of an element type, if they have an order.
+pub(crate) fn key_type(element_type: ElementType) -> Option<KeyType> {
     Some(match element_type {
         ElementType::U8 | ElementType::Pred => KeyType::U8,
         ElementType::U16 => KeyType::U16,

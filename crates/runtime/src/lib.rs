@@ -23,10 +23,13 @@ mod program;
 #[cfg(feature = "llvm")]
 mod region;
 pub mod report;
+mod routine;
 mod run;
 pub mod trace;
+mod warm;
 
 pub use buffer::Buffer;
 pub use client::{Client, ClientOptions};
 pub use executable::{CompileOptions, Effort, Executable, ExecuteOptions};
 pub use report::Report;
+pub use warm::Warming;

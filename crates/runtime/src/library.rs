@@ -1,10 +1,11 @@
-//! Instructions for which there is a kernel written by hand (crate `kernels`): products, convolutions, sorts.
+//! Instructions for which there is a kernel written by hand (crate `kernels`): products, convolutions, and the
+//! routines of [`crate::routine`].
 //!
 //! Each form here is a kernel's description together with the types and lengths of the arrays it is for, so that a run
 //! needs nothing but the addresses.
 
-use crate::comparator;
 use crate::pool::Pool;
+use crate::routine::Routine;
 use half::{bf16, f16};
 use hloom_ir::attributes::{DotAlgorithm, PrecisionConfig};
 use hloom_ir::element_type::ElementType;
@@ -17,7 +18,6 @@ use hloom_kernels::Parallel;
 use hloom_kernels::convolution::{Axis, Convolution};
 use hloom_kernels::matmul::{BatchDim, Integer, Matmul};
 use hloom_kernels::number::Stored;
-use hloom_kernels::sort::{Column, Sort};
 
 /// The threads of a pool, at most so many of them.
 pub(crate) struct Threads<'p> {
@@ -47,9 +47,7 @@ pub(crate) struct Call {
 enum Kernel {
     Product(Matmul, ElementType, ElementType),
     Convolution(Convolution, ElementType),
-    /// With the bytes of each array's elements. If a NaN among the keys makes the comparison no order, with the keys'
-    /// type, since they have to be looked at first.
-    Sort(Sort, Vec<usize>, Option<ElementType>),
+    Routine(Box<Routine>),
 }
 
 impl Call {
@@ -59,8 +57,7 @@ impl Call {
         let kernel = match &instruction.op {
             Op::Dot(_) => product(module, instruction)?,
             Op::Convolution(_) => convolution(module, instruction)?,
-            Op::Sort { .. } => sort(module, instruction)?,
-            other => return Err(format!("there is no kernel for {}", other.opcode())),
+            _ => Kernel::Routine(Box::new(Routine::new(module, id)?)),
         };
         let all = instruction.operands().iter().copied().chain([id]);
         let leaves = all.flat_map(|i| module[i].shape.leaves().into_iter().map(|(_, shape)| shape.byte_size()));
@@ -70,16 +67,16 @@ impl Call {
 
     /// What it is, for the report.
     pub(crate) fn name(&self) -> &'static str {
-        match self.kernel {
+        match &self.kernel {
             Kernel::Product(..) => "dot",
             Kernel::Convolution(..) => "convolution",
-            Kernel::Sort(..) => "sort",
+            Kernel::Routine(routine) => routine.name(),
         }
     }
 
     /// Whether the evaluator may have to do it after all.
     pub(crate) fn may_refuse(&self) -> bool {
-        matches!(self.kernel, Kernel::Sort(_, _, Some(_)))
+        matches!(&self.kernel, Kernel::Routine(routine) if routine.may_refuse())
     }
 
     /// Runs the kernel; `None` if it cannot be used on these arrays, whose results are then as they were.
@@ -114,25 +111,7 @@ impl Call {
                     _ => self.convolution::<f16>(convolution, arrays, parallel),
                 }
             },
-            Kernel::Sort(sort, widths, looked_at) => {
-                let (operands, results) = arrays.split_at_checked(widths.len())?;
-                if let Some(element_type) = looked_at
-                    && unsafe { has_nan(*element_type, *operands.get(sort.key)?, *self.bytes.get(sort.key)?) }
-                {
-                    return None;
-                }
-                let mut columns = Vec::with_capacity(widths.len());
-                for (((&from, &to), &bytes), &element_bytes) in
-                    operands.iter().zip(results).zip(&self.bytes).zip(widths)
-                {
-                    if from != to {
-                        unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
-                    }
-                    let data = unsafe { slice_mut::<u8>(to, bytes) };
-                    columns.push(Column { data, element_bytes });
-                }
-                sort.run(&mut columns, parallel)
-            }
+            Kernel::Routine(routine) => unsafe { routine.run(arrays, &self.bytes, parallel) },
         }
     }
 
@@ -169,7 +148,7 @@ impl Call {
 ///
 /// # Safety
 /// They must be there for as long as the slice is used, aligned, and nobody may write them meanwhile.
-unsafe fn slice<'a, T>(address: *mut u8, bytes: usize) -> &'a [T] {
+pub(crate) unsafe fn slice<'a, T>(address: *mut u8, bytes: usize) -> &'a [T] {
     if bytes == 0 {
         return &[];
     }
@@ -189,28 +168,12 @@ pub(crate) unsafe fn slice_mut<'a, T>(address: *mut u8, bytes: usize) -> &'a mut
     unsafe { std::slice::from_raw_parts_mut(address.cast(), bytes / size_of::<T>()) }
 }
 
-/// Whether there is a NaN among floats.
-///
-/// # Safety
-/// As for [`slice()`].
-unsafe fn has_nan(element_type: ElementType, address: *mut u8, bytes: usize) -> bool {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match element_type {
-            ElementType::F32 => slice::<f32>(address, bytes).iter().any(|x| x.is_nan()),
-            ElementType::F64 => slice::<f64>(address, bytes).iter().any(|x| x.is_nan()),
-            ElementType::Bf16 => slice::<bf16>(address, bytes).iter().any(|x| x.is_nan()),
-            _ => slice::<f16>(address, bytes).iter().any(|x| x.is_nan()),
-        }
-    }
-}
-
 /// Types that the kernels compute with.
 fn is_stored(element_type: ElementType) -> bool {
     matches!(element_type, ElementType::F32 | ElementType::F64 | ElementType::Bf16 | ElementType::F16)
 }
 
-fn array(module: &Module, id: InstructionId) -> Result<&ArrayShape, String> {
+pub(crate) fn array(module: &Module, id: InstructionId) -> Result<&ArrayShape, String> {
     module[id].shape.as_array().ok_or_else(|| "an operand is no array".into())
 }
 
@@ -219,7 +182,7 @@ fn strides(shape: &ArrayShape) -> Vec<usize> {
     hloom_eval::array::strides(shape.dims()).iter().map(|&s| s as usize).collect()
 }
 
-fn size(shape: &ArrayShape, dim: i64) -> Result<usize, String> {
+pub(crate) fn size(shape: &ArrayShape, dim: i64) -> Result<usize, String> {
     let size = usize::try_from(dim).ok().and_then(|d| shape.dims().get(d));
     size.and_then(|&n| usize::try_from(n).ok()).ok_or_else(|| "it has no such dimension".into())
 }
@@ -359,27 +322,4 @@ fn convolution(module: &Module, instruction: &Instruction) -> Result<Kernel, Str
         axes,
     };
     Ok(Kernel::Convolution(convolution, element_type))
-}
-
-fn sort(module: &Module, instruction: &Instruction) -> Result<Kernel, String> {
-    let Op::Sort { dimension, to_apply, .. } = &instruction.op else { return Err("it is no sort".into()) };
-    let order = comparator::order_of(module, *to_apply).ok_or("its comparison is none that the kernel knows")?;
-    let operands = instruction.operands();
-    let shapes = operands.iter().map(|&o| array(module, o)).collect::<Result<Vec<_>, _>>()?;
-    let shape = shapes.get(order.key).ok_or("it has no keys")?;
-    let dimension = usize::try_from(*dimension).ok().filter(|&d| d < shape.rank()).ok_or("it has no such dimension")?;
-    let count = |dims: &[i64]| dims.iter().try_fold(1usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?));
-    let (outer, inner) = (count(&shape.dims()[..dimension]), count(&shape.dims()[dimension + 1..]));
-    let (outer, inner) = outer.zip(inner).ok_or("it is too large")?;
-    let sort = Sort {
-        outer,
-        len: size(shape, dimension as i64)?,
-        inner,
-        key: order.key,
-        key_type: order.key_type,
-        float_order: order.float_order,
-        descending: order.descending,
-    };
-    let looked_at = order.without_nan.then_some(shape.element_type);
-    Ok(Kernel::Sort(sort, shapes.iter().map(|s| s.element_type.bytes()).collect(), looked_at))
 }

@@ -319,7 +319,12 @@ impl Lowering<'_, '_> {
                 }
                 None => self.kernel(list, id),
             },
-            Op::Dot(_) | Op::Convolution(_) | Op::Sort { .. } => match Call::new(module, id) {
+            Op::Dot(_)
+            | Op::Convolution(_)
+            | Op::Sort { .. }
+            | Op::TopK { .. }
+            | Op::Fft { .. }
+            | Op::SelectAndScatter { .. } => match Call::new(module, id) {
                 Ok(call) => {
                     let arrays = self.arrays(id);
                     self.native(call.name());

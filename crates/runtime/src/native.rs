@@ -55,6 +55,17 @@ mod imp {
     #[derive(Debug, Default)]
     pub(crate) struct Library(KernelLibrary);
 
+    pub(crate) fn warm_up(effort: Effort) {
+        hloom_codegen::warm_up(of_codegen(effort));
+    }
+
+    fn of_codegen(effort: Effort) -> hloom_codegen::Effort {
+        match effort {
+            Effort::Quick => hloom_codegen::Effort::Quick,
+            Effort::Full => hloom_codegen::Effort::Full,
+        }
+    }
+
     pub(crate) fn supports(module: &Module, instruction: InstructionId) -> Result<(), String> {
         hloom_codegen::supports(module, instruction).map_err(|why| why.to_string())
     }
@@ -63,11 +74,7 @@ mod imp {
     pub(crate) fn prepare(module: &Module, requests: &[Request], threads: usize, effort: Effort) -> Prepared {
         let wanted: Vec<KernelRequest> =
             requests.iter().map(|r| KernelRequest { instruction: r.instruction, in_place: r.in_place }).collect();
-        let effort = match effort {
-            Effort::Quick => hloom_codegen::Effort::Quick,
-            Effort::Full => hloom_codegen::Effort::Full,
-        };
-        let options = Options { threads, effort, ..Options::default() };
+        let options = Options { threads, effort: of_codegen(effort), ..Options::default() };
         hloom_codegen::prepare(module, &wanted, &options)
     }
 
@@ -100,6 +107,8 @@ mod imp {
     #[derive(Debug, Default)]
     pub(crate) struct Library;
 
+    pub(crate) fn warm_up(_: Effort) {}
+
     pub(crate) fn supports(_: &Module, _: InstructionId) -> Result<(), String> {
         Err("this build has no compiler of kernels".into())
     }
@@ -125,4 +134,4 @@ mod imp {
 
 #[cfg(feature = "llvm")]
 pub(crate) use imp::Prepared;
-pub(crate) use imp::{Library, compile, prepare, supports};
+pub(crate) use imp::{Library, compile, prepare, supports, warm_up};

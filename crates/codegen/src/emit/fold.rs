@@ -49,8 +49,7 @@ impl<'c> Emitter<'_, 'c> {
     /// The loop that a scan runs along, with all that is written there.
     pub(crate) fn scan_loop(&mut self, var: VarId, id: ItemId, scan: &Fold) {
         let around = self.lanes_around(scan);
-        let start: Vec<V<'c>> =
-            scan.inits.iter().map(|&i| self.value(i).map(|p| self.ir.splat(p, around))).collect();
+        let start: Vec<V<'c>> = scan.inits.iter().map(|&i| self.value(i).map(|p| self.ir.splat(p, around))).collect();
         let range = (self.ir.i64(0), self.ir.i64(self.program.extents[var as usize]), 1);
         let scope = self.schedule.scope_of_var[var as usize];
         self.for_loop(range, &start, &mut |e, i, state| {

@@ -200,7 +200,7 @@ impl<'c> Ir<'c> {
         lshr LShr, ashr AShr, fadd FAdd, fsub FSub, fmul FMul, fdiv FDiv, frem FRem,
     );
     cast!(
-        trunc Trunc, zext ZExt, sext SExt, fptrunc FPTrunc, fpext FPExt, sitofp SIToFP, uitofp UIToFP, bitcast BitCast,
+        trunc Trunc, zext ZExt, sext SExt, fptrunc FPTrunc, fpext FPExt, sitofp SIToFP, fptosi FPToSI, uitofp UIToFP, bitcast BitCast,
     );
 
     pub(crate) fn fneg(&self, a: Val<'c>) -> Val<'c> {

@@ -105,12 +105,18 @@ struct Reduced<'c> {
 
 impl<'c> Ir<'c> {
     fn reduce_exp(&self, x: Val<'c>) -> Reduced<'c> {
-        let repr = self.repr(x);
-        let f = format(repr);
+        let f = format(self.repr(x));
         let (low, high) = (self.like(x, f.exp_range.0), self.like(x, f.exp_range.1));
         // Comparisons with NaN are false, so it stays.
         let x = self.select(self.fcmp(OGT, x, high), high, x);
         let x = self.select(self.fcmp(OLT, x, low), low, x);
+        self.reduce_bounded_exp(x)
+    }
+
+    /// For arguments that are known to be in range.
+    fn reduce_bounded_exp(&self, x: Val<'c>) -> Reduced<'c> {
+        let repr = self.repr(x);
+        let f = format(repr);
         // Adding 1.5·2ᵐ leaves the nearest integer in the low bits.
         let shift = self.like(x, 1.5 * (1u64 << f.mantissa) as f64);
         let shifted = self.fma(x, self.like(x, std::f64::consts::LOG2_E), shift);
@@ -235,10 +241,18 @@ impl<'c> Ir<'c> {
         self.copysign(value, x)
     }
 
+    /// eˣ for |x| up to 80, where the result and all on the way are normal numbers.
+    fn bounded_exp(&self, x: Val<'c>) -> Val<'c> {
+        let repr = self.repr(x);
+        let reduced = self.reduce_bounded_exp(x);
+        let power = self.power_of_two(reduced.n, repr);
+        self.fma(power, reduced.minus_one, power)
+    }
+
     /// eˣ − 1 for x from 0 to 40.
     fn exp_m1_near(&self, x: Val<'c>) -> Val<'c> {
         let repr = self.repr(x);
-        let reduced = self.reduce_exp(x);
+        let reduced = self.reduce_bounded_exp(x);
         let power = self.power_of_two(reduced.n, repr);
         self.fma(power, reduced.minus_one, self.fsub(power, self.like(x, 1.0)))
     }
@@ -251,7 +265,7 @@ impl<'c> Ir<'c> {
         let bound = self.like(x, 4.0);
         let inside = self.select(self.fcmp(OGT, size, bound), bound, size);
         let near = self.fmul(x, self.polynomial(self.fmul(x, x), &ERF_SMALL));
-        let e = self.exp(self.fneg(self.polynomial(inside, &ERF_TAIL)));
+        let e = self.bounded_exp(self.fneg(self.polynomial(inside, &ERF_TAIL)));
         let far = self.copysign(self.fsub(self.like(x, 1.0), e), x);
         self.select(self.fcmp(OLE, size, self.like(x, 0.92)), near, far)
     }

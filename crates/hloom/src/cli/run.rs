@@ -24,6 +24,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) fn run(args: &RunArgs) -> Result {
+    #[cfg(feature = "cpu")]
+    let _warming = (args.engine == Engine::Cpu).then(|| cpu::warm_up(args));
     let devices = args.devices.map(i64::from);
     let loaded = input::read(&args.file, None).map_err(|r| input::show_rejected(&r))?;
     let verified = input::verify(loaded, devices).map_err(|r| input::show_rejected(&r))?;

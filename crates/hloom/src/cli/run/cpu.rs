@@ -1,5 +1,6 @@
 //! Runs of the program compiled for this machine.
 
+use super::super::args::RunArgs;
 use super::super::{Result, output, progress};
 use super::{Run, Timed, instruction_at, interrupted, trace};
 use hloom::arrays::Inputs;
@@ -11,9 +12,16 @@ use hloom::ir::shape::Shape;
 use hloom::ir::verify::VerifiedModule;
 use hloom::runtime::buffer::assemble;
 use hloom::runtime::trace::Trace;
-use hloom::runtime::{Buffer, Client, ClientOptions, CompileOptions, Effort, Executable, ExecuteOptions, Report};
+use hloom::runtime::{
+    Buffer, Client, ClientOptions, CompileOptions, Effort, Executable, ExecuteOptions, Report, Warming,
+};
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
+
+/// Makes the compiler ready while the program and its arguments are read.
+pub(super) fn warm_up(args: &RunArgs) -> Warming {
+    Warming::begin(if args.bench.is_some() { Effort::Full } else { Effort::Quick })
+}
 
 fn client(run: &Run<'_>) -> Client {
     Client::new(&ClientOptions { threads: run.args.threads.map(|n| n as usize), ..ClientOptions::default() })

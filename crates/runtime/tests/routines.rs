@@ -1,0 +1,151 @@
+//! Instructions that are routines written by hand, against the evaluator; that they are used is checked, too.
+
+use hloom_eval::Value;
+use hloom_eval::run::{DeviceGrid, Options as RunOptions, run};
+use hloom_formats::hlo_text;
+use hloom_fuzz::choices::Choices;
+use hloom_fuzz::differential::{Agreement, compare, inputs};
+use hloom_ir::verify::{VerifyOptions, verify};
+use hloom_runtime::buffer::assemble;
+use hloom_runtime::{Buffer, Client, ClientOptions, CompileOptions, Effort, ExecuteOptions};
+
+const ONE: DeviceGrid = DeviceGrid { replicas: 1, partitions: 1 };
+
+/// Small numbers of both signs, some of them equal, for each parameter.
+fn arguments(module: &Module) -> Vec<Value> {
+    let parameters = module.parameters(module.entry().expect("an entry"));
+    let argument = |p| {
+        let shape = module[p].shape.as_array().expect("parameters are arrays");
+        let count = shape.dims().iter().product::<i64>();
+        let elements: Vec<f64> = (0..count).map(|n| ((n * 37) % 101) as f64 / 2.0 - 20.0).collect();
+        let array = Array::new(shape.dims(), &elements).expect("as many as the dimensions say");
+        Value::Array(convert(array, shape.element_type).expect("every type is converted to"))
+    };
+    parameters.iter().map(|&p| argument(p)).collect()
+}
+
+/// Runs a program on one thread and on two, compares both with the evaluator, and checks that it has no step left to the
+/// evaluator.
+fn agrees(text: &str, tolerance: f64) {
+    let read = hlo_text::read(text.as_bytes());
+    let module = read.module.unwrap_or_else(|| panic!("{:?}\n{text}", read.diagnostics));
+    let module = verify(module, &VerifyOptions::default()).unwrap_or_else(|e| panic!("{:?}", e.diagnostics));
+    let arguments = arguments(module.module());
+    let options = RunOptions::default();
+    let expected = run(&module, ONE, vec![arguments.clone()], &options).unwrap_or_else(|e| panic!("{e:?}"));
+    for threads in [1, 2] {
+        let client = Client::new(&ClientOptions { threads: Some(threads), ..ClientOptions::default() });
+        let options = CompileOptions { grid: ONE, fill_constants: false, effort: Effort::Full };
+        let compiled = client.compile(&module, &options).unwrap_or_else(|e| panic!("{e:?}"));
+        assert_eq!(compiled.report().fallback_steps(), 0, "{:?}\n{text}", compiled.report());
+        let leaf = |v: &Value| Buffer::from_leaf(client.allocator(), v).expect("there is memory");
+        let buffers: Vec<Buffer> = arguments.iter().flat_map(Value::leaves).map(leaf).collect();
+        let results = compiled.execute(vec![buffers], &ExecuteOptions::default()).unwrap_or_else(|e| panic!("{e:?}"));
+        let optimised = compiled.module().module();
+        let root = optimised.entry().and_then(|e| optimised.root(e)).expect("a root");
+        let results: Result<Vec<Value>, _> =
+            results.into_iter().map(|l| assemble(&optimised[root].shape, &mut l.into_iter())).collect();
+        let results = results.unwrap_or_else(|e| panic!("{e:?}"));
+        compare(&results, &expected, Agreement::Within(tolerance)).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    }
+}
+
+#[test]
+fn fourier_transforms() {
+    for (real, complex, tolerance) in [("f32", "c64", 1e-5), ("f64", "c128", 1e-11)] {
+        for (dims, length) in [("3,16", "16"), ("13", "13"), ("2,6,10", "6,10"), ("2,3,4,5", "3,4,5")] {
+            for kind in ["FFT", "IFFT"] {
+                agrees(
+                    &format!(
+                        "HloModule m\nENTRY e {{\n  p = {complex}[{dims}] parameter(0)\n  \
+                         ROOT r = {complex}[{dims}] fft(p), fft_type={kind}, fft_length={{{length}}}\n}}\n"
+                    ),
+                    tolerance,
+                );
+            }
+        }
+        for (whole, half, length) in [("3,16", "3,9", "16"), ("2,5,7", "2,5,4", "5,7"), ("4,1", "4,1", "1")] {
+            agrees(
+                &format!(
+                    "HloModule m\nENTRY e {{\n  p = {real}[{whole}] parameter(0)\n  \
+                     f = {complex}[{half}] fft(p), fft_type=RFFT, fft_length={{{length}}}\n  \
+                     g = {real}[{whole}] fft(f), fft_type=IRFFT, fft_length={{{length}}}\n  \
+                     ROOT r = ({complex}[{half}], {real}[{whole}]) tuple(f, g)\n}}\n"
+                ),
+                tolerance,
+            );
+        }
+    }
+}
+
+#[test]
+fn the_first_few() {
+    for (t, largest) in [("f32", true), ("f32", false), ("bf16", true), ("s32", false), ("u8", true), ("f64", true)] {
+        agrees(
+            &format!(
+                "HloModule m\nENTRY e {{\n  p = {t}[5,200] parameter(0)\n  \
+                 ROOT r = ({t}[5,7], s32[5,7]) topk(p), k=7, largest={largest}\n}}\n"
+            ),
+            0.0,
+        );
+    }
+}
+
+#[test]
+fn sorts_by_several_keys() {
+    let sort = |order: &str| {
+        format!(
+            "HloModule m\nf {{\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  c = u8[] parameter(2)\n  \
+             d = u8[] parameter(3)\n  e = s32[] parameter(4)\n  g = s32[] parameter(5)\n{order}}}\n\
+             ENTRY e {{\n  p0 = s32[3,50] parameter(0)\n  p1 = u8[3,50] parameter(1)\n  \
+             p2 = s32[3,50] iota(), iota_dimension=1\n  \
+             ROOT r = (s32[3,50], u8[3,50], s32[3,50]) sort(p0, p1, p2), dimensions={{1}}, is_stable=true, to_apply=f\n}}\n"
+        )
+    };
+    agrees(
+        &sort(
+            "  l = pred[] compare(a, b), direction=LT\n  q = pred[] compare(a, b), direction=EQ\n  \
+             m = pred[] compare(c, d), direction=GT\n  n = pred[] and(q, m)\n  ROOT r = pred[] or(l, n)\n",
+        ),
+        0.0,
+    );
+    agrees(
+        &sort(
+            "  l = pred[] compare(c, d), direction=GT\n  q = pred[] compare(c, d), direction=EQ\n  \
+             m = pred[] compare(b, a), direction=LT\n  ROOT r = pred[] select(q, m, l)\n",
+        ),
+        0.0,
+    );
+}
+
+#[test]
+fn gradients_of_pooling() {
+    for (t, tolerance) in [("f32", 1e-5), ("bf16", 1e-2), ("f64", 1e-11)] {
+        for (direction, dims, source, window) in [
+            ("GE", "2,9,8,5", "2,5,4,5", "size=1x3x2x1 stride=1x2x2x1 pad=0_0x1_1x0_0x0_0"),
+            ("LT", "3,7,7", "3,3,3", "size=1x3x3 stride=1x2x2"),
+            ("GT", "31", "15", "size=2 stride=2"),
+        ] {
+            agrees(
+                &format!(
+                    "HloModule m\ns {{\n  a = {t}[] parameter(0)\n  b = {t}[] parameter(1)\n  \
+                     ROOT r = pred[] compare(a, b), direction={direction}\n}}\n\
+                     f {{\n  a = {t}[] parameter(0)\n  b = {t}[] parameter(1)\n  ROOT r = {t}[] add(a, b)\n}}\n\
+                     ENTRY e {{\n  p = {t}[{dims}] parameter(0)\n  q = {t}[{source}] parameter(1)\n  \
+                     z = {t}[] constant(0)\n  ROOT r = {t}[{dims}] select-and-scatter(p, q, z), window={{{window}}}, \
+                     select=s, scatter=f\n}}\n"
+                ),
+                tolerance,
+            );
+        }
+    }
+}
+
+#[test]
+fn a_nan_that_no_order_knows_is_left_to_the_evaluator() {
+    let text = "HloModule m\nf {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  \
+        ROOT r = pred[] compare(a, b), direction=LT\n}\nENTRY e {\n  c = f32[4] constant({3, nan, 1, 2})\n  \
+        p = f32[4] parameter(0)\n  s = f32[4] add(c, p)\n  \
+        ROOT r = f32[4] sort(s), dimensions={0}, to_apply=f\n}\n";
+    agrees(text, 1e-6);
+}
