@@ -37,6 +37,7 @@ mod lower_moving;
 mod lowering;
 mod machine;
 mod math;
+mod place;
 mod program;
 pub mod region;
 mod running;

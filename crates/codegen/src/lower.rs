@@ -13,8 +13,12 @@ use hloom_ir::op::BinaryOp;
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
-/// The most items of a program: a graph whose nodes are needed at very many indices is refused.
+/// The most items of a program, for each node of its graph and at all: a graph whose nodes are needed at very many indices
+/// is refused, since LLVM would take very long over it.
+const MAX_ITEMS_PER_NODE: usize = 8;
 const MAX_ITEMS: usize = 30_000;
+/// That many are always allowed.
+const FEW_ITEMS: usize = 1_000;
 /// How often the loops are split before what is left is done by division.
 const MAX_ATTEMPTS: usize = 12;
 
@@ -169,7 +173,8 @@ impl Lowerer<'_> {
                 }
                 None => stack.append(&mut self.missing),
             }
-            if stack.len() > MAX_ITEMS || self.program.items.len() > MAX_ITEMS {
+            let most = (self.graph.nodes.len() * MAX_ITEMS_PER_NODE).clamp(FEW_ITEMS, MAX_ITEMS);
+            if stack.len() > MAX_ITEMS || self.program.items.len() > most {
                 return Err(Unsupported::new("a fusion that computes too much again and again"));
             }
         }

@@ -3,19 +3,22 @@
 use crate::client::Client;
 use crate::executable::CompileOptions;
 use crate::lower::{Unplanned, lower};
+use crate::native;
 use crate::program::Program;
 use crate::report::Report;
 use hloom_ir::diagnostic::Diagnostic;
-use hloom_ir::entity::{EntityId, InstructionId};
+use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::instruction::Instruction;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::shape::{ArrayShape, Shape};
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
+use hloom_passes::inline::undo_fusions;
 use hloom_passes::{Context, PassList, optimize};
 use hloom_plan::copies::insert_copies;
 use hloom_plan::flatten::flatten_call_graph;
 use hloom_target::Target;
+use std::collections::HashSet;
 
 /// A program, and the module whose instructions its steps name.
 pub(crate) struct Compiled {
@@ -56,6 +59,10 @@ fn prepare(module: &VerifiedModule, target: &Target, report: &mut Report) -> Res
     let context = Context { target };
     let optimized = report.stage("passes", |_| optimize(module.clone(), &list, &context, None));
     let mut module = optimized.map_err(|failed| leave(failed.diagnostics))?.module.into_module();
+    let refused = report.stage("fusions", |_| fusions_without_kernel(&module));
+    if !refused.is_empty() {
+        undo_fusions(&mut module, |body| refused.contains(&body));
+    }
     reshapes_are_bitcasts(&mut module);
     report.stage("copies", |_| {
         flatten_call_graph(&mut module).map_err(|d| leave(vec![d]))?;
@@ -64,6 +71,16 @@ fn prepare(module: &VerifiedModule, target: &Target, report: &mut Report) -> Res
     // The order in which copy insertion leaves the instructions is one in which they can run.
     module.is_scheduled = true;
     report.stage("verify", |_| verify(module, &VerifyOptions::default()).map_err(|invalid| leave(invalid.diagnostics)))
+}
+
+/// The bodies of fusions for which there is no kernel: apart, most of their instructions have one.
+fn fusions_without_kernel(module: &Module) -> HashSet<ComputationId> {
+    let all = module.computations().iter().flat_map(|&c| module[c].instructions());
+    let refused = all.filter_map(|&id| match &module[id].op {
+        Op::Fusion(fusion) if native::supports(module, id).is_err() => Some(fusion.calls),
+        _ => None,
+    });
+    refused.collect()
 }
 
 /// Where all arrays are row-major a reshape moves nothing: its value is its operand, in the same memory. Not within

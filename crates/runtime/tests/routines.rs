@@ -1,10 +1,12 @@
 //! Instructions that are routines written by hand, against the evaluator; that they are used is checked, too.
 
-use hloom_eval::Value;
+use hloom_eval::ops::elementwise::convert;
 use hloom_eval::run::{DeviceGrid, Options as RunOptions, run};
+use hloom_eval::{Array, Value};
 use hloom_formats::hlo_text;
-use hloom_fuzz::choices::Choices;
-use hloom_fuzz::differential::{Agreement, compare, inputs};
+use hloom_fuzz::differential::{Agreement, compare};
+use hloom_ir::entity::InstructionId;
+use hloom_ir::module::Module;
 use hloom_ir::verify::{VerifyOptions, verify};
 use hloom_runtime::buffer::assemble;
 use hloom_runtime::{Buffer, Client, ClientOptions, CompileOptions, Effort, ExecuteOptions};
@@ -14,7 +16,7 @@ const ONE: DeviceGrid = DeviceGrid { replicas: 1, partitions: 1 };
 /// Small numbers of both signs, some of them equal, for each parameter.
 fn arguments(module: &Module) -> Vec<Value> {
     let parameters = module.parameters(module.entry().expect("an entry"));
-    let argument = |p| {
+    let argument = |p: InstructionId| {
         let shape = module[p].shape.as_array().expect("parameters are arrays");
         let count = shape.dims().iter().product::<i64>();
         let elements: Vec<f64> = (0..count).map(|n| ((n * 37) % 101) as f64 / 2.0 - 20.0).collect();

@@ -22,8 +22,12 @@ impl<'c> Emitter<'_, 'c> {
             return self.fold_loops(fold, 0, &start);
         }
         let outer_mask = self.mask.take();
-        let start = identity.map(|v| v.map(|p| self.ir.splat(p, lanes)));
-        let start = [start.expect("only folds with an identity are given lanes")];
+        // Without an identity it is a choice, and may have the initial value in every lane.
+        let splat = |v: V<'c>| v.map(|p| self.ir.splat(p, lanes));
+        let start: Vec<V<'c>> = match identity {
+            Some(identity) => vec![splat(identity)],
+            None => inits.iter().map(|&v| splat(v)).collect(),
+        };
         let mut state = self.fold_loops(fold, 0, &start);
         if let Some(&v) = fold.vars.last() {
             self.lanes_now[v as usize] = 1;
@@ -34,10 +38,25 @@ impl<'c> Emitter<'_, 'c> {
             let half = |first: u32| (first..first + count).collect::<Vec<u32>>();
             let low: Vec<V<'c>> = state.iter().map(|v| v.map(|p| self.ir.pick(p, &half(0)))).collect();
             let high: Vec<V<'c>> = state.iter().map(|v| v.map(|p| self.ir.pick(p, &half(count)))).collect();
-            state = self.ir.apply(&fold.function, &[low, high].concat());
+            state = self.combine(fold, low, high);
         }
         self.mask = outer_mask;
+        if identity.is_none() {
+            return state;
+        }
         self.ir.apply(&fold.function, &[inits, state].concat())
+    }
+
+    /// Two parts of a fold as one. Where a place is looked for, in the order of the places.
+    fn combine(&self, fold: &Fold, low: Vec<V<'c>>, high: Vec<V<'c>>) -> Vec<V<'c>> {
+        let (Some(a), Some(b)) = (low.get(1), high.get(1)) else {
+            return self.ir.apply(&fold.function, &[low, high].concat());
+        };
+        let in_order = self.ir.icmp(inkwell::IntPredicate::SLE, a.re, b.re);
+        let choose = |x: &V<'c>, y: &V<'c>| x.map2(*y, |x, y| self.ir.select(in_order, x, y));
+        let first: Vec<V<'c>> = low.iter().zip(&high).map(|(l, h)| choose(l, h)).collect();
+        let second: Vec<V<'c>> = low.iter().zip(&high).map(|(l, h)| choose(h, l)).collect();
+        self.ir.apply(&fold.function, &[first, second].concat())
     }
 
     /// Lanes of the loops around: the accumulators have them from the start.

@@ -81,6 +81,11 @@ impl<'c> Emitter<'_, 'c> {
                 let mask: Vec<u32> = (0..count).rev().collect();
                 self.ir.of_memory(self.ir.pick(value, &mask), t).into()
             }
+            Spread::Stride(stride @ 2..=4, count)
+                if !t.is_complex() && guard.is_none() && self.mask.is_none() && i64::from(count) >= stride =>
+            {
+                self.load_every(stride as u32, count, pointer, t)
+            }
             Spread::Stride(1, count) if guard.is_none() && self.mask.is_none() => {
                 let memory = self.ir.ty(memory_repr(t), 2 * count);
                 let pairs = self.ir.load(memory, pointer, t.bytes() as u32 / 2);
@@ -94,6 +99,25 @@ impl<'c> Emitter<'_, 'c> {
             }
             Spread::Offsets(offsets) => self.gather(pointer, offsets, guard, t),
         }
+    }
+
+    /// Every `stride`-th of elements that stand close together: they are all loaded, and the wanted ones picked. The last
+    /// vector ends with the last that is wanted, since nothing may be read behind it.
+    fn load_every(&self, stride: u32, count: u32, pointer: PointerValue<'c>, t: ElementType) -> V<'c> {
+        let memory = self.ir.ty(memory_repr(t), count);
+        let reach = (count - 1) * stride + 1;
+        let mut value: Option<Val<'c>> = None;
+        for part in 0..stride {
+            let start = (part * count).min(reach - count);
+            let at = self.ir.offset(pointer, self.ir.i64(i64::from(start) * t.bytes() as i64));
+            let loaded = self.ir.load(memory, at, t.bytes() as u32);
+            let is_here = |lane: u32| (part * count..(part + 1) * count).contains(&(lane * stride));
+            // Lanes of what is loaded come after those that were picked before.
+            let lane = |lane: u32| if is_here(lane) { count + lane * stride - start } else { lane };
+            let order: Vec<u32> = (0..count).map(lane).collect();
+            value = Some(self.ir.shuffle(value.unwrap_or(loaded), loaded, &order));
+        }
+        self.ir.of_memory(value.unwrap_or_else(|| memory.const_zero()), t).into()
     }
 
     /// The guard and the mask together, in as many lanes.

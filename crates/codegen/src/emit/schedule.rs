@@ -9,6 +9,7 @@ use crate::affine::{Affine, ItemId, Term, VarId};
 use crate::emit::precision::exact;
 use crate::emit::value::memory_repr;
 use crate::machine::Machine;
+use crate::place::finds_place;
 use crate::program::{Item, Program, Source};
 use hloom_ir::ElementType;
 use rustc_hash::FxHashMap;
@@ -253,10 +254,9 @@ fn choose_lanes(program: &Program, machine: &Machine) -> Vec<u32> {
         if vector_var.is_some_and(|v| data.vars.contains(&v)) || !contiguous(program, v) {
             continue;
         }
-        // Lanes change the order of the fold: only for what is known to be the same in any order. (Functions that look
-        // for the place of the greatest take the first NaN.)
+        // Lanes change the order of the fold: only for what is known to be the same in any order.
         let has_identity = |op| super::fold::has_identity(op, fold.function.parameters[0]);
-        if !fold.function.single_operation().is_some_and(has_identity) {
+        if !fold.function.single_operation().is_some_and(has_identity) && !finds_place(&fold.function) {
             continue;
         }
         let extent = program.extents[v as usize];
