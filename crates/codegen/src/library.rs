@@ -308,8 +308,10 @@ impl KernelLibrary {
 /// Compiles the kernel of a graph and forgets it.
 pub(crate) fn compile_graph(graph: Graph, options: &Options) -> Result<(), String> {
     let programs = programs(&graph, false).map_err(|why| why.to_string())?;
-    let job = Job { kernels: vec![0], effort: options.effort, size: 0 };
-    compile_batch(&[Some(Work { graph, programs })], &job, &options.machine).map(|_| ())
+    let job = Job { kernels: vec![0], regions: Vec::new(), effort: options.effort, size: 0 };
+    let work = vec![Ok(Work { graph, programs })];
+    let prepared = Prepared { work, of_request: vec![0], options: options.clone() };
+    compile_batch(&prepared, &job, &[]).map(|_| ())
 }
 
 /// Kernels that are compiled together.

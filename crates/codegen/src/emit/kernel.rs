@@ -4,8 +4,8 @@
 //! give enough units, and where those are too few a chunk of the next loop.
 
 use super::ir::{Ir, Repr, Val};
-use super::register::Straight;
 use super::precision::carried;
+use super::register::Straight;
 use super::schedule::{AddressBase, Schedule, Step};
 use super::value::V;
 use crate::affine::{Affine, ItemId, Term, VarId};
