@@ -70,7 +70,8 @@ fn fits_binary(op: BinaryOp, from: ElementType, to: ElementType) -> bool {
         ShiftLeft | ShiftRightArithmetic | ShiftRightLogical | Mulhi => from.is_integer(),
         Add | Subtract | Multiply => true,
         Atan2 => from.is_float(),
-        Power | Divide | Maximum | Minimum | Remainder => !from.is_complex(),
+        Divide => true,
+        Power | Maximum | Minimum | Remainder => !from.is_complex(),
     }
 }
 
@@ -233,6 +234,7 @@ impl<'c> Ir<'c> {
                 self.fsub(self.fmul(a.re, b.re), self.fmul(ai, bi)),
                 self.fadd(self.fmul(a.re, bi), self.fmul(ai, b.re)),
             ),
+            BinaryOp::Divide => self.complex_quotient(a, b),
             _ => a,
         }
     }

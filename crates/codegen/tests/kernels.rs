@@ -29,6 +29,16 @@ fn arithmetic_of_every_type() {
 }
 
 #[test]
+fn quotients_of_complex_numbers() {
+    for t in ["c64", "c128"] {
+        for n in [1, 16, 133] {
+            let shape = format!("{t}[{n}]");
+            check_all(&single(&[&shape, &shape], &format!("{shape} divide(p0, p1)")), 30 + n);
+        }
+    }
+}
+
+#[test]
 fn bits_of_integers() {
     for t in ["s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64"] {
         let shape = format!("{t}[77]");
@@ -99,6 +109,10 @@ fn data_elsewhere() {
         (&["bf16[3,50,37]"], "bf16[37,3,50] transpose(p0), dimensions={2,0,1}"),
         (&["f64[3,18,5,21]"], "f64[3,21,5,18] transpose(p0), dimensions={0,3,2,1}"),
         (&["c64[20,19]"], "c64[19,20] transpose(p0), dimensions={1,0}"),
+        (&["f32[9,100]"], "f32[5,34] slice(p0), slice={[0:9:2], [0:100:3]}"),
+        (&["s8[300]"], "s8[150] slice(p0), slice={[1:300:2]}"),
+        (&["f64[7,67]"], "f64[7,17] slice(p0), slice={[0:7], [0:67:4]}"),
+        (&["bf16[201]"], "bf16[67] slice(p0), slice={[0:201:3]}"),
         (&["c128[20,19]"], "c128[19,20] transpose(p0), dimensions={1,0}"),
         (&["s8[70,66]"], "s8[66,70] transpose(p0), dimensions={1,0}"),
         (&["u8[4,5,6]"], "u8[6,4,5] transpose(p0), dimensions={2,0,1}"),

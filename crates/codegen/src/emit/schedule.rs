@@ -8,9 +8,10 @@
 use crate::affine::{Affine, ItemId, Term, VarId};
 use crate::emit::precision::exact;
 use crate::emit::value::memory_repr;
+use crate::graph::ScalarOp;
 use crate::machine::Machine;
 use crate::place::finds_place;
-use crate::program::{Item, Program, Source};
+use crate::program::{Fold, Item, Program, Source};
 use hloom_ir::ElementType;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -256,7 +257,7 @@ fn choose_lanes(program: &Program, machine: &Machine) -> Vec<u32> {
         }
         // Lanes change the order of the fold: only for what is known to be the same in any order.
         let has_identity = |op| super::fold::has_identity(op, fold.function.parameters[0]);
-        if !fold.function.single_operation().is_some_and(has_identity) && !finds_place(&fold.function) {
+        if !fold.function.single_operation().is_some_and(has_identity) && !counts_places(program, fold) {
             continue;
         }
         let extent = program.extents[v as usize];
@@ -264,6 +265,17 @@ fn choose_lanes(program: &Program, machine: &Machine) -> Vec<u32> {
         lanes[v as usize] = n * several(weight(program, v), extent, n);
     }
     lanes
+}
+
+/// Whether a fold looks for a place, and the places are counted along its loop.
+fn counts_places(program: &Program, fold: &Fold) -> bool {
+    let (&[var], &[_, place]) = (&fold.vars[..], &fold.inputs[..]) else { return false };
+    let counts = |item: &Item| matches!(item, Item::Index(index) if index.factor(Term::Var(var)) > 0);
+    let is_counted = match &program.item(place).item {
+        Item::Scalar(ScalarOp::Convert, of) => of.first().is_some_and(|&i| counts(&program.item(i).item)),
+        item => counts(item),
+    };
+    is_counted && fold.condition.is_none() && finds_place(&fold.function)
 }
 
 /// How many vectors a fold works on at once: several, since each addition waits for the one before; fewer where there is
@@ -280,7 +292,7 @@ fn several(weight: u32, extent: i64, lanes: u32) -> u32 {
 /// About how many operations there are for each turn of the loop of `var`.
 fn weight(program: &Program, var: VarId) -> u32 {
     let each = |i: &crate::program::ItemData| match &i.item {
-        Item::Scalar(crate::graph::ScalarOp::Unary(op), _) if op.takes_result_accuracy() => 12,
+        Item::Scalar(ScalarOp::Unary(op), _) if op.takes_result_accuracy() => 12,
         Item::Scalar(..) if matches!(i.element_type, ElementType::F16) => 3,
         Item::Scalar(..) | Item::Fold(_) => 1,
         Item::Apply(f, _) => f.code.len() as u32,

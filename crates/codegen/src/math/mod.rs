@@ -5,6 +5,7 @@
 //! f32 are computed in f64, which makes their last bit right almost always. Special values follow IEEE 754, and NaN
 //! stays NaN.
 
+mod complex;
 mod exponential;
 mod lanes;
 mod trigonometric;
