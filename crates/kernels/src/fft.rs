@@ -5,13 +5,11 @@
 //! gathered at a time, so that whole cache lines are used.
 
 use crate::parallel::{Parallel, Shared};
+use bytemuck::Pod;
+use num_complex::Complex;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
-use rustfft::FftPlanner;
-use rustfft::num_complex::Complex;
+use rustfft::{FftNum, FftPlanner};
 use std::sync::Arc;
-
-/// The numbers that are transformed: f32 and f64.
-pub use rustfft::FftNum;
 
 /// What is transformed into what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +26,35 @@ pub enum FftKind {
 
 /// How many lines are gathered at a time.
 const LINES: usize = 8;
+
+/// A transform over the last dimensions, of f32 or f64. (Not generic, so that the transforms themselves are compiled here
+/// and nowhere else.)
+#[derive(Debug)]
+pub enum Transform {
+    /// Of f32, and complex numbers of two.
+    Single(Fft<f32>),
+    /// Of f64, and complex numbers of two.
+    Double(Fft<f64>),
+}
+
+impl Transform {
+    /// The transform of `batch` arrays of those sizes; `None` if there is nothing to transform.
+    pub fn new(kind: FftKind, is_double: bool, batch: usize, lengths: &[usize]) -> Option<Transform> {
+        Some(match is_double {
+            true => Transform::Double(Fft::new(kind, batch, lengths)?),
+            false => Transform::Single(Fft::new(kind, batch, lengths)?),
+        })
+    }
+
+    /// Transforms the numbers in `input`. `None`, and nothing is done, if the arrays have not the sizes that the transform
+    /// says, or are not where such numbers can be.
+    pub fn run(&self, input: &[u8], output: &mut [u8], parallel: &dyn Parallel) -> Option<()> {
+        match self {
+            Transform::Single(fft) => fft.run(input, output, parallel),
+            Transform::Double(fft) => fft.run(input, output, parallel),
+        }
+    }
+}
 
 /// A transform over the last dimensions.
 pub struct Fft<T: FftNum> {
@@ -53,7 +80,7 @@ impl<T: FftNum> std::fmt::Debug for Fft<T> {
 
 impl<T: FftNum + Default> Fft<T> {
     /// The transform of `batch` arrays of those sizes; `None` if there is nothing to transform.
-    pub fn new(kind: FftKind, batch: usize, lengths: &[usize]) -> Option<Fft<T>> {
+    fn new(kind: FftKind, batch: usize, lengths: &[usize]) -> Option<Fft<T>> {
         let &last = lengths.last()?;
         if lengths.contains(&0) {
             return None;
@@ -67,6 +94,17 @@ impl<T: FftNum + Default> Fft<T> {
         let to_complex = (kind == FftKind::RealForward).then(|| real.plan_fft_forward(last));
         let to_real = (kind == FftKind::RealInverse).then(|| real.plan_fft_inverse(last));
         Some(Fft { kind, batch, lengths: lengths.to_vec(), complex, to_complex, to_real })
+    }
+
+    fn run(&self, input: &[u8], output: &mut [u8], parallel: &dyn Parallel) -> Option<()>
+    where
+        T: Pod,
+    {
+        match self.kind {
+            FftKind::Forward | FftKind::Inverse => self.complex(numbers(input)?, numbers_mut(output)?, parallel),
+            FftKind::RealForward => self.from_real(numbers(input)?, numbers_mut(output)?, parallel),
+            FftKind::RealInverse => self.to_real(numbers(input)?, numbers_mut(output)?, parallel),
+        }
     }
 
     fn last(&self) -> usize {
@@ -84,7 +122,7 @@ impl<T: FftNum + Default> Fft<T> {
     }
 
     /// Complex to complex. `None`, and nothing is done, if the arrays have not the sizes that the transform says.
-    pub fn complex(&self, input: &[Complex<T>], output: &mut [Complex<T>], parallel: &dyn Parallel) -> Option<()> {
+    fn complex(&self, input: &[Complex<T>], output: &mut [Complex<T>], parallel: &dyn Parallel) -> Option<()> {
         let is_complex = matches!(self.kind, FftKind::Forward | FftKind::Inverse);
         let (n, count) = (self.last(), self.rows() * self.last());
         if !is_complex || input.len() != count || output.len() != count {
@@ -107,7 +145,7 @@ impl<T: FftNum + Default> Fft<T> {
     }
 
     /// Real to complex.
-    pub fn from_real(&self, input: &[T], output: &mut [Complex<T>], parallel: &dyn Parallel) -> Option<()> {
+    fn from_real(&self, input: &[T], output: &mut [Complex<T>], parallel: &dyn Parallel) -> Option<()> {
         let plan = self.to_complex.as_ref()?;
         let (n, half) = (self.last(), self.last() / 2 + 1);
         if input.len() != self.rows() * n || output.len() != self.rows() * half {
@@ -130,7 +168,7 @@ impl<T: FftNum + Default> Fft<T> {
     }
 
     /// Complex to real.
-    pub fn to_real(&self, input: &[Complex<T>], output: &mut [T], parallel: &dyn Parallel) -> Option<()> {
+    fn to_real(&self, input: &[Complex<T>], output: &mut [T], parallel: &dyn Parallel) -> Option<()> {
         let plan = self.to_real.as_ref()?;
         let (n, half) = (self.last(), self.last() / 2 + 1);
         if input.len() != self.rows() * half || output.len() != self.rows() * n {
@@ -215,6 +253,14 @@ impl<T: FftNum + Default> Fft<T> {
     }
 }
 
+fn numbers<N: Pod>(bytes: &[u8]) -> Option<&[N]> {
+    bytemuck::try_cast_slice(bytes).ok()
+}
+
+fn numbers_mut<N: Pod>(bytes: &mut [u8]) -> Option<&mut [N]> {
+    bytemuck::try_cast_slice_mut(bytes).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,7 +268,7 @@ mod tests {
 
     type C = Complex<f64>;
 
-    fn numbers(count: usize) -> Vec<C> {
+    fn some(count: usize) -> Vec<C> {
         (0..count).map(|n| C::new((n * 7 % 11) as f64 - 5.0, (n * 5 % 13) as f64 - 6.0)).collect()
     }
 
@@ -247,7 +293,7 @@ mod tests {
     #[test]
     fn three_dimensions_as_defined_and_back() {
         let dims = [3, 4, 5];
-        let x = numbers(2 * 60);
+        let x = some(2 * 60);
         let (mut y, mut z) = (vec![C::default(); 120], vec![C::default(); 120]);
         Fft::new(FftKind::Forward, 2, &dims).and_then(|f| f.complex(&x, &mut y, &Serial)).expect("it fits");
         for (at, place) in [([0, 0, 0], 0), ([1, 2, 3], 33), ([2, 3, 4], 59)] {
@@ -261,7 +307,7 @@ mod tests {
     fn real_numbers_are_half_of_the_complex_spectrum_and_come_back() {
         for last in [1, 2, 7, 8] {
             let dims = [3, last];
-            let real: Vec<f64> = numbers(2 * 3 * last).iter().map(|c| c.re).collect();
+            let real: Vec<f64> = some(2 * 3 * last).iter().map(|c| c.re).collect();
             let whole: Vec<C> = real.iter().map(|&re| C::new(re, 0.0)).collect();
             let half = last / 2 + 1;
             let mut spectrum = vec![C::default(); 2 * 3 * half];
@@ -283,7 +329,7 @@ mod tests {
     #[test]
     fn other_sizes_are_refused() {
         let fft = Fft::<f64>::new(FftKind::Forward, 1, &[4]).expect("there is something");
-        assert!(fft.complex(&numbers(4), &mut numbers(3), &Serial).is_none());
+        assert!(fft.complex(&some(4), &mut some(3), &Serial).is_none());
         assert!(Fft::<f64>::new(FftKind::Forward, 1, &[0]).is_none());
     }
 }

@@ -10,7 +10,7 @@ use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::instruction::Instruction;
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, Op};
-use hloom_kernels::fft::{Fft, FftKind, FftNum};
+use hloom_kernels::fft::{FftKind, Transform};
 use hloom_kernels::number::Stored;
 use hloom_kernels::order::{FloatOrder, Order};
 use hloom_kernels::select_and_scatter::{Keep, SelectAndScatter, WindowDim};
@@ -24,8 +24,7 @@ pub(crate) enum Routine {
     /// to be looked at first.
     Sort(Sort, Vec<usize>, Vec<(usize, ElementType)>),
     TopK(TopK),
-    FftF32(Fft<f32>, FftKind),
-    FftF64(Fft<f64>, FftKind),
+    Fft(Box<Transform>),
     SelectAndScatter(SelectAndScatter, ElementType),
 }
 
@@ -47,7 +46,7 @@ impl Routine {
         match self {
             Routine::Sort(..) => "sort",
             Routine::TopK(_) => "topk",
-            Routine::FftF32(..) | Routine::FftF64(..) => "fft",
+            Routine::Fft(_) => "fft",
             Routine::SelectAndScatter(..) => "select-and-scatter",
         }
     }
@@ -72,8 +71,10 @@ impl Routine {
                 let (&[from, values, places], &[m, n, p]) = (arrays, bytes) else { return None };
                 top_k.run(slice(from, m), slice_mut(values, n), slice_mut(places, p), parallel)
             },
-            Routine::FftF32(fft, kind) => unsafe { run_fft(fft, *kind, arrays, bytes, parallel) },
-            Routine::FftF64(fft, kind) => unsafe { run_fft(fft, *kind, arrays, bytes, parallel) },
+            Routine::Fft(transform) => unsafe {
+                let (&[from, to], &[m, n]) = (arrays, bytes) else { return None };
+                transform.run(slice(from, m), slice_mut(to, n), parallel)
+            },
             Routine::SelectAndScatter(selection, element_type) => unsafe {
                 match element_type {
                     ElementType::F32 => run_selection::<f32>(selection, arrays, bytes, parallel),
@@ -112,24 +113,6 @@ unsafe fn run_sort(
         columns.push(Column { data, element_bytes });
     }
     sort.run(&mut columns, parallel)
-}
-
-unsafe fn run_fft<T: FftNum + Default>(
-    fft: &Fft<T>,
-    kind: FftKind,
-    arrays: &[*mut u8],
-    bytes: &[usize],
-    parallel: &Threads<'_>,
-) -> Option<()> {
-    let (&[from, to], &[m, n]) = (arrays, bytes) else { return None };
-    // SAFETY: the caller's promise.
-    unsafe {
-        match kind {
-            FftKind::Forward | FftKind::Inverse => fft.complex(slice(from, m), slice_mut(to, n), parallel),
-            FftKind::RealForward => fft.from_real(slice(from, m), slice_mut(to, n), parallel),
-            FftKind::RealInverse => fft.to_real(slice(from, m), slice_mut(to, n), parallel),
-        }
-    }
 }
 
 unsafe fn run_selection<S: Stored>(
@@ -235,12 +218,13 @@ fn fft(module: &Module, instruction: &Instruction) -> Result<Routine, String> {
     }
     let batch = count(&whole.dims()[..first])?;
     let lengths = length.iter().map(|&n| count(&[n])).collect::<Result<Vec<_>, _>>()?;
-    let none = || "there is nothing to transform".to_owned();
-    match whole.element_type.component() {
-        ElementType::F32 => Ok(Routine::FftF32(Fft::new(kind, batch, &lengths).ok_or_else(none)?, kind)),
-        ElementType::F64 => Ok(Routine::FftF64(Fft::new(kind, batch, &lengths).ok_or_else(none)?, kind)),
-        other => Err(format!("there is no transform of {other}")),
-    }
+    let is_double = match whole.element_type.component() {
+        ElementType::F32 => false,
+        ElementType::F64 => true,
+        other => return Err(format!("there is no transform of {other}")),
+    };
+    let transform = Transform::new(kind, is_double, batch, &lengths).ok_or("there is nothing to transform")?;
+    Ok(Routine::Fft(Box::new(transform)))
 }
 
 fn select_and_scatter(module: &Module, instruction: &Instruction) -> Result<Routine, String> {
