@@ -102,8 +102,8 @@ impl<T: FftNum + Default> Fft<T> {
     {
         match self.kind {
             FftKind::Forward | FftKind::Inverse => self.complex(numbers(input)?, numbers_mut(output)?, parallel),
-            FftKind::RealForward => self.from_real(numbers(input)?, numbers_mut(output)?, parallel),
-            FftKind::RealInverse => self.to_real(numbers(input)?, numbers_mut(output)?, parallel),
+            FftKind::RealForward => self.real_forward(numbers(input)?, numbers_mut(output)?, parallel),
+            FftKind::RealInverse => self.real_inverse(numbers(input)?, numbers_mut(output)?, parallel),
         }
     }
 
@@ -145,7 +145,7 @@ impl<T: FftNum + Default> Fft<T> {
     }
 
     /// Real to complex.
-    fn from_real(&self, input: &[T], output: &mut [Complex<T>], parallel: &dyn Parallel) -> Option<()> {
+    fn real_forward(&self, input: &[T], output: &mut [Complex<T>], parallel: &dyn Parallel) -> Option<()> {
         let plan = self.to_complex.as_ref()?;
         let (n, half) = (self.last(), self.last() / 2 + 1);
         if input.len() != self.rows() * n || output.len() != self.rows() * half {
@@ -168,7 +168,7 @@ impl<T: FftNum + Default> Fft<T> {
     }
 
     /// Complex to real.
-    fn to_real(&self, input: &[Complex<T>], output: &mut [T], parallel: &dyn Parallel) -> Option<()> {
+    fn real_inverse(&self, input: &[Complex<T>], output: &mut [T], parallel: &dyn Parallel) -> Option<()> {
         let plan = self.to_real.as_ref()?;
         let (n, half) = (self.last(), self.last() / 2 + 1);
         if input.len() != self.rows() * half || output.len() != self.rows() * n {
@@ -312,7 +312,7 @@ mod tests {
             let half = last / 2 + 1;
             let mut spectrum = vec![C::default(); 2 * 3 * half];
             let forward = Fft::new(FftKind::RealForward, 2, &dims).expect("there is something");
-            forward.from_real(&real, &mut spectrum, &Serial).expect("it fits");
+            forward.real_forward(&real, &mut spectrum, &Serial).expect("it fits");
             for row in 0..3 {
                 for k in 0..half {
                     let expected = defined(&whole[..3 * last], &dims, &[row, k]);
@@ -321,7 +321,7 @@ mod tests {
             }
             let mut back = vec![0.0; real.len()];
             let inverse = Fft::new(FftKind::RealInverse, 2, &dims).expect("there is something");
-            inverse.to_real(&spectrum, &mut back, &Serial).expect("it fits");
+            inverse.real_inverse(&spectrum, &mut back, &Serial).expect("it fits");
             assert!(real.iter().zip(&back).all(|(a, b)| (a - b).abs() < 1e-9), "{last}");
         }
     }
