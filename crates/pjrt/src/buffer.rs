@@ -173,12 +173,13 @@ impl Buffer {
 
     /// Whether it is an array of that type and those sizes.
     pub fn fits(&self, shape: &Shape) -> bool {
-        match (&self.held().data, shape) {
-            (Some(Content::Here(data)), _) => data.fits(shape),
-            (_, Shape::Array(a)) => {
-                self.element_type == element_type::number(a.element_type) && self.dims[..] == *a.dims()
-            }
-            _ => false,
+        let same = |a: &hloom_ir::shape::ArrayShape| {
+            self.element_type == element_type::number(a.element_type) && self.dims[..] == *a.dims()
+        };
+        match shape {
+            Shape::Array(a) if same(a) => true,
+            // One of fewer elements than the program has room for.
+            _ => matches!(&self.held().data, Some(Content::Here(data)) if data.fits(shape)),
         }
     }
 

@@ -35,6 +35,10 @@ struct State {
     started: bool,
     /// Nobody will give a run any more.
     closed: bool,
+    /// The thread has nothing to do, and sleeps.
+    sleeping: bool,
+    /// Callers that wait until some runs are over.
+    held_up: usize,
 }
 
 impl Queue {
@@ -48,19 +52,22 @@ impl Queue {
                 let mut state = self.lock();
                 loop {
                     if let Some(task) = state.waiting.pop_front() {
+                        if state.held_up > 0 {
+                            self.changed.notify_all();
+                        }
                         break task;
                     }
                     if state.closed {
                         return;
                     }
+                    state.sleeping = true;
                     state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    state.sleeping = false;
                 }
             };
-            self.changed.notify_all();
             // A run tells of its own panics; what is left must not end the thread.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(task));
             self.unfinished.fetch_sub(1, Ordering::Release);
-            self.changed.notify_all();
         }
     }
 }
@@ -83,12 +90,17 @@ impl Dispatcher {
             state.started = true;
         }
         while state.waiting.len() >= MOST_WAITING {
+            state.held_up += 1;
             state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.held_up -= 1;
         }
         self.0.unfinished.fetch_add(1, Ordering::AcqRel);
         state.waiting.push_back(task);
+        let sleeping = state.sleeping;
         drop(state);
-        self.0.changed.notify_all();
+        if sleeping {
+            self.0.changed.notify_all();
+        }
         Ok(())
     }
 }

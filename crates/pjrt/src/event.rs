@@ -30,6 +30,8 @@ struct State {
 #[derive(Default)]
 struct Inner {
     outcome: Option<Result<(), Status>>,
+    /// Threads that sleep until it happens.
+    sleeping: usize,
     waiting: Vec<(OnReady, UserArg)>,
 }
 
@@ -67,7 +69,7 @@ impl Event {
     /// Makes it happen; whether it had not before.
     pub fn set(&self, outcome: Result<(), Status>) -> bool {
         let Some(state) = &self.0 else { return false };
-        let waiting = {
+        let (waiting, sleeping) = {
             let mut inner = state.lock();
             if inner.outcome.is_some() {
                 return false;
@@ -76,9 +78,11 @@ impl Event {
             if outcome.is_ok() {
                 state.done.store(true, Ordering::Release);
             }
-            std::mem::take(&mut inner.waiting)
+            (std::mem::take(&mut inner.waiting), inner.sleeping)
         };
-        state.happened.notify_all();
+        if sleeping > 0 {
+            state.happened.notify_all();
+        }
         for (callback, user_arg) in waiting {
             tell(callback, user_arg.0, &outcome);
         }
@@ -105,7 +109,11 @@ impl Event {
         loop {
             match &inner.outcome {
                 Some(outcome) => return outcome.clone(),
-                None => inner = state.happened.wait(inner).unwrap_or_else(PoisonError::into_inner),
+                None => {
+                    inner.sleeping += 1;
+                    inner = state.happened.wait(inner).unwrap_or_else(PoisonError::into_inner);
+                    inner.sleeping -= 1;
+                }
             }
         }
     }

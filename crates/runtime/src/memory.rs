@@ -45,6 +45,16 @@ pub struct MemoryStatistics {
     pub reused: u64,
 }
 
+impl MemoryStatistics {
+    /// Counts a block that is given.
+    fn count(&mut self, size: usize, reused: bool) {
+        self.requests += 1;
+        self.reused += u64::from(reused);
+        self.bytes_in_use += size;
+        self.peak_bytes_in_use = self.peak_bytes_in_use.max(self.bytes_in_use);
+    }
+}
+
 /// Memory from the system, not yet given back.
 #[derive(Debug)]
 struct Memory {
@@ -117,17 +127,18 @@ impl Allocator {
             let kept = shelves.free.get_mut(class).and_then(Vec::pop);
             if kept.is_some() {
                 shelves.kept_bytes -= size;
+                shelves.statistics.count(size, true);
             }
             kept
         };
-        let reused = kept.is_some();
-        let memory = kept.map_or_else(|| fresh(class), Ok)?;
-        let mut shelves = self.lock();
-        let s = &mut shelves.statistics;
-        s.requests += 1;
-        s.reused += u64::from(reused);
-        s.bytes_in_use += size;
-        s.peak_bytes_in_use = s.peak_bytes_in_use.max(s.bytes_in_use);
+        let memory = match kept {
+            Some(memory) => memory,
+            None => {
+                let memory = fresh(class)?;
+                self.lock().statistics.count(size, false);
+                memory
+            }
+        };
         Ok(Block { memory: Some(memory), len, allocator: self.clone() })
     }
 

@@ -39,6 +39,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     computing: usize,
+    /// Threads that wait for a permit: only for them is it worth to ask the system to wake somebody.
+    waiting: usize,
     loops: VecDeque<Arc<Loop>>,
 }
 
@@ -111,7 +113,9 @@ impl Shared {
                 job.helping.fetch_sub(1, Ordering::Release);
                 state = self.lock();
                 state.computing -= 1;
-                self.permit.notify_one();
+                if state.waiting > 0 {
+                    self.permit.notify_one();
+                }
                 continue;
             }
             drop(state);
@@ -164,7 +168,9 @@ impl Pool {
     pub fn enter(&self) -> Permit<'_> {
         let mut state = self.shared.lock();
         while state.computing >= self.shared.permits {
+            state.waiting += 1;
             state = self.shared.permit.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
         }
         state.computing += 1;
         Permit { pool: self }
@@ -269,8 +275,13 @@ impl Permit<'_> {
 
 impl Pool {
     fn leave(&self) {
-        self.shared.lock().computing -= 1;
-        self.shared.permit.notify_one();
+        let mut state = self.shared.lock();
+        state.computing -= 1;
+        let somebody_waits = state.waiting > 0;
+        drop(state);
+        if somebody_waits {
+            self.shared.permit.notify_one();
+        }
     }
 }
 
