@@ -35,6 +35,7 @@ pub static ALL: &[&Pass] = &[
     &crate::rules::shape::PASS,
     &crate::rules::slices::PASS,
     &crate::rules::tuple::PASS,
+    &crate::rules::windows::PASS,
     &crate::rules::motion::PASS,
     &crate::collectives::start::PASS,
 ];

@@ -7,7 +7,7 @@ use hloom_fuzz::generate::{Options, generate};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
-use hloom_passes::{Context, PassList, optimize, registry};
+use hloom_passes::{Context, PassList, Step, optimize, registry};
 use hloom_target::Target;
 
 /// As many modules of each kind; `HLOOM_CASES` asks for more.
@@ -92,6 +92,38 @@ fn the_list_of_the_cpu_keeps_what_programs_compute() {
         assert!(keeps_meaning("the list", &list, &options) > 0, "nothing was ever changed");
     }
 }
+
+/// A group of passes that give each other work comes to rest: after some rounds nothing is left to do, for any of them.
+#[test]
+fn the_groups_of_the_cpu_come_to_rest() {
+    let list = PassList::for_target("cpu").expect("there is one");
+    let target = Target::named("cpu").expect("the CPU is described");
+    for seed in 0..cases() {
+        for options in kinds() {
+            let module = generate(&mut Choices::from_seed(seed), &options);
+            let before = print(&module);
+            let Ok(mut module) = verify(module, &VerifyOptions::default()) else {
+                panic!("generated modules are valid")
+            };
+            for step in &list.steps {
+                let passes = match step {
+                    Step::Once(pass) => vec![*pass],
+                    Step::Fixpoint { passes, .. } => passes.clone(),
+                };
+                let bound = if matches!(step, Step::Once(_)) { 1 } else { MANY_ROUNDS };
+                let many = PassList { steps: vec![Step::Fixpoint { bound, passes }] };
+                let optimized = optimize(module, &many, &Context { target: &target }, None)
+                    .unwrap_or_else(|f| panic!("seed {seed}: {} {:?}", f.pass, f.diagnostics));
+                let restless = optimized.report.passes.iter().find(|p| p.runs >= MANY_ROUNDS);
+                assert!(restless.is_none(), "seed {seed}: {restless:?}\n{before}");
+                module = optimized.module;
+            }
+        }
+    }
+}
+
+/// Far more rounds than a group may have in a list.
+const MANY_ROUNDS: usize = 40;
 
 /// What comes out is a module like any other: it can be printed and read, whatever was in the program.
 #[test]

@@ -1,18 +1,19 @@
 //! The list of the CPU on large programs of odd forms: what is quadratic anywhere does not end in time.
 
-use hloom_ir::attributes::ComparisonDirection;
+use hloom_ir::attributes::{ComparisonDirection, SliceDim};
 use hloom_ir::builder::Builder;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::infer::ShapeError;
 use hloom_ir::module::Module;
+use hloom_ir::op::{AllReduce, BinaryOp, Collective, Op};
 use hloom_ir::shape::Shape;
 use hloom_ir::verify::{VerifyOptions, verify};
 use hloom_passes::{Context, PassList, optimize};
 use hloom_target::Target;
 use std::time::{Duration, Instant};
 
-const LARGE: usize = 30_000;
+const LARGE: usize = 100_000;
 /// Far more than it takes, also without optimisation and on a busy machine, and far less than a quadratic step would.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -156,4 +157,71 @@ fn calls_that_would_grow_without_end() {
         b.call(callee, &[x])
     });
     assert!(left > 1_000 && left < 1_000_000, "some calls are inlined, and some are left: {left}");
+}
+
+#[test]
+fn very_many_parts_put_together_and_taken_apart() {
+    let left = optimized(|b| {
+        let mut parts = Vec::new();
+        let count = (LARGE / 4) as i64;
+        let x = b.parameter(0, f32s(&[count, 2]), "x")?;
+        for n in 0..count {
+            let part = b.slice(x, [slice_dim(n, n + 1), slice_dim(0, 2)])?;
+            parts.push(b.negate(part)?);
+        }
+        let all = b.concatenate(&parts, 0)?;
+        let mut again = Vec::new();
+        for n in 0..count {
+            let part = b.slice(all, [slice_dim(n, n + 1), slice_dim(0, 2)])?;
+            again.push(b.abs(part)?);
+        }
+        b.concatenate(&again, 0)
+    });
+    assert!(left > 0);
+}
+
+fn slice_dim(start: i64, limit: i64) -> SliceDim {
+    SliceDim { start, limit, stride: 1 }
+}
+
+#[test]
+fn sums_that_become_one_sum() {
+    let left = optimized(|b| {
+        let mut x = b.parameter(0, Shape::array(ElementType::S32, [4]), "x")?;
+        let one = b.constant(1i32)?;
+        let ones = b.broadcast(one, [4], [])?;
+        for _ in 0..LARGE {
+            x = b.add(x, ones)?;
+        }
+        Ok(x)
+    });
+    assert!(left < 20, "{left} instructions are left");
+}
+
+#[test]
+fn very_many_conditionals_and_all_reduces() {
+    optimized(|b| {
+        let state = Shape::tuple([f32s(&[200]), f32s(&[200])]);
+        let p = b.parameter(0, Shape::scalar(ElementType::Pred), "p")?;
+        let mut x = b.parameter(1, f32s(&[200]), "x")?;
+        let add = b.reducer(BinaryOp::Add, ElementType::F32)?;
+        for n in 0..LARGE / 40 {
+            let branch = |b: &mut Builder<'_>| {
+                b.define("branch", |b| {
+                    let t = b.parameter(0, state.clone(), "t")?;
+                    let (x, y) = (b.get_tuple_element(t, 0)?, b.get_tuple_element(t, 1)?);
+                    let z = if n % 2 == 0 { b.tanh(x)? } else { b.negate(x)? };
+                    b.tuple(&[z, y])
+                })
+            };
+            let (on_true, on_false) = (branch(b)?, branch(b)?);
+            let both = b.tuple(&[x, x])?;
+            let chosen = b.conditional(p, [on_true, on_false], &[both, both])?;
+            x = b.get_tuple_element(chosen, 0)?;
+            let collective = Collective::default();
+            let reduce = Op::AllReduce(Box::new(AllReduce { collective, to_apply: add }));
+            x = b.push(reduce, &[x])?;
+        }
+        Ok(x)
+    });
 }

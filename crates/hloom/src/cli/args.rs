@@ -255,6 +255,9 @@ pub(crate) struct OptArgs {
     /// Say what each pass did and how long it took, on standard error
     #[arg(long)]
     pub(crate) report: bool,
+    /// Say it as one JSON object
+    #[arg(long, requires = "report")]
+    pub(crate) json: bool,
     /// Write the module after each pass into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) dump_after_each: Option<String>,

@@ -2,11 +2,11 @@
 
 use super::args::OptArgs;
 use super::table::{Align, Table};
-use super::{Outcome, Result, Stop, input, output, progress};
+use super::{Outcome, Result, Stop, input, json, output, progress};
 use hloom::formats::hlo_text::{self, PrintOptions};
 use hloom::ir::diagnostic::{Blame, Diagnostic};
 use hloom::ir::module::Module;
-use hloom::passes::{Context, Failed, Pass, PassList, Report, optimize, registry};
+use hloom::passes::{Context, Failed, Pass, PassList, PassReport, Report, optimize, registry};
 use std::time::Duration;
 
 const PRINT: PrintOptions = PrintOptions { elide_constants: false };
@@ -36,7 +36,8 @@ pub(crate) fn run(args: &OptArgs) -> Result {
     }
     let optimized = optimized.map_err(|f| failed(&f))?;
     if args.report {
-        output::to_stderr(&report(&optimized.report));
+        let said = if args.json { json::to_line(&as_json(&optimized.report)) } else { report(&optimized.report) };
+        output::to_stderr(&said);
     }
     let text = hlo_text::print(optimized.module.module(), &PRINT);
     output::to_path(args.output.as_deref().unwrap_or("-"), text.as_bytes())?;
@@ -89,6 +90,25 @@ fn report(report: &Report) -> String {
     table.row(["all".to_owned(), none(), report.changes().to_string(), ms(report.time()), none()]);
     table.row(["verifying".to_owned(), none(), none(), ms(report.verifying), none()]);
     table.render()
+}
+
+fn as_json(report: &Report) -> serde_json::Value {
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let pass = |p: &PassReport| {
+        serde_json::json!({
+            "pass": p.name,
+            "runs": p.runs,
+            "changes": p.changes,
+            "ms": ms(p.time),
+            "instructions": p.instructions,
+        })
+    };
+    serde_json::json!({
+        "passes": report.passes.iter().map(pass).collect::<Vec<_>>(),
+        "changes": report.changes(),
+        "ms": ms(report.time()),
+        "verifying_ms": ms(report.verifying),
+    })
 }
 
 fn failed(failed: &Failed) -> Stop {

@@ -25,6 +25,18 @@ fn passes_run_by_name_in_the_order_given() {
 }
 
 #[test]
+fn the_report_can_be_json() {
+    let folder = Folder::new("opt-json").with("m.hlo", PROGRAM);
+    let ran = folder.hloom(&["opt", "m.hlo", "--passes", "cse,dce", "--report", "--json", "-o", "out.hlo"]).exits(0);
+    let report: serde_json::Value = serde_json::from_str(&ran.stderr).expect("it is JSON");
+    assert_eq!((&report["passes"][0]["pass"], &report["passes"][0]["changes"]), (&"cse".into(), &1.into()));
+    assert_eq!((&report["passes"][1]["pass"], &report["passes"][1]["runs"]), (&"dce".into(), &1.into()));
+    assert_eq!(report["changes"], 2);
+    assert!(report["ms"].as_f64().is_some_and(|ms| ms > 0.0), "{report}");
+    folder.hloom(&["opt", "m.hlo", "--json"]).exits(2);
+}
+
+#[test]
 fn the_target_decides_what_runs() {
     let folder = Folder::new("opt-target").with("m.hlo", PROGRAM);
     let ran = folder.hloom(&["opt", "m.hlo", "--target", "cpu", "-o", "out.hlo"]).exits(0);

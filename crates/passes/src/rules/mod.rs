@@ -17,6 +17,7 @@ pub mod reductions;
 pub mod shape;
 pub mod slices;
 pub mod tuple;
+pub mod windows;
 
 use crate::pass::{Context, Pass};
 use crate::rewrite::rewrite;
@@ -40,6 +41,7 @@ pub static PASS: Pass = Pass {
             slices::RULES,
             gathers::RULES,
             reductions::RULES,
+            windows::RULES,
             arithmetic::RULES,
             logic::RULES,
             collectives::RULES,
