@@ -18,6 +18,8 @@ const MAX_RESULTS: usize = 8;
 const MAX_MEMBERS: usize = 128;
 /// Of the users of a value, as many are looked at.
 const MAX_USERS: usize = 16;
+/// Loops over so many elements are over sooner than they are begun.
+const TINY: i64 = 256;
 
 /// Puts groups of a computation together; returns them with what of each is needed outside.
 pub(super) fn merge(
@@ -32,6 +34,7 @@ pub(super) fn merge(
     for &value in order {
         merger.merge_users(value, &facts.position);
     }
+    merger.merge_tiny(&facts.position);
     merger.finish(module.root(computation))
 }
 
@@ -210,20 +213,43 @@ impl<'m> Merger<'m> {
         }
     }
 
-    /// Makes one of two groups, if an order of all is left.
-    fn try_merge(&mut self, a: Node, b: Node, position: &SideTable<InstructionId, u32>) {
+    /// Puts together tiny groups that run over the same elements, though they have nothing in common: to call a kernel for
+    /// each takes longer than what it does.
+    fn merge_tiny(&mut self, position: &SideTable<InstructionId, u32>) {
+        let mut tiny: Vec<(Node, Loop)> = Vec::new();
+        for node in 0..self.groups.len() as Node {
+            if self.part_of[node as usize] == node
+                && let Some(key) = self.loop_of(node)
+                && key.dims.iter().try_fold(1i64, |n, &d| n.checked_mul(d)).is_some_and(|n| n <= TINY)
+            {
+                tiny.push((node, key));
+            }
+        }
+        // Those that can run one after another are near each other.
+        tiny.sort_by(|(a, _), (b, _)| self.number[*a as usize].total_cmp(&self.number[*b as usize]));
+        let mut open: FxHashMap<Loop, Node> = FxHashMap::default();
+        for (node, key) in tiny {
+            let joined = open.get(&key).is_some_and(|&other| self.try_merge(other, node, position));
+            if !joined {
+                open.insert(key, node);
+            }
+        }
+    }
+
+    /// Makes one of two groups, if an order of all is left; says whether it did.
+    fn try_merge(&mut self, a: Node, b: Node, position: &SideTable<InstructionId, u32>) -> bool {
         let (x, y) = (&self.groups[a as usize], &self.groups[b as usize]);
         let too_large =
             x.results.len() + y.results.len() > MAX_RESULTS || x.members.len() + y.members.len() > MAX_MEMBERS;
         if too_large || self.apart.contains(&(a, b)) {
-            return;
+            return false;
         }
         let (low, high) = (self.largest_read(&[a, b]), self.smallest_reader(&[a, b]));
         let high = if high.is_finite() { high } else { low + 2.0 };
         let between = low + (high - low) / 2.0;
         if between <= low || between >= high {
             self.apart.insert((a, b));
-            return;
+            return false;
         }
         let moved = std::mem::take(&mut self.groups[b as usize]);
         for &m in &moved.members {
@@ -241,6 +267,7 @@ impl<'m> Merger<'m> {
         group.results.extend(moved.results);
         self.part_of[b as usize] = a;
         self.number[a as usize] = between;
+        true
     }
 
     /// What the loop of a group runs over, if it can have other results beside its own.

@@ -46,6 +46,7 @@ pub static RULES: &[Rule] = &[
 ];
 
 /// One operand of a dot: which of its dimensions are what, in the order in which they go together.
+#[derive(Clone)]
 struct Side {
     value: InstructionId,
     dims: DimVec,
@@ -153,33 +154,36 @@ fn canonical_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId>
     let (mut lhs, mut rhs) = sides(module, i)?;
     let was_canonical = lhs.is_canonical() && rhs.is_canonical();
     let mut changed = false;
-    for (side, is_first) in [(&mut lhs, true), (&mut rhs, false)] {
+    for is_first in [true, false] {
+        let side = if is_first { &lhs } else { &rhs };
         // The dimensions that are not summed over come out in the order in which the operand has them.
-        if let Some(mut before) = side.before_transpose(module)
-            && before.free.is_sorted()
-        {
-            let summed = before.summed.clone();
-            before.summed.sort_unstable();
-            if before.is_readable(is_first) {
-                before.summed = summed;
-                *side = before;
-                changed = true;
-            }
+        let Some(before) = side.before_transpose(module).filter(|before| before.free.is_sorted()) else { continue };
+        let untouched = in_order(lhs.clone(), rhs.clone())?;
+        let folded = match is_first {
+            true => in_order(before, rhs.clone())?,
+            false => in_order(lhs.clone(), before)?,
+        };
+        let readable = |(lhs, rhs): &(Side, Side), first: bool| match first {
+            true => lhs.is_readable(true),
+            false => rhs.is_readable(false),
+        };
+        // The other operand must not need a transpose instead.
+        let other_is_fine = readable(&folded, !is_first) || !readable(&untouched, !is_first);
+        if readable(&folded, is_first) && other_is_fine {
+            (lhs, rhs) = folded;
+            changed = true;
         }
     }
-    // The order of what is summed over is free, as long as it is the same on both sides: that of the first operand.
-    let mut order: Vec<usize> = (0..lhs.summed.len()).collect();
-    order.sort_by_key(|&k| lhs.summed[k]);
-    changed |= !order.is_sorted();
-    for side in [&mut lhs, &mut rhs] {
-        side.summed = order.iter().map(|&k| side.summed.get(k).copied()).collect::<Option<DimVec>>()?;
-    }
+    changed |= !lhs.summed.is_sorted();
+    (lhs, rhs) = in_order(lhs, rhs)?;
     let in_form = lhs.has_form() && rhs.has_form();
     let readable = lhs.is_readable(true) && rhs.is_readable(false);
     if !changed && (was_canonical || readable && !in_form) {
         return None;
     }
-    if !readable && rhs.is_readable(true) && lhs.is_readable(false) && is_larger(module, rhs.value, i) {
+    let readable_swapped = rhs.is_readable(true) && lhs.is_readable(false);
+    // What is summed over in another order cannot be read in one stride from either side.
+    if !readable && readable_swapped && rhs.summed.is_sorted() && is_larger(module, rhs.value, i) {
         return swapped_dot(module, i, lhs, rhs);
     }
     let Op::Dot(dot) = &module[i].op else { return None };
@@ -205,6 +209,16 @@ fn canonical_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId>
     let op = Op::Dot(Box::new(Dot { dims, precision }));
     let value = b.push_shaped(op, &[lhs.value, rhs.value], shape).ok()?;
     if result.dims() == to.as_slice() { Some(value) } else { b.reshape(value, result.dims().iter().copied()).ok() }
+}
+
+/// The order of what is summed over is free, as long as it is the same on both sides: that of the first operand.
+fn in_order(mut lhs: Side, mut rhs: Side) -> Option<(Side, Side)> {
+    let mut order: Vec<usize> = (0..lhs.summed.len()).collect();
+    order.sort_by_key(|&k| lhs.summed[k]);
+    for side in [&mut lhs, &mut rhs] {
+        side.summed = order.iter().map(|&k| side.summed.get(k).copied()).collect::<Option<DimVec>>()?;
+    }
+    Some((lhs, rhs))
 }
 
 fn is_larger(module: &Module, a: InstructionId, b: InstructionId) -> bool {

@@ -13,6 +13,7 @@ pub mod gathers;
 pub mod logic;
 pub mod motion;
 pub(crate) mod numbers;
+mod pooling;
 pub mod reductions;
 pub mod shape;
 pub mod slices;

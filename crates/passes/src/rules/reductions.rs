@@ -294,7 +294,8 @@ fn reduce_of_reshape(module: &mut Module, i: InstructionId) -> Option<Instructio
         let goes = |d: &usize| r.dimensions.contains(&(*d as i64));
         let large = || after.clone().filter(|&d| between[d] != 1);
         if large().all(|d| goes(&d)) && large().next().is_some() {
-            of_x.extend(before.map(|d| d as i64));
+            // Dimensions of size 1 need not be reduced, and a reshape takes them away.
+            of_x.extend(before.filter(|&d| from[d] != 1).map(|d| d as i64));
         } else if large().any(|d| goes(&d)) {
             return None;
         }
