@@ -76,7 +76,7 @@ impl SelectAndScatter {
         let blocks = self.inner.div_ceil(SIDE_BY_SIDE);
         let all = Shared::new(output);
         parallel.each(self.outer * blocks, 1, &|begin, end| {
-            let mut scratch = Scratch { best: Vec::new(), at: Vec::new(), places: Vec::new() };
+            let mut scratch = Scratch::default();
             for unit in begin..end {
                 let (outer, column) = (unit / blocks, unit % blocks * SIDE_BY_SIDE);
                 let width = SIDE_BY_SIDE.min(self.inner - column);
@@ -91,12 +91,7 @@ impl SelectAndScatter {
                     self.places(window, &mut scratch.places);
                     let at = (outer * windows + window) * self.inner + column;
                     let given = &source[at..at + width];
-                    self.select(
-                        &scratch.places,
-                        |n| &operand[lines(n)..lines(n) + width],
-                        &mut scratch.best,
-                        &mut scratch.at,
-                    );
+                    self.select(|n| &operand[lines(n)..lines(n) + width], &mut scratch);
                     for (c, (&n, &x)) in scratch.at.iter().zip(given).enumerate() {
                         // SAFETY: the line is one of the elements, the column within the width.
                         unsafe {
@@ -111,27 +106,23 @@ impl SelectAndScatter {
     }
 
     /// For each column the line that is selected.
-    fn select<'a, S: Stored>(
-        &self,
-        places: &[u32],
-        line: impl Fn(usize) -> &'a [S],
-        best: &mut Vec<S::Compute>,
-        at: &mut Vec<u32>,
-    ) where
+    fn select<'a, S: Stored>(&self, line: impl Fn(usize) -> &'a [S], scratch: &mut Scratch<S::Compute>)
+    where
         S::Compute: PartialOrd,
     {
-        best.clear();
-        at.clear();
-        let Some((&first, rest)) = places.split_first() else { return };
-        best.extend(line(first as usize).iter().map(|x| x.load()));
-        at.resize(best.len(), first);
-        for &n in rest {
+        scratch.best.clear();
+        scratch.at.clear();
+        let Some(&first) = scratch.places.first() else { return };
+        scratch.best.extend(line(first as usize).iter().map(|x| x.load()));
+        scratch.at.resize(scratch.best.len(), first);
+        for k in 1..scratch.places.len() {
+            let n = scratch.places[k];
             let next = line(n as usize);
             match self.keep {
-                Keep::Ge => replace(best, at, next, n, |b, x| b >= x),
-                Keep::Gt => replace(best, at, next, n, |b, x| b > x),
-                Keep::Le => replace(best, at, next, n, |b, x| b <= x),
-                Keep::Lt => replace(best, at, next, n, |b, x| b < x),
+                Keep::Ge => scratch.choose(next, n, |b, x| b >= x),
+                Keep::Gt => scratch.choose(next, n, |b, x| b > x),
+                Keep::Le => scratch.choose(next, n, |b, x| b <= x),
+                Keep::Lt => scratch.choose(next, n, |b, x| b < x),
             }
         }
     }
@@ -158,28 +149,35 @@ impl SelectAndScatter {
     }
 }
 
-/// Puts the next line where the one so far does not stay.
-#[inline(always)]
-fn replace<S: Stored>(
-    best: &mut [S::Compute],
-    at: &mut [u32],
-    next: &[S],
-    n: u32,
-    stays: impl Fn(S::Compute, S::Compute) -> bool,
-) {
-    for ((b, a), x) in best.iter_mut().zip(at).zip(next) {
-        let x = x.load();
-        let keep = stays(*b, x);
-        *b = if keep { *b } else { x };
-        *a = if keep { *a } else { n };
-    }
-}
-
 /// Memory that one window after another uses.
+#[derive(Default)]
 struct Scratch<C> {
+    /// For each column the element selected so far, and its line.
     best: Vec<C>,
     at: Vec<u32>,
+    /// What they are made anew in: what is written to where it is read from becomes a jump for each element.
+    new_best: Vec<C>,
+    new_at: Vec<u32>,
+    /// The lines of the window.
     places: Vec<u32>,
+}
+
+impl<C: Copy> Scratch<C> {
+    /// Takes the next line where the one so far does not stay.
+    #[inline(always)]
+    fn choose<S: Stored<Compute = C>>(&mut self, next: &[S], n: u32, stays: impl Fn(C, C) -> bool) {
+        self.new_best.clear();
+        self.new_at.clear();
+        let pair = |(&b, x): (&C, &S)| {
+            let x = x.load();
+            if stays(b, x) { b } else { x }
+        };
+        self.new_best.extend(self.best.iter().zip(next).map(pair));
+        let place = |((&b, x), &a): ((&C, &S), &u32)| if stays(b, x.load()) { a } else { n };
+        self.new_at.extend(self.best.iter().zip(next).zip(&self.at).map(place));
+        std::mem::swap(&mut self.best, &mut self.new_best);
+        std::mem::swap(&mut self.at, &mut self.new_at);
+    }
 }
 
 #[cfg(test)]

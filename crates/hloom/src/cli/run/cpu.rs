@@ -124,10 +124,10 @@ pub(super) fn once(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs) -> Result<Ve
 /// Times compiling, and `count` runs after one to warm up.
 pub(super) fn bench(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs, count: u32) -> Result<Timed> {
     let client = client(run);
+    let arguments = upload(&client, inputs).map_err(|fault| run.failed(fault))?;
     let begun = Instant::now();
     let compiled = compile(run, &client, grid, Effort::Full)?;
     let compile = begun.elapsed();
-    let arguments = upload(&client, inputs).map_err(|fault| run.failed(fault))?;
     // Where results take the place of arguments, each run is given its own.
     let donated = donated(run.module());
     let copy = |(b, &given): (&Buffer, &bool)| if given { b.duplicate(client.allocator()) } else { Ok(b.clone()) };
