@@ -168,6 +168,13 @@ class OnSeveralDevices(unittest.TestCase):
             np.testing.assert_array_equal(got, function(a))
             self.assertTrue(got.sharding.is_equivalent_to(NamedSharding(self.mesh, spec), got.ndim), got.sharding)
 
+    def test_axes_that_a_manual_computation_has_for_itself_do_not_cut_its_results(self):
+        a = np.arange(16, dtype=np.float32).reshape(4, 4)
+        x = jax.device_put(a, NamedSharding(self.mesh, P("x", "y")))
+        got = jax.jit(jax.shard_map(lambda x: x * 2, mesh=self.mesh, in_specs=P("x"), out_specs=P("x")))(x)
+        np.testing.assert_array_equal(got, a * 2)
+        self.assertTrue(got.sharding.is_equivalent_to(NamedSharding(self.mesh, P("x")), 2), got.sharding)
+
     def test_manual_computations_in_one_another(self):
         a = np.arange(16, dtype=np.float32).reshape(4, 4)
 

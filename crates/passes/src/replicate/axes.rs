@@ -22,6 +22,12 @@ struct AxisRef {
     part: Option<(i64, i64)>,
 }
 
+impl AxisRef {
+    fn whole((name, _): &(String, i64)) -> AxisRef {
+        AxisRef { name: name.clone(), part: None }
+    }
+}
+
 /// What is left of a text.
 struct Cursor<'t>(&'t str);
 
@@ -157,6 +163,19 @@ impl Meshes {
             true => Ok(shardings),
             false => Err(error(format!("{} has {} shardings", module[edge].name(), shardings.len()))),
         }
+    }
+
+    /// Where each device is on the axes that a manual computation leaves to others; all at one place if it leaves none.
+    pub(super) fn free_places(&self, module: &Module, edge: InstructionId, key: &str) -> Replicate<Vec<i64>> {
+        let text = |key: &str| module[edge].common.frontend_attribute(key).unwrap_or_default();
+        let manual = manual_axes(text("xla.sdy.manual_axes"))?;
+        // All values at an edge are spread over the same axes.
+        let name = text(key).split_once('@').map_or("", |(_, rest)| Cursor(rest).until(&[',', '>']));
+        let Some((_, mesh)) = self.meshes.iter().find(|(n, _)| n == name) else { return Ok(vec![0; self.devices]) };
+        let free: Vec<AxisRef> =
+            mesh.axes.iter().filter(|(name, _)| !manual.contains(name)).map(AxisRef::whole).collect();
+        let places = self.tiling(mesh, &[free, Vec::new()])?;
+        Ok(places.index.iter().map(|at| at.first().copied().unwrap_or(0)).collect())
     }
 
     /// How each value is cut along all axes, or only those that are listed.

@@ -26,6 +26,14 @@ struct Cut {
     of: Vec<i64>,
 }
 
+impl Cut {
+    /// Whether devices at the same place have the same part.
+    fn follows(&self, places: &[i64]) -> bool {
+        let mut part_at: FxHashMap<i64, i64> = FxHashMap::default();
+        places.iter().zip(&self.of).all(|(&place, &part)| *part_at.entry(place).or_insert(part) == part)
+    }
+}
+
 /// How an array is spread: the cut of each dimension, and which summand each device has.
 #[derive(Clone, PartialEq, Debug)]
 struct Spread {
@@ -221,11 +229,12 @@ impl Flow<'_> {
                 // Into a manual computation and out of it, what others than its own axes cut stays so.
                 "xla.sdy.GlobalToLocalShape" => {
                     let own = self.meshes.boundary(module, i, "xla.sdy.in_shardings", true)?;
+                    let places = self.meshes.free_places(module, i, "xla.sdy.in_shardings")?;
                     let free = own.iter().enumerate().map(|(n, own)| {
                         let mut of = one(n)?.clone();
                         of.summands = None;
                         for (cut, &parts) in of.dims.iter_mut().zip(&own.parts) {
-                            *cut = cut.take().filter(|_| parts == 1);
+                            *cut = cut.take().filter(|c| parts == 1 && c.follows(&places));
                         }
                         Some(of).filter(|s| !s.is_whole())
                     });
