@@ -37,15 +37,27 @@ pub(super) fn run<S: Stored>(
             let lanes = lanes.min(c.groups - channel);
             let sizes = c.axes.iter().map(|a| (a.output - 1) * a.stride + (a.kernel - 1) * a.window_dilation + 1);
             let plane = Plane { convolution: c, sizes: sizes.collect(), lanes };
-            let factors: Vec<S::Compute> = weights
-                .iter()
-                .flat_map(|w| (0..lanes).map(move |l| w + (channel + l) * c.kernel_output_stride))
-                .map(|at| kernel[at].load())
-                .collect();
-            let start = image * c.input_batch_stride + channel * c.input_group_stride;
-            arch.dispatch(|| plane.fill(&input[start..], &mut scratch));
-            let start = image * c.output_batch_stride + channel * c.output_feature_stride;
-            plane.sweep(&scratch, &factors, output, start, arch);
+            let mut sums = Vec::new();
+            for feature in 0..c.input_features {
+                let factors: Vec<S::Compute> = weights
+                    .iter()
+                    .flat_map(|w| (0..lanes).map(move |l| w + (channel + l) * c.kernel_output_stride))
+                    .map(|at| kernel[at + feature * c.kernel_input_stride].load())
+                    .collect();
+                let start =
+                    image * c.input_batch_stride + channel * c.input_group_stride + feature * c.input_feature_stride;
+                arch.dispatch(|| plane.fill(&input[start..], &mut scratch));
+                let start = image * c.output_batch_stride + channel * c.output_feature_stride;
+                if c.input_features > 1 {
+                    plane.gather(&scratch, &factors, &mut sums, arch);
+                } else {
+                    plane.sweep(&scratch, &factors, output, start, arch);
+                }
+            }
+            if c.input_features > 1 {
+                let start = image * c.output_batch_stride + channel * c.output_feature_stride;
+                plane.store(&sums, output, start);
+            }
         }
     });
 }
@@ -82,6 +94,32 @@ impl Plane<'_> {
         });
     }
 
+    /// From one position to the next along each padded dimension, and where each tap is.
+    fn steps_and_taps(&self) -> (Vec<usize>, Vec<usize>) {
+        let axes = &self.convolution.axes;
+        let mut steps = vec![self.lanes; axes.len()];
+        for d in (1..axes.len()).rev() {
+            steps[d - 1] = steps[d] * self.sizes[d];
+        }
+        let mut taps = Vec::new();
+        let kernel: Vec<usize> = axes.iter().map(|a| a.kernel).collect();
+        for_each_index(&kernel, |tap| {
+            taps.push(tap.iter().zip(axes).zip(&steps).map(|((t, a), s)| t * a.window_dilation * s).sum::<usize>());
+        });
+        (steps, taps)
+    }
+
+    /// Calls `visit` with each row of positions along the last dimension, and where its first window begins.
+    fn for_each_row(&self, steps: &[usize], mut visit: impl FnMut(&[usize], usize)) {
+        let axes = &self.convolution.axes;
+        let outer = axes.len().saturating_sub(1);
+        let rows: Vec<usize> = axes[..outer].iter().map(|a| a.output).collect();
+        for_each_index(&rows, |row| {
+            let from = |(i, d): (&usize, usize)| i * axes[d].stride * steps[d];
+            visit(row, row.iter().zip(0..).map(from).sum::<usize>());
+        });
+    }
+
     /// Computes the plane of the result that begins at `start`.
     fn sweep<S: Stored>(
         &self,
@@ -92,40 +130,71 @@ impl Plane<'_> {
         arch: pulp::Arch,
     ) {
         let axes = &self.convolution.axes;
-        // From one position to the next along each padded dimension.
-        let mut steps = vec![self.lanes; axes.len()];
-        for d in (1..axes.len()).rev() {
-            steps[d - 1] = steps[d] * self.sizes[d];
-        }
-        let mut taps = Vec::new();
-        let kernel: Vec<usize> = axes.iter().map(|a| a.kernel).collect();
-        for_each_index(&kernel, |tap| {
-            taps.push(tap.iter().zip(axes).zip(&steps).map(|((t, a), s)| t * a.window_dilation * s).sum::<usize>());
-        });
-        let (width, stride, out_stride) = match axes.last() {
-            Some(a) => (a.output, a.stride * self.lanes, a.output_stride),
-            None => (1, self.lanes, 0),
-        };
-        let outer = axes.len().saturating_sub(1);
-        let rows: Vec<usize> = axes[..outer].iter().map(|a| a.output).collect();
+        let (steps, taps) = self.steps_and_taps();
+        let (width, stride) = axes.last().map_or((1, self.lanes), |a| (a.output, a.stride * self.lanes));
         let mut sums = vec![S::Compute::default(); width * self.lanes];
-        for_each_index(&rows, |row| {
-            let from = |(i, d): (&usize, usize)| i * axes[d].stride * steps[d];
-            let from = row.iter().zip(0..).map(from).sum::<usize>();
-            let to = start + row.iter().zip(axes).map(|(i, a)| i * a.output_stride).sum::<usize>();
+        self.for_each_row(&steps, |row, from| {
+            sums.fill(S::Compute::default());
             arch.dispatch(|| sweep_row(&padded[from..], &taps, factors, self.lanes, stride, &mut sums));
-            for (x, sums) in sums.chunks_exact(self.lanes).enumerate() {
-                for (lane, &sum) in sums.iter().enumerate() {
-                    let at = to + x * out_stride + lane * self.convolution.output_feature_stride;
-                    // SAFETY: elements of the result lie apart, and this channel of this image is this thread's.
-                    unsafe { output.write(at, S::store(sum)) };
-                }
+            let to = start + row.iter().zip(axes).map(|(i, a)| i * a.output_stride).sum::<usize>();
+            self.store_row(&sums, output, to);
+        });
+    }
+
+    /// Adds the sums of one input feature to those of all positions.
+    fn gather<C: crate::number::Real>(&self, padded: &[C], factors: &[C], sums: &mut Vec<C>, arch: pulp::Arch) {
+        let axes = &self.convolution.axes;
+        let (steps, taps) = self.steps_and_taps();
+        let (width, stride) = axes.last().map_or((1, self.lanes), |a| (a.output, a.stride * self.lanes));
+        sums.resize(self.convolution.positions() * self.lanes, C::default());
+        let mut rows = sums.chunks_exact_mut(width * self.lanes);
+        self.for_each_row(&steps, |_, from| {
+            if let Some(sums) = rows.next() {
+                arch.dispatch(|| sweep_row(&padded[from..], &taps, factors, self.lanes, stride, sums));
             }
         });
     }
+
+    /// Writes the sums of all positions.
+    fn store<S: Stored>(&self, sums: &[S::Compute], output: &Shared<'_, S>, start: usize) {
+        let axes = &self.convolution.axes;
+        let width = axes.last().map_or(1, |a| a.output);
+        let mut rows = sums.chunks_exact(width * self.lanes);
+        self.for_each_row(&vec![0; axes.len()], |row, _| {
+            let to = start + row.iter().zip(axes).map(|(i, a)| i * a.output_stride).sum::<usize>();
+            if let Some(sums) = rows.next() {
+                self.store_row(sums, output, to);
+            }
+        });
+    }
+
+    /// Writes the sums of one row of positions.
+    fn store_row<S: Stored>(&self, sums: &[S::Compute], output: &Shared<'_, S>, to: usize) {
+        let out_stride = self.convolution.axes.last().map_or(0, |a| a.output_stride);
+        let lane_stride = self.convolution.output_feature_stride;
+        if self.lanes > 1 && lane_stride == 1 {
+            for (x, sums) in sums.chunks_exact(self.lanes).enumerate() {
+                let at = to + x * out_stride;
+                // SAFETY: elements of the result lie apart, and these channels of this image are this thread's.
+                S::store_all(sums, unsafe { output.slice(at, at + self.lanes) });
+            }
+            return;
+        }
+        if self.lanes == 1 && out_stride == 1 {
+            // SAFETY: as above.
+            S::store_all(sums, unsafe { output.slice(to, to + sums.len()) });
+            return;
+        }
+        for (x, sums) in sums.chunks_exact(self.lanes).enumerate() {
+            for (lane, &sum) in sums.iter().enumerate() {
+                // SAFETY: as above.
+                unsafe { output.write(to + x * out_stride + lane * lane_stride, S::store(sum)) };
+            }
+        }
+    }
 }
 
-/// The sums of one row: `lanes` channels side by side, `stride` values from one window to the next.
+/// Adds the sums of one row: `lanes` channels side by side, `stride` values from one window to the next.
 #[inline(always)]
 fn sweep_row<C: crate::number::Real>(
     plane: &[C],
@@ -135,7 +204,6 @@ fn sweep_row<C: crate::number::Real>(
     stride: usize,
     sums: &mut [C],
 ) {
-    sums.fill(C::default());
     let width = sums.len() / lanes;
     for (&tap, factors) in taps.iter().zip(factors.chunks_exact(lanes)) {
         let plane = &plane[tap..];

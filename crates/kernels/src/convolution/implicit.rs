@@ -3,9 +3,10 @@
 //!
 //! Where the features of the result lie side by side, positions are rows and features columns; otherwise features are
 //! rows and positions columns. What is summed over is cut into *runs*: the input features under one tap, or, where these
-//! are few, under all taps of a row of the window, as they lie side by side.
+//! are few, under all taps of a row of the window, as they lie side by side; or one feature under the taps of such a row,
+//! where images lie side by side.
 
-use super::parts::{Part, PartAxis, parts};
+use super::parts::{Part, PartAxis, Tap, parts};
 use super::{Convolution, for_each_index};
 use crate::parallel::{Parallel, Shared};
 use crate::tiles::pack::{Lines, Way};
@@ -58,14 +59,12 @@ pub(super) fn run<S: Copy + Send + Sync + 'static, W: Way<S>, O: Copy + Default 
                     part: &part,
                     runs: &runs,
                     dims: dims(c, &part, images),
-                    feature_stride: c.input_feature_stride,
                     way: PhantomData,
                 };
                 let first = group * c.output_features * c.kernel_output_stride;
                 let weights = Weights::<S, W> {
                     kernel: &kernel[first.min(kernel.len())..],
                     runs: &runs,
-                    feature_stride: c.kernel_input_stride,
                     output_stride: c.kernel_output_stride,
                     way: PhantomData,
                 };
@@ -113,45 +112,80 @@ struct Runs {
     /// Numbers of a run, and how many it is taken to have, so that each begins with a unit.
     len: usize,
     padded: usize,
-    /// Features under one tap, if a run goes over several taps of the last dimension.
-    merged: Option<usize>,
+    kind: Kind,
+    /// From number to number in the input and in the kernel.
+    along: usize,
+    weights_along: usize,
+}
+
+/// What a run goes over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// The features under one tap.
+    Features,
+    /// So many features under each tap of the last dimension, all side by side.
+    Window(usize),
+    /// One feature under each tap of the last dimension; indices into the input are so far apart.
+    Taps(usize),
 }
 
 /// One run.
 struct Run {
     /// For each axis the index into the input at the first position (of the first tap, for a run over several).
     at: Vec<isize>,
-    /// Where its weights begin.
+    /// Where its weights begin, and where its feature is in the input, if it is of one.
     weight: usize,
+    feature: usize,
 }
 
 impl Runs {
     /// `rows`: whether positions are rows, so that a run may go over several taps.
     fn new(c: &Convolution, part: &Part, unit: usize, rows: bool) -> Runs {
         let features = c.input_features;
-        let last = part.axes.last().filter(|a| {
-            let side_by_side = c.input_feature_stride == 1 && a.input_stride == features;
-            let in_order = a.taps.windows(2).all(|t| {
-                t[0].at + 1 == t[1].at && t[1].weight.checked_sub(t[0].weight) == Some(features * c.kernel_input_stride)
-            });
-            rows && features < FEW_FEATURES && a.taps.len() > 1 && side_by_side && in_order
+        let mut kind = Kind::Features;
+        let (mut along, mut weights_along) = (c.input_feature_stride, c.kernel_input_stride);
+        // The distances from tap to tap of the last dimension, in indices and in weights, if they are the same for all.
+        let last = part.axes.last().filter(|a| rows && a.taps.len() > 1);
+        let even = last.and_then(|a| {
+            let distance =
+                |t: &[Tap]| Some((usize::try_from(t[1].at - t[0].at).ok()?, t[1].weight.checked_sub(t[0].weight)?));
+            let first = distance(&a.taps)?;
+            a.taps.windows(2).all(|t| distance(t) == Some(first)).then_some((a, first))
         });
-        let len = features * last.map_or(1, |a| a.taps.len());
+        if let Some((axis, (step, weight))) = even {
+            let side_by_side = c.input_feature_stride == 1 && axis.input_stride == features;
+            let in_order = step == 1 && weight == features * c.kernel_input_stride;
+            let images_last = c.input_batch_stride == 1 && c.batch > 1 && c.input_feature_stride != 1;
+            if features < FEW_FEATURES && side_by_side && in_order {
+                kind = Kind::Window(features);
+            } else if images_last && axis.taps.len() > features {
+                kind = Kind::Taps(step);
+                (along, weights_along) = (step * axis.input_stride, weight);
+            }
+        }
+        let taps = last.map_or(1, |a| a.taps.len());
+        let (len, times) = match kind {
+            Kind::Features => (features, 1),
+            Kind::Window(features) => (features * taps, 1),
+            Kind::Taps(_) => (taps, features),
+        };
         let mut sizes: Vec<usize> = part.axes.iter().map(|a| a.taps.len()).collect();
-        if last.is_some()
+        if kind != Kind::Features
             && let Some(size) = sizes.last_mut()
         {
             *size = 1;
         }
         let mut list = Vec::new();
-        if features > 0 {
-            for_each_index(&sizes, |index| {
-                let taps = index.iter().zip(&part.axes).map(|(&i, a)| a.taps[i]);
-                let weight = taps.clone().map(|t| t.weight).sum();
-                list.push(Run { at: taps.map(|t| t.at).collect(), weight });
-            });
-        }
-        Runs { list, len, padded: len.next_multiple_of(unit).max(1), merged: last.map(|_| features) }
+        for_each_index(if features > 0 { &sizes } else { &[0] }, |index| {
+            let taps = index.iter().zip(&part.axes).map(|(&i, a)| a.taps[i]);
+            let weight: usize = taps.clone().map(|t| t.weight).sum();
+            for n in 0..times {
+                let at = taps.clone().map(|t| t.at).collect();
+                let (weight, feature) = (weight + n * c.kernel_input_stride, n * c.input_feature_stride);
+                list.push(Run { at, weight, feature });
+            }
+        });
+        Runs { list, len, padded: len.next_multiple_of(unit).max(1), kind, along, weights_along }
     }
 
     /// The runs that `depth` goes over: each with the part of it, in numbers, and the place in units from the beginning.
@@ -174,7 +208,6 @@ struct Patches<'a, S, W> {
     part: &'a Part,
     runs: &'a Runs,
     dims: Vec<Dim>,
-    feature_stride: usize,
     way: PhantomData<W>,
 }
 
@@ -214,8 +247,8 @@ impl<S: Copy + Sync, W: Way<S>> Patches<'_, S, W> {
     /// Where the values of a run begin at a position; `None` in the padding. The last axis of a run over several taps is
     /// not looked at.
     fn start(&self, positions: &Positions, line: usize, run: &Run) -> Option<usize> {
-        let checked = self.part.axes.len() - usize::from(self.runs.merged.is_some());
-        let mut start = positions.offsets[line];
+        let checked = self.part.axes.len() - usize::from(self.runs.kind != Kind::Features);
+        let mut start = positions.offsets[line] + run.feature;
         for (axis, (at, tap)) in self.part.axes.iter().zip(positions.at(line).iter().zip(&run.at)).take(checked) {
             let index = at + tap;
             if !axis.has(index) {
@@ -244,8 +277,8 @@ impl<S: Copy + Sync, W: Way<S>> Patches<'_, S, W> {
                     continue;
                 };
                 let mut whole = start + numbers.start..start + numbers.end;
-                if let (Some(features), Some(axis), Some((at, tap))) =
-                    (self.runs.merged, self.part.axes.last(), positions.at(row).last().zip(run.at.last()))
+                if let (Kind::Window(features), Some(axis), Some((at, tap))) =
+                    (self.runs.kind, self.part.axes.last(), positions.at(row).last().zip(run.at.last()))
                 {
                     // Of the taps of a row of the window those within the input are one range.
                     let first = at + tap;
@@ -283,6 +316,7 @@ impl<S: Copy + Sync, W: Way<S>> Patches<'_, S, W> {
         // Lines that follow each other along the last dimension.
         let last = self.dims.last().copied().unwrap_or(Dim { size: 1, input: 1, output: 1, axis: None });
         let mut segments = Vec::new();
+        let mut partly = Vec::new();
         let mut line = lines.start;
         while line < lines.end {
             let end = (line / last.size * last.size + last.size).min(lines.end);
@@ -315,13 +349,48 @@ impl<S: Copy + Sync, W: Way<S>> Patches<'_, S, W> {
                     }
                 }
                 let Some(start) = start else { continue };
-                let from = start + numbers.start * self.feature_stride;
-                let reach = (high - low - 1) * last.input + (numbers.len().max(1) - 1) * self.feature_stride + 1;
-                let from = &self.input[from..from + reach];
-                let values = Lines { first: from.as_ptr(), line: last.input, along: self.feature_stride };
                 let to = to.wrapping_add(unit * width + first + low);
-                // SAFETY: the values lie within the slice; there is room for the panel.
-                unsafe { values.pack_exactly::<W>(high - low, numbers.len(), width, to) };
+                let count = high - low;
+                let mut there = numbers.clone();
+                let mut shift = start as isize;
+                if let (Kind::Taps(step), Some(axis), Some((at, tap))) =
+                    (self.runs.kind, self.part.axes.last(), positions.at(first).last().zip(run.at.last()))
+                {
+                    // The taps that are not in the padding, the same for all lines of the segment, are one range.
+                    let at = at + tap;
+                    let low = ((-at).max(0) as usize).div_ceil(step.max(1));
+                    let high = ((axis.input as isize - at).max(0) as usize).div_ceil(step.max(1));
+                    there = numbers.start.max(low)..numbers.end.min(high);
+                    shift += at * axis.input_stride as isize;
+                }
+                if there.is_empty() {
+                    for u in 0..units {
+                        // SAFETY: there is room for the lines.
+                        unsafe { std::slice::from_raw_parts_mut(to.add(u * width), count) }.fill(W::Unit::default());
+                    }
+                    continue;
+                }
+                let from = (shift + (there.start * self.runs.along) as isize) as usize;
+                let reach = (count - 1) * last.input + (there.len() - 1) * self.runs.along + 1;
+                let from = &self.input[from..from + reach];
+                if there == numbers {
+                    let values = Lines { first: from.as_ptr(), line: last.input, along: self.runs.along };
+                    // SAFETY: the values lie within the slice; there is room for the panel.
+                    unsafe { values.pack_exactly::<W>(count, numbers.len(), width, to) };
+                    continue;
+                }
+                partly.clear();
+                partly.resize(numbers.len() * count, W::nothing());
+                for (n, to) in
+                    partly.chunks_exact_mut(count).skip(there.start - numbers.start).enumerate().take(there.len())
+                {
+                    for (line, to) in to.iter_mut().enumerate() {
+                        *to = from[n * self.runs.along + line * last.input];
+                    }
+                }
+                let values = Lines { first: partly.as_ptr(), line: 1, along: count };
+                // SAFETY: the values lie in `partly`; there is room for the panel.
+                unsafe { values.pack_exactly::<W>(count, numbers.len(), width, to) };
             }
         }
     }
@@ -330,7 +399,7 @@ impl<S: Copy + Sync, W: Way<S>> Patches<'_, S, W> {
 impl<S: Copy + Sync, W: Way<S>> Rows<W::Unit> for Patches<'_, S, W> {
     unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, to: *mut W::Unit) -> Placed<W::Unit> {
         // SAFETY (both): the caller's promise.
-        if self.feature_stride == 1 && self.runs.len > 1 {
+        if self.runs.along == 1 && self.runs.len > 1 {
             unsafe { self.copy_rows(rows, depth, to) };
             return Placed { at: to, row: ROW, step: 1 };
         }
@@ -351,7 +420,6 @@ impl<S: Copy + Sync, W: Way<S>> Columns<W::Unit> for Patches<'_, S, W> {
 struct Weights<'a, S, W> {
     kernel: &'a [S],
     runs: &'a Runs,
-    feature_stride: usize,
     output_stride: usize,
     way: PhantomData<W>,
 }
@@ -359,12 +427,12 @@ struct Weights<'a, S, W> {
 impl<S: Copy + Sync, W: Way<S>> Weights<'_, S, W> {
     /// The weights of a part of a run, of so many features.
     fn lines(&self, features: &Range<usize>, run: &Run, numbers: &Range<usize>) -> Lines<S> {
-        let first = run.weight + features.start * self.output_stride + numbers.start * self.feature_stride;
+        let first = run.weight + features.start * self.output_stride + numbers.start * self.runs.weights_along;
         let reach = (features.len().max(1) - 1) * self.output_stride
-            + (numbers.len().max(1) - 1) * self.feature_stride
+            + (numbers.len().max(1) - 1) * self.runs.weights_along
             + usize::from(!numbers.is_empty());
         let values = &self.kernel[first..first + reach];
-        Lines { first: values.as_ptr(), line: self.output_stride, along: self.feature_stride }
+        Lines { first: values.as_ptr(), line: self.output_stride, along: self.runs.weights_along }
     }
 }
 
@@ -374,7 +442,7 @@ impl<S: Copy + Sync, W: Way<S>> Rows<W::Unit> for Weights<'_, S, W> {
         for (run, numbers, unit) in self.runs.within(depth, W::DEPTH) {
             let lines = self.lines(&rows, run, &numbers);
             // SAFETY (all): the weights are there, as `lines` has made sure of; the caller promises the room.
-            if self.feature_stride == 1 {
+            if self.runs.weights_along == 1 {
                 for row in 0..width {
                     unsafe {
                         W::copy(lines.first.add(row * lines.line), numbers.len(), to.add(row * ROW + unit));
@@ -384,7 +452,7 @@ impl<S: Copy + Sync, W: Way<S>> Rows<W::Unit> for Weights<'_, S, W> {
                 unsafe { lines.pack_exactly::<W>(width, numbers.len(), width, to.add(unit * width)) };
             }
         }
-        match self.feature_stride {
+        match self.runs.weights_along {
             1 => Placed { at: to, row: ROW, step: 1 },
             _ => Placed { at: to, row: 1, step: width },
         }

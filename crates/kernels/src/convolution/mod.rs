@@ -93,7 +93,7 @@ impl Convolution {
         }
         let output = Shared::new(output);
         let finish: implicit::Finish<f32, S> = |from, to| S::store_all(as_compute::<f32, S>(from), to);
-        if self.input_features == 1 && self.output_features == 1 && self.groups > 1 {
+        if self.is_by_channel() {
             depthwise::run(self, input, kernel, &output, parallel);
         } else if let (Some(input), Some(kernel)) = (cast::<S, f32>(input), cast::<S, f32>(kernel)) {
             implicit::run::<f32, Plain, S>(self, input, kernel, &output, parallel, None);
@@ -108,6 +108,13 @@ impl Convolution {
             implicit::run::<f16, Widened, S>(self, input, kernel, &output, parallel, Some(finish));
         }
         Some(())
+    }
+
+    /// Whether each channel is best convolved by itself. Several input features make sense only where there are few
+    /// positions, as in the gradient of such a convolution's kernel, since the sums of all of them are kept.
+    fn is_by_channel(&self) -> bool {
+        let few = self.input_features == 1 || self.input_group_stride == 1 && self.positions() <= 64;
+        few && self.input_features > 0 && self.output_features == 1 && self.groups > 1
     }
 
     /// The product of matrices that it is, if it is one, and whether the kernel is the left operand.

@@ -98,7 +98,7 @@ impl Matmul {
         }
         if self.m <= vector::FEW && vector::can_read(self) {
             vector::run(self, lhs, rhs, output, false, parallel);
-        } else if self.n <= vector::FEW && vector::can_read(&self.transposed()) {
+        } else if self.n <= vector::FEW_COLUMNS && vector::can_read(&self.transposed()) {
             vector::run(&self.transposed(), rhs, lhs, output, true, parallel);
         } else if let (Some(lhs), Some(rhs)) = (cast::<S, f32>(lhs), cast::<S, f32>(rhs)) {
             let finish: Finish<f32, O> = |from, to| O::store_all(as_compute::<f32, O>(from), to);

@@ -7,6 +7,8 @@ use crate::tiles::scratch;
 
 /// More rows than this are worth packing the operands for.
 pub(super) const FEW: usize = 4;
+/// The same of columns, which are otherwise computed a whole vector at a time.
+pub(super) const FEW_COLUMNS: usize = 8;
 
 /// Columns whose sums are kept at once: they stay in the first cache.
 const COLUMNS: usize = 512;
