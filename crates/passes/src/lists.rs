@@ -45,6 +45,8 @@ static LISTS: &[(&str, &[Named])] = &[(
         Once("inline-calls"),
         Once("dce"),
         Once("flatten-call-graph"),
+        // Transposes of products go into them before they sink below what comes after.
+        Once("canonicalize-dots"),
         Fixpoint(
             4,
             &[

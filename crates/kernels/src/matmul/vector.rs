@@ -113,10 +113,7 @@ fn multiply<S: Stored>(matmul: &Matmul, rows: &[S::Compute], rhs: &[S], sums: &m
                 }
             };
             for i in 0..m {
-                sums[i * n + j] = arch.dispatch(
-                    #[inline(always)]
-                    || dot(&rows[i * k..][..k], column),
-                );
+                sums[i * n + j] = one_sum(&rows[i * k..][..k], column, arch);
             }
         }
     });
@@ -157,6 +154,52 @@ fn combine<S: Stored>(
 }
 
 /// The dot product of two dense vectors.
+fn one_sum<C: crate::number::Real>(lhs: &[C], rhs: &[C], arch: pulp::Arch) -> C {
+    #[cfg(target_arch = "x86_64")]
+    if let (Some(left), Some(right)) = (super::cast::<C, f32>(lhs), super::cast::<C, f32>(rhs))
+        && is_x86_feature_detected!("avx512f")
+    {
+        // SAFETY: the processor has the instructions.
+        let sum = [unsafe { dot_f32(left, right) }];
+        return super::cast::<f32, C>(&sum).map_or_else(C::default, |sum| sum[0]);
+    }
+    arch.dispatch(
+        #[inline(always)]
+        || dot(lhs, rhs),
+    )
+}
+
+/// The same of f32, with vectors of 512 bits.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn dot_f32(lhs: &[f32], rhs: &[f32]) -> f32 {
+    use std::arch::x86_64::*;
+    let n = lhs.len().min(rhs.len());
+    let mut sums = [_mm512_setzero_ps(); 4];
+    let mut at = 0;
+    while at + 64 <= n {
+        for (v, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: sixteen numbers from here on are in both slices.
+            let (a, b) = unsafe {
+                (_mm512_loadu_ps(lhs.as_ptr().add(at + 16 * v)), _mm512_loadu_ps(rhs.as_ptr().add(at + 16 * v)))
+            };
+            *sum = _mm512_fmadd_ps(a, b, *sum);
+        }
+        at += 64;
+    }
+    while at < n {
+        let mask = ((1u32 << (n - at).min(16)) - 1) as __mmask16;
+        // SAFETY: the numbers in the mask are in both slices.
+        let (a, b) = unsafe {
+            (_mm512_maskz_loadu_ps(mask, lhs.as_ptr().add(at)), _mm512_maskz_loadu_ps(mask, rhs.as_ptr().add(at)))
+        };
+        sums[0] = _mm512_fmadd_ps(a, b, sums[0]);
+        at += 16;
+    }
+    _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3])))
+}
+
+/// The same for any processor.
 #[inline(always)]
 fn dot<C: crate::number::Real>(lhs: &[C], rhs: &[C]) -> C {
     let mut sums = [C::default(); LANES];

@@ -93,8 +93,18 @@ macro_rules! plain {
             }
             #[inline]
             unsafe fn copy(from: *const $t, numbers: usize, to: *mut $t) {
+                // A few vectors at a time: runs are often too short for a call.
+                const STEP: usize = 16;
+                let whole = numbers / STEP * STEP;
                 // SAFETY: the caller's promise.
-                unsafe { std::ptr::copy_nonoverlapping(from, to, numbers) }
+                unsafe {
+                    for at in (0..whole).step_by(STEP) {
+                        to.add(at).cast::<[$t; STEP]>().write_unaligned(from.add(at).cast::<[$t; STEP]>().read_unaligned());
+                    }
+                    for at in whole..numbers {
+                        *to.add(at) = *from.add(at);
+                    }
+                }
             }
         }
     )*};

@@ -43,6 +43,12 @@ pub static RULES: &[Rule] = &[
         opcodes: &[Opcode::Dot],
         apply: canonical_dot,
     },
+    Rule {
+        name: "transposed-dot",
+        statement: "transpose of a dot that puts the second operand's dimensions first → dot of the operands in the other order",
+        opcodes: &[Opcode::Transpose],
+        apply: transposed_dot,
+    },
 ];
 
 /// One operand of a dot: which of its dimensions are what, in the order in which they go together.
@@ -248,6 +254,55 @@ fn swapped_dot(module: &mut Module, i: InstructionId, lhs: Side, rhs: Side) -> O
     let op = Op::Dot(Box::new(Dot { dims: numbers, precision }));
     let value = b.push_shaped(op, &[rhs.value, lhs.value], shape).ok()?;
     b.transpose(value, order).ok()
+}
+
+/// The transpose of a product as the product of the operands in the other order. What is to be in another order among one
+/// operand's own dimensions is transposed there, if that operand is much smaller than the result.
+fn transposed_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let Op::Transpose { dimensions } = &module[i].op else { return None };
+    let order = dimensions.clone();
+    let product = operand(module, i, 0)?;
+    let Op::Dot(dot) = &module[product].op else { return None };
+    let mut precision = dot.precision.clone();
+    let (lhs, rhs) = sides(module, product)?;
+    let (batch, left, right) = (lhs.batch.len(), lhs.free.len(), rhs.free.len());
+    if module[product].users() != [i] || left == 0 || right == 0 || order.len() != batch + left + right {
+        return None;
+    }
+    let (kept, moved) = order.split_at(batch);
+    let (first, second) = moved.split_at(right);
+    let of_rhs = |d: &i64| *d >= (batch + left) as i64;
+    if !is_identity(kept) || !first.iter().all(of_rhs) || second.iter().any(of_rhs) {
+        return None;
+    }
+    let bytes = |i: InstructionId| array(module, i).and_then(ArrayShape::byte_size);
+    let result = array(module, i)?.clone();
+    let budget = result.byte_size()? / 2;
+    // The operands with their dimensions in the order in which they are wanted.
+    let wanted = |side: Side, places: &[i64], start: usize| -> Option<(Side, bool)> {
+        let free = places.iter().map(|&d| side.free.get(d as usize - start).copied()).collect::<Option<DimVec>>()?;
+        let moves = !free.is_sorted();
+        (!moves || bytes(side.value)? <= budget).then_some((Side { free, ..side }, moves))
+    };
+    let (new_lhs, lhs_moves) = wanted(rhs, first, batch + left)?;
+    let (new_rhs, rhs_moves) = wanted(lhs, second, batch)?;
+    // Otherwise the operands are in this order for a reason.
+    if !(lhs_moves || new_lhs.is_readable(true)) || !(rhs_moves || new_rhs.is_readable(false)) {
+        return None;
+    }
+    precision.operand_precision.reverse();
+    let mut b = beside(module, i);
+    let lhs = if lhs_moves { new_lhs.transposed(&mut b, true)? } else { new_lhs };
+    let rhs = if rhs_moves { new_rhs.transposed(&mut b, true)? } else { new_rhs };
+    let dims = DotDimensionNumbers {
+        lhs_contracting: lhs.summed,
+        rhs_contracting: rhs.summed,
+        lhs_batch: lhs.batch,
+        rhs_batch: rhs.batch,
+    };
+    let op = Op::Dot(Box::new(Dot { dims, precision }));
+    let shape = ArrayShape::new(result.element_type, result.dims().iter().copied()).with_default_layout();
+    b.push_shaped(op, &[lhs.value, rhs.value], shape).ok()
 }
 
 /// Products of more elements than this are left to the kernels for matrices.
