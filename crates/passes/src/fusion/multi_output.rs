@@ -214,11 +214,13 @@ impl<'m> Merger<'m> {
     }
 
     /// Puts together tiny groups that run over the same elements, though they have nothing in common: to call a kernel for
-    /// each takes longer than what it does.
+    /// each takes longer than what it does. Not those that reduce, which have loops of their own.
     fn merge_tiny(&mut self, position: &SideTable<InstructionId, u32>) {
         let mut tiny: Vec<(Node, Loop)> = Vec::new();
         for node in 0..self.groups.len() as Node {
+            let reduces = |&m: &InstructionId| matches!(self.module[m].op, Op::Reduce { .. } | Op::ReduceWindow { .. });
             if self.part_of[node as usize] == node
+                && !self.groups[node as usize].members.iter().any(reduces)
                 && let Some(key) = self.loop_of(node)
                 && key.dims.iter().try_fold(1i64, |n, &d| n.checked_mul(d)).is_some_and(|n| n <= TINY)
             {
