@@ -495,3 +495,27 @@ fn a_fold_whose_condition_alone_has_lanes() {
         100,
     );
 }
+
+#[test]
+fn folds_within_folds_within_folds() {
+    // The fourth power of a matrix, and the eighth, by squaring what was just folded.
+    let square = |from: &str, to: &str| {
+        format!(
+            "  {to}r = f32[4,4,4] broadcast({from}), dimensions={{0,2}}\n  \
+             {to}t = f32[4,4] transpose({from}), dimensions={{1,0}}\n  \
+             {to}c = f32[4,4,4] broadcast({to}t), dimensions={{1,2}}\n  \
+             {to}m = f32[4,4,4] multiply({to}r, {to}c)\n  \
+             {to} = f32[4,4] reduce({to}m, zero), dimensions={{2}}, to_apply=add\n"
+        )
+    };
+    let text = format!(
+        "HloModule m\nadd {{\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT r = f32[] add(a, b)\n}}\n\
+         body {{\n  x = f32[4,4] parameter(0)\n  zero = f32[] constant(0)\n{}{}{}  \
+         ROOT t = (f32[4,4], f32[4,4]) tuple(b, c)\n}}\n\
+         ENTRY e {{\n  x = f32[4,4] parameter(0)\n  ROOT f = (f32[4,4], f32[4,4]) fusion(x), kind=kInput, calls=body\n}}\n",
+        square("x", "a"),
+        square("a", "b"),
+        square("b", "c")
+    );
+    check_all(&text, 101);
+}

@@ -255,6 +255,11 @@ fn choose_lanes(program: &Program, machine: &Machine) -> Vec<u32> {
         if vector_var.is_some_and(|v| data.vars.contains(&v)) || !contiguous(program, v) {
             continue;
         }
+        // A value has lanes along one loop only: of folds within folds, one of them.
+        let has_others = |vars: &[VarId]| vars.iter().any(|&w| w != v && lanes[w as usize] > 1);
+        if program.items.iter().any(|i| i.vars.contains(&v) && has_others(&i.vars)) {
+            continue;
+        }
         // Lanes change the order of the fold: only for what is known to be the same in any order.
         let has_identity = |op| super::fold::has_identity(op, fold.function.parameters[0]);
         if !fold.function.single_operation().is_some_and(has_identity) && !counts_places(program, fold) {
