@@ -46,11 +46,11 @@ struct LoopState {
 /// Kernels of more code than this are called, not written out.
 const MAX_INLINE: usize = 600;
 /// So are those that were written out already, in all so much code.
-const MAX_COPIES: usize = 240;
+const MAX_COPIES: usize = 120;
 /// So are those that take longer than this, in nanoseconds: the call costs nothing then.
 const MAX_INLINE_NANOSECONDS: f64 = 1000.0;
-/// All that is written out in a region.
-const MAX_REGION: usize = 4000;
+/// All that is written out in a region. A loop around others that would be more is none: the others are.
+const MAX_REGION: usize = 1500;
 
 /// Makes regions of loops, and compiles them and all kernels. A loop that became a region has no lists any more.
 pub(crate) fn compile(
@@ -146,6 +146,8 @@ struct Builder<'b, 'm> {
     taken: Taken,
     /// All that is written out so far.
     size: usize,
+    /// Whether there was more to be written out.
+    is_full: bool,
     /// How often each kernel was written out.
     copies: FxHashMap<usize, usize>,
 }
@@ -172,6 +174,7 @@ impl<'b, 'm> Builder<'b, 'm> {
             places: Vec::new(),
             taken: Taken::default(),
             size: 0,
+            is_full: false,
             copies: FxHashMap::default(),
         }
     }
@@ -180,7 +183,7 @@ impl<'b, 'm> Builder<'b, 'm> {
     fn region(mut self, step: &Step) -> Option<(Region, Taken)> {
         let Action::While(repeat) = &step.action else { return None };
         let code = self.repeat(step, repeat)?;
-        if self.taken.inlined.is_empty() {
+        if self.taken.inlined.is_empty() || self.is_full && self.taken.loops.len() > 1 {
             return None;
         }
         let odd = self.places.iter().filter(|(value, _)| self.odd_values.contains(value));
@@ -297,8 +300,13 @@ impl<'b, 'm> Builder<'b, 'm> {
             return Some(self.outside(list, n, step));
         };
         let copies = self.copies.entry(facts.number).or_default();
-        let fits = facts.size.saturating_mul(*copies) <= MAX_COPIES && self.size + facts.size <= MAX_REGION;
-        if fits && facts.size <= MAX_INLINE && facts.nanoseconds <= MAX_INLINE_NANOSECONDS {
+        let fits = self.size + facts.size <= MAX_REGION;
+        self.is_full |= !fits;
+        if fits
+            && facts.size.saturating_mul(*copies) <= MAX_COPIES
+            && facts.size <= MAX_INLINE
+            && facts.nanoseconds <= MAX_INLINE_NANOSECONDS
+        {
             *copies += 1;
             self.size += facts.size;
             self.taken.inlined.push(request);

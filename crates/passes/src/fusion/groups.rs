@@ -199,6 +199,7 @@ impl Sweep<'_> {
         match self.roles[i] {
             Role::Free => true,
             Role::Reduce if is_large_total(module, i) => false,
+            Role::Reduce if self.hinders_lanes(i, result, &self.groups[place.group as usize]) => false,
             Role::Reduce => {
                 place.at_result || place.is_outer && place.times == 1.0 && is_row_reduction(module, i, result)
             }
@@ -207,6 +208,22 @@ impl Sweep<'_> {
             _ if elements(module, i).saturating_mul(16) <= elements(module, result) => true,
             _ => place.loops.len() == 1 || cost <= AFFORDABLE && place.loops.len() <= MAX_LOOPS,
         }
+    }
+}
+
+impl Sweep<'_> {
+    /// Whether `reduce` sums up short rows, and what follows it in the group is dear: a sum along rows leaves one number
+    /// at a time, so that what follows has no vectors to work on.
+    fn hinders_lanes(&self, reduce: InstructionId, result: InstructionId, group: &Group) -> bool {
+        let module = self.module;
+        let rows = elements(module, reduce);
+        if rows != elements(module, result) {
+            return false;
+        }
+        let read = module[reduce].operands().first().map_or(0, |&o| elements(module, o));
+        let dear = |&m: &InstructionId| if elements(module, m) == rows { own_cost(module, m).min(100.0) } else { 0.0 };
+        let after: f32 = group.members.iter().map(dear).sum();
+        rows >= 8 && after >= 8.0 && ((read / rows.max(1)) as f32) < 16.0 * after && is_along_rows(module, reduce)
     }
 }
 
@@ -261,6 +278,29 @@ fn is_row_reduction(module: &Module, reduce: InstructionId, result: InstructionI
         && rows >= MIN_ROWS
         && row_bytes <= MAX_ROW_BYTES
         && elements(module, result) >= rows
+}
+
+/// Whether `reduce` goes along the innermost dimensions of all that it reads.
+fn is_along_rows(module: &Module, reduce: InstructionId) -> bool {
+    let Op::Reduce { dimensions, .. } = &module[reduce].op else { return false };
+    let Some(&read) = module[reduce].operands().first() else { return false };
+    let rank = plain_array(module, read).map_or(0, |a| a.rank()) as i64;
+    let first = rank - dimensions.len() as i64;
+    let mut pending: SmallVec<[InstructionId; 8]> = SmallVec::from_slice(&[read]);
+    let mut looked_at = 0;
+    while let Some(i) = pending.pop() {
+        looked_at += 1;
+        match &module[i].op {
+            Op::Transpose { .. } => return false,
+            op if looked_at < 16
+                && (op.is_elementwise() || matches!(op, Op::Broadcast { .. } | Op::Reshape { .. })) =>
+            {
+                pending.extend(module[i].operands().iter().copied());
+            }
+            _ => {}
+        }
+    }
+    dimensions.iter().all(|&d| d >= first)
 }
 
 fn same_dims(module: &Module, a: InstructionId, b: InstructionId) -> bool {

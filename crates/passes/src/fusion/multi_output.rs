@@ -238,12 +238,27 @@ impl<'m> Merger<'m> {
         }
     }
 
+    /// Whether `reader` reads a result of `maker` other than element by element: it would be made again for each element.
+    fn reads_elsewhere(&self, maker: Node, reader: Node) -> bool {
+        let module = self.module;
+        let read_elsewhere = |&r: &InstructionId| {
+            let mut readers = module[r].users().iter().filter(|&&u| self.nodes_of[u].contains(&reader));
+            let dims = |i: InstructionId| plain_array(module, i).map(|a| a.dims());
+            readers.any(|&u| !module[u].op.is_elementwise() || dims(u) != dims(r))
+        };
+        self.groups[maker as usize].results.iter().any(read_elsewhere)
+    }
+
     /// Makes one of two groups, if an order of all is left; says whether it did.
     fn try_merge(&mut self, a: Node, b: Node, position: &SideTable<InstructionId, u32>) -> bool {
         let (x, y) = (&self.groups[a as usize], &self.groups[b as usize]);
         let too_large =
             x.results.len() + y.results.len() > MAX_RESULTS || x.members.len() + y.members.len() > MAX_MEMBERS;
         if too_large || self.apart.contains(&(a, b)) {
+            return false;
+        }
+        if self.reads_elsewhere(a, b) || self.reads_elsewhere(b, a) {
+            self.apart.insert((a, b));
             return false;
         }
         let (low, high) = (self.largest_read(&[a, b]), self.smallest_reader(&[a, b]));

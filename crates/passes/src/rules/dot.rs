@@ -307,6 +307,10 @@ fn transposed_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId
 
 /// Products of more elements than this are left to the kernels for matrices.
 const TINY: i64 = 256;
+/// Within a loop, where a call costs as much as a small product and what is around it can be computed along with it,
+/// these bounds hold for all products of the batch together: one for matrices, one where one of them is a vector.
+const TINY_IN_LOOP: i64 = 4096;
+const TINY_OF_VECTOR: i64 = 1 << 14;
 
 fn tiny_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let (lhs, rhs) = sides(module, i)?;
@@ -317,8 +321,15 @@ fn tiny_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let same = |s: &Side| array(module, s.value).is_some_and(|a| a.element_type == element_type);
     let (m, n, k) = (lhs.size(&lhs.free)?, rhs.size(&rhs.free)?, lhs.size(&lhs.summed)?);
     use ElementType::{Bf16, F16, F32, F64, S32, S64};
+    let most = match Some(module[i].parent()) == module.entry() {
+        true => 0,
+        false if m == 1 || n == 1 => TINY_OF_VECTOR,
+        false => TINY_IN_LOOP,
+    };
+    let size = m.saturating_mul(n).saturating_mul(k);
+    let in_all = size.saturating_mul(lhs.size(&lhs.batch)?);
     let tiny = match element_type {
-        F32 | F64 | S32 | S64 => k == 1 || k > 0 && m.saturating_mul(n).saturating_mul(k) <= TINY,
+        F32 | F64 | S32 | S64 => k == 1 || k > 0 && (size <= TINY || in_all <= most),
         // Sums of these are made in a wider type.
         Bf16 | F16 => k == 1,
         _ => false,
