@@ -195,6 +195,19 @@ fn large_and_foreign_steps_are_done_for_a_loop() {
     agrees(&counted("f32[40]", 3, less, body), &[floats(&[40])], 1e-4);
 }
 
+#[test]
+fn small_products_within_a_loop_are_written_out() {
+    let body = "w = f32[24,24] iota(), iota_dimension=1 c = f32[] constant(0.003)
+        d = f32[24,24] broadcast(c), dimensions={} v = f32[24,24] multiply(w, d)
+        y = f32[24] dot(v, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+        z = f32[24] dot(y, v), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+        next = f32[24] tanh(z)";
+    let text = counted("f32[24]", 20, "", body);
+    assert_eq!(agrees(&text, &[floats(&[24])], 1e-4), usize::from(NATIVE));
+    let (_, compiled) = compile(&text, Effort::Full);
+    assert_eq!(compiled.report().native.get("dot"), None);
+}
+
 const FOR_EVER: &str = "
     body { s = (f32[3], s32[]) parameter(0)
       x = f32[3] get-tuple-element(s), index=0 i = s32[] get-tuple-element(s), index=1
