@@ -279,7 +279,7 @@ ENTRY e {
     let temporaries = |dialect: &str| {
         let ran = folder.hloom(&["memory", "m.hlo", "--target", "tpu-v6e", "--dialect", dialect]).exits(0);
         let lines = ran.stdout.lines().filter(|l| l.contains("small") && l.contains("value") || l.contains("large @"));
-        lines.take(2).map(str::to_owned).collect::<Vec<_>>().join("\n")
+        lines.take(2).map(str::trim).collect::<Vec<_>>().join("\n")
     };
     expect![[r#"
          value: <1 small @0> (size=4096,offset=0): f32[1024]{0:T(1024)}
