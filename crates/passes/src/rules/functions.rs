@@ -11,6 +11,15 @@ use smallvec::SmallVec;
 /// Functions longer than this are left as they are.
 const MAX_FUNCTION: usize = 256;
 
+/// Whether [`applied`] writes the function out. A rule asks before it makes anything: what a rule that does not apply leaves
+/// behind is looked at again, without end.
+pub(super) fn can_apply(module: &Module, function: ComputationId) -> bool {
+    let Some(root) = module.root(function) else { return false };
+    let body = module[function].instructions();
+    let is_tuple = |f: InstructionId| f == root && matches!(module[f].op, Op::Tuple);
+    body.len() <= MAX_FUNCTION && body.iter().all(|&f| is_tuple(f) || is_scalar_step(module, f))
+}
+
 /// The results of applying `function`, which is one of scalars, to arrays of the dimensions `to` beside `i`; one for each
 /// element of its result. `None` if it does more than arithmetic, or wants other types.
 pub(super) fn applied(
@@ -20,13 +29,9 @@ pub(super) fn applied(
     arguments: &[InstructionId],
     to: &[i64],
 ) -> Option<SmallVec<[InstructionId; 2]>> {
+    can_apply(module, function).then_some(())?;
     let body = module[function].instructions().to_vec();
     let root = module.root(function)?;
-    let is_tuple = |f: InstructionId| f == root && matches!(module[f].op, Op::Tuple);
-    let simple = |&f: &InstructionId| is_tuple(f) || is_scalar_step(module, f);
-    if body.len() > MAX_FUNCTION || !body.iter().all(simple) {
-        return None;
-    }
     let mut values: FxHashMap<InstructionId, InstructionId> = FxHashMap::default();
     for f in body {
         if matches!(module[f].op, Op::Tuple) {
