@@ -10,6 +10,7 @@
 //! - the replacement must have the shape of what it replaces; where only the layouts differ, it must not be the operand
 //!   of a bitcast, to which they mean something;
 //! - new instructions get the metadata of what they replace;
+//! - what a rule added before it found that it does not apply is taken back;
 //! - rules that undo each other do not run for ever.
 
 use crate::facts::pinned;
@@ -20,6 +21,7 @@ use hloom_ir::op::Op;
 use hloom_ir::opcode::Opcode;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// A rewrite of one instruction.
 #[derive(Clone, Copy)]
@@ -60,14 +62,17 @@ pub fn rewrite(module: &mut Module, families: &[&[Rule]]) -> usize {
             let before = module.instruction_slots();
             let replacement = (rule.apply)(module, i);
             let added = before..module.instruction_slots();
-            let replaced = replacement.is_some_and(|new| new == i || fits(module, i, new));
+            let replacement = replacement.filter(|&new| new == i || fits(module, i, new));
+            let Some(new) = replacement else {
+                work.discard(module, added);
+                continue;
+            };
             for new in added.map(InstructionId::from_index) {
-                if replaced && module[new].common.metadata.is_none() {
+                if module[new].common.metadata.is_none() {
                     module.instruction_mut(new).common.metadata = module[i].common.metadata.clone();
                 }
                 work.push(new);
             }
-            let (Some(new), true) = (replacement, replaced) else { continue };
             changes += 1;
             left -= 1;
             work.push(new);
@@ -166,6 +171,20 @@ impl Worklist {
             }
         }
         true
+    }
+
+    /// Takes back what a rule added that did not apply. Nobody is woken by that, else the rule would be asked again and
+    /// add it again, for ever.
+    fn discard(&mut self, module: &mut Module, added: Range<usize>) {
+        for i in added.rev().map(InstructionId::from_index).collect::<SmallVec<[_; 8]>>() {
+            if self.is_unused(module, i) {
+                self.is_dead.set(i, true);
+                self.dead.push(i);
+                module.release_operands(i);
+            } else {
+                self.push(i);
+            }
+        }
     }
 
     /// Whether nothing needs `i`. What calls computations may have effects inside: that is for dead code elimination.

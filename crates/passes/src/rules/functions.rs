@@ -5,20 +5,11 @@ use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, ConstantValue, Op};
 use hloom_ir::shape::ArrayShape;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 /// Functions longer than this are left as they are.
 const MAX_FUNCTION: usize = 256;
-
-/// Whether [`applied`] writes the function out. A rule asks before it makes anything: what a rule that does not apply leaves
-/// behind is looked at again, without end.
-pub(super) fn can_apply(module: &Module, function: ComputationId) -> bool {
-    let Some(root) = module.root(function) else { return false };
-    let body = module[function].instructions();
-    let is_tuple = |f: InstructionId| f == root && matches!(module[f].op, Op::Tuple);
-    body.len() <= MAX_FUNCTION && body.iter().all(|&f| is_tuple(f) || is_scalar_step(module, f))
-}
 
 /// The results of applying `function`, which is one of scalars, to arrays of the dimensions `to` beside `i`; one for each
 /// element of its result. `None` if it does more than arithmetic, or wants other types.
@@ -29,9 +20,12 @@ pub(super) fn applied(
     arguments: &[InstructionId],
     to: &[i64],
 ) -> Option<SmallVec<[InstructionId; 2]>> {
-    can_apply(module, function).then_some(())?;
-    let body = module[function].instructions().to_vec();
     let root = module.root(function)?;
+    let body = needed(module, root)?;
+    let is_tuple = |f: InstructionId| f == root && matches!(module[f].op, Op::Tuple);
+    if !body.iter().all(|&f| is_tuple(f) || is_scalar_step(module, f)) {
+        return None;
+    }
     let mut values: FxHashMap<InstructionId, InstructionId> = FxHashMap::default();
     for f in body {
         if matches!(module[f].op, Op::Tuple) {
@@ -58,6 +52,24 @@ pub(super) fn applied(
     }
     let results = if matches!(module[root].op, Op::Tuple) { module[root].operands() } else { &[root] };
     results.iter().map(|r| values.get(r).copied()).collect()
+}
+
+/// What the root of a function needs, each after what it reads: rules may have left other things in the function that are
+/// dead, without operands. `None` if there are more than [`MAX_FUNCTION`].
+fn needed(module: &Module, root: InstructionId) -> Option<Vec<InstructionId>> {
+    let mut order = Vec::new();
+    let mut seen = FxHashSet::default();
+    let mut stack = vec![(root, false)];
+    while let Some((f, entered)) = stack.pop() {
+        if entered {
+            order.push(f);
+        } else if seen.insert(f) {
+            (seen.len() <= MAX_FUNCTION).then_some(())?;
+            stack.push((f, true));
+            stack.extend(module[f].operands().iter().rev().map(|&o| (o, false)));
+        }
+    }
+    Some(order)
 }
 
 /// Whether an instruction of a function of scalars can be one of arrays.

@@ -3,7 +3,7 @@
 //! What is moved may be added in another order; nothing else changes. A sum of one element still adds the initial value:
 //! 0 + -0 is not -0.
 
-use super::functions::{applied, can_apply, reducer};
+use super::functions::{applied, reducer};
 use super::numbers::{Number, filled, splat, type_bounds};
 use super::{array, beside, dims, is_identity, operand};
 use crate::pass::{Context, Pass};
@@ -138,7 +138,6 @@ fn once(
     inits: &[InstructionId],
     values: &[InstructionId],
 ) -> Option<InstructionId> {
-    can_apply(module, function).then_some(())?;
     let to = DimVec::from(dims(module, *values.first()?)?);
     let mut arguments: SmallVec<[InstructionId; 4]> = SmallVec::new();
     for &init in inits {
@@ -171,7 +170,7 @@ fn reduce_nothing(module: &mut Module, i: InstructionId) -> Option<InstructionId
         (array(module, init)?.element_type == array(module, i)?.element_type).then_some(())?;
         return if to.is_empty() { Some(init) } else { beside(module, i).broadcast(init, to, []).ok() };
     }
-    (sizes.iter().all(|&n| n == 1) && inits.len() == 1).then_some(())?;
+    sizes.iter().all(|&n| n == 1).then_some(())?;
     let (values, inits) = (SmallVec::<[_; 2]>::from_slice(values), SmallVec::<[_; 2]>::from_slice(inits));
     let mut b = beside(module, i);
     let narrow = values.iter().map(|&v| b.reshape(v, to.iter().copied()).ok());
