@@ -21,6 +21,10 @@ const MAX_NODES: usize = 20_000;
 /// How deep calls and fusions may nest.
 const MAX_DEPTH: usize = 16;
 
+/// Windows longer than the array and than this are left to who walks the array, not the window: nearly all of it is
+/// padding, and there may be more of that than can be walked.
+const MOSTLY_PADDING: i64 = 1024;
+
 /// A result of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ValueRef {
@@ -332,6 +336,10 @@ impl GraphBuilder<'_> {
                 NodeOp::Reduce { dimensions: dimensions.clone(), function: self.function(*to_apply, true)? }
             }
             Op::ReduceWindow { window, to_apply } => {
+                let dims = operands.first().map_or(&[][..], |&x| self.graph.dims(x));
+                if window.dims.iter().zip(dims).any(|(w, &n)| w.size > MOSTLY_PADDING.max(n)) {
+                    return Err(Unsupported::new("a window that holds little but padding"));
+                }
                 NodeOp::ReduceWindow { window: (**window).clone(), function: self.function(*to_apply, true)? }
             }
             Op::Map { to_apply, .. } => NodeOp::Map(self.function(*to_apply, false)?),

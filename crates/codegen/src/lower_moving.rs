@@ -287,7 +287,7 @@ impl Lowerer<'_> {
                 component = offsets.next().ok_or_else(missing)?;
             }
             if let Some(k) = dims.start_index_map.iter().position(|&m| m == d64) {
-                let slice = attributes.slice_sizes.get(d).copied().unwrap_or(1);
+                let slice = attributes.slice_sizes.get(d).copied().unwrap_or(1).max(1);
                 let start = self.clamped_index(start_of[k], size - slice);
                 component = component.plus(&start, 1);
             }

@@ -1,11 +1,11 @@
-//! Running a test's program in the evaluator: the inputs that its header gives, the results that it asks for.
+//! Running a test's program, in the evaluator or another engine: the inputs that its header gives, the results that it asks for.
 //!
 //! Numbers are written as in HLO text and read by the same reader. A result that no line of the header speaks of is a
 //! failure, and so is a line that speaks of a result which is not there: nothing comes out unseen.
 
 use hloom_eval::ops::elementwise::convert;
 use hloom_eval::run::{DeviceGrid, Options, run};
-use hloom_eval::{Array, Value};
+use hloom_eval::{Array, Fault, Value};
 use hloom_formats::hlo_text;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::element_type::ElementType;
@@ -69,9 +69,20 @@ impl Execution {
         Ok(true)
     }
 
-    /// Runs `module` and compares. A diagnostic of the program is for the caller to expect; all else that is wrong is an
-    /// `Err` in words.
+    /// Runs `module` in the evaluator and compares. A diagnostic of the program is for the caller to expect; all else that
+    /// is wrong is an `Err` in words.
     pub(crate) fn run(&self, module: &VerifiedModule) -> Result<Option<Diagnostic>, String> {
+        self.run_by(module, |module, grid, arguments, options| {
+            run(module, grid, arguments, options).map_err(Fault::into_diagnostic)
+        })
+    }
+
+    /// The same in another engine: it is given the program, the devices, the arguments of each, and the options.
+    pub fn run_by(
+        &self,
+        module: &VerifiedModule,
+        engine: impl FnOnce(&VerifiedModule, DeviceGrid, Vec<Vec<Value>>, &Options<'_>) -> Result<Vec<Value>, Diagnostic>,
+    ) -> Result<Option<Diagnostic>, String> {
         let config = &module.module().config;
         let count = |n: i64| usize::try_from(n).unwrap_or(1).max(1);
         let (replicas, partitions) = (count(config.replica_count), count(config.num_partitions));
@@ -86,9 +97,9 @@ impl Execution {
             outfeed: Some(&outfed),
             ..Options::default()
         };
-        let results = match run(module, grid, self.arguments(module, grid)?, &options) {
+        let results = match engine(module, grid, self.arguments(module, grid)?, &options) {
             Ok(results) => results,
-            Err(fault) => return Ok(Some(fault.into_diagnostic())),
+            Err(diagnostic) => return Ok(Some(diagnostic)),
         };
         let mut came = Vec::new();
         for (d, result) in results.iter().enumerate() {

@@ -78,9 +78,9 @@ fn side_by_side(
     let mut infeed = Vec::new();
     for program in parallel.infeed {
         let result = execute(program, one, vec![Vec::new()], Vec::new(), engine)?.into_iter().next();
-        // What infeed takes is a tuple, also of one.
+        // What infeed takes is a tuple, also of one; it adds a token itself.
         infeed.extend(result.map(|value| match value {
-            Value::Tuple(_) => value,
+            Value::Tuple(parts) => Value::Tuple(parts.into_iter().filter(|p| !matches!(p, Value::Token)).collect()),
             other => Value::Tuple(vec![other]),
         }));
     }

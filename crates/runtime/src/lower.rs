@@ -476,7 +476,10 @@ impl Lowering<'_, '_> {
         let meets = op.collective().is_some() || matches!(op, Op::CollectivePermute(_) | Op::CollectivePermuteStart(_));
         let waits = meets || matches!(op, Op::RecvDone(_));
         let operands: Vec<Shape> = module[id].operands().iter().map(|&o| module[o].shape.clone()).collect();
-        let stored = self.leaves(id).map(|p| self.makes(p) && self.location(p) != Location::NOWHERE).collect();
+        // What is received comes at the done, into the memory that the start was given for it.
+        let fills = matches!(op, Op::RecvDone(_));
+        let stored = |p: Position| (fills || self.makes(p)) && self.location(p) != Location::NOWHERE;
+        let stored = self.leaves(id).map(stored).collect();
         Evaluate { operands, stored, waits }
     }
 

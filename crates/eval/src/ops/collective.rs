@@ -84,6 +84,9 @@ fn evaluate_unchecked(device: &mut Device<'_>, i: InstructionId, operands: Opera
         }
         Op::CollectiveBroadcast { has_dynamic_root, .. } => {
             let dynamic = *has_dynamic_root;
+            if group_of(&instruction.op, device.shared.grid, device.ordinal).is_none() {
+                return Value::zeroed(shape);
+            }
             let broadcast = |_: &mut Device<'_>, brought| broadcast_from_root(brought, dynamic);
             Ok(as_shaped(shape, meet(device, i, operands, broadcast)?))
         }

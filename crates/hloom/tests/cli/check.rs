@@ -1,6 +1,7 @@
 //! `hloom check`, and StableHLO as a format of programs.
 
 use super::Folder;
+use std::path::Path;
 
 const HOLDS: &str = "func.func @doubles() {
   %x = stablehlo.constant dense<[1.0, 2.5]> : tensor<2xf32>
@@ -90,28 +91,23 @@ fn different_programs_run_side_by_side() {
     folder.hloom(&["check", "two.mlir", "--engine", "eval"]).exits(0);
 }
 
+/// The programs of `tests/check` hold what they expect.
 #[test]
-fn one_program_sends_what_the_other_receives() {
-    let program = "module {
-  func.func @sender(%t: !stablehlo.token) -> !stablehlo.token {
-    %x = stablehlo.constant dense<[1, 2]> : tensor<2xi64>
-    %0 = \"stablehlo.send\"(%x, %t) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>} : (tensor<2xi64>, !stablehlo.token) -> !stablehlo.token
-    return %0 : !stablehlo.token
-  }
-  func.func @receiver(%t: !stablehlo.token) -> (tensor<2xi64>, !stablehlo.token) {
-    %0, %1 = \"stablehlo.recv\"(%t) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>} : (!stablehlo.token) -> (tensor<2xi64>, !stablehlo.token)
-    return %0, %1 : tensor<2xi64>, !stablehlo.token
-  }
-  func.func @main() {
-    %t = stablehlo.create_token : !stablehlo.token
-    %r:3 = \"interpreter.run_parallel\"(%t, %t) {programs = [[@sender], [@receiver]]} : (!stablehlo.token, !stablehlo.token) -> (!stablehlo.token, tensor<2xi64>, !stablehlo.token)
-    check.expect_eq_const %r#1, dense<[1, 2]> : tensor<2xi64>
-    func.return
-  }
-}
-";
-    let folder = Folder::new("check-send").with("send.mlir", program);
-    folder.hloom(&["check", "send.mlir", "--engine", "eval"]).exits(0);
+fn programs_hold_with_both_engines() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/check");
+    let files = std::fs::read_dir(&folder).expect("the folder can be read").map(|f| f.expect("a file").path());
+    let mut count = 0;
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("it can be read");
+        let name = file.file_name().and_then(|n| n.to_str()).expect("a name");
+        let folder = Folder::new(&format!("check-{name}")).with(name, text);
+        for engine in ["eval", "cpu"] {
+            let ran = folder.hloom(&["check", name, "--engine", engine]).exits(0);
+            assert!(ran.stdout.ends_with(" 0 fail\n") && !ran.stdout.contains(" 0 expectations"), "{}", ran.stdout);
+        }
+        count += 1;
+    }
+    assert!(count > 0, "there are no programs");
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn collective_op(context: &Context, id: InstructionId, collective: &Collective, 
             report.add(groups_error(context, id, "global device ids need groups to be named".to_owned()));
             return;
         }
-    } else if let Err(what) = check_groups(groups, ids_of(mode, context.counts), needs_equal_groups(op)) {
+    } else if let Err(what) = check_groups(groups, ids_of(mode, context.counts), op) {
         report.add(groups_error(context, id, what));
         return;
     }
@@ -75,8 +75,14 @@ fn needs_equal_groups(op: &Op) -> bool {
     !matches!(op, Op::AllReduce(_) | Op::AllReduceStart(_) | Op::CollectiveReduce(_) | Op::CollectiveBroadcast { .. })
 }
 
+/// Whether each device is in a group; those that a broadcast does not name get zeros.
+fn needs_every_device(op: &Op) -> bool {
+    !matches!(op, Op::CollectiveBroadcast { .. })
+}
+
 /// Groups name devices `0..ids` once each, where `ids` is known, and otherwise none twice.
-fn check_groups(groups: &ReplicaGroups, ids: Option<i64>, equal: bool) -> Result<(), String> {
+fn check_groups(groups: &ReplicaGroups, ids: Option<i64>, op: &Op) -> Result<(), String> {
+    let equal = needs_equal_groups(op);
     let named = match groups {
         ReplicaGroups::Explicit(groups) => {
             if groups.iter().any(Vec::is_empty) {
@@ -108,7 +114,9 @@ fn check_groups(groups: &ReplicaGroups, ids: Option<i64>, equal: bool) -> Result
         }
     };
     match ids {
-        Some(ids) if ids != named => Err(format!("{named} devices are named, but there are {ids}")),
+        Some(ids) if ids < named || ids != named && needs_every_device(op) => {
+            Err(format!("{named} devices are named, but there are {ids}"))
+        }
         _ => Ok(()),
     }
 }

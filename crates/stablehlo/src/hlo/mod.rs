@@ -7,6 +7,7 @@
 //! verifier to say, but nothing here relies on it.
 
 mod attributes;
+mod bits;
 mod calls;
 mod chlo;
 mod collectives;

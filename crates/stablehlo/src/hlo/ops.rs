@@ -59,7 +59,7 @@ impl Translator<'_, '_> {
             K::Select => self.plain(3, Op::Select),
             K::Clamp => self.plain(3, Op::Clamp),
             K::Convert => self.convert(),
-            K::BitcastConvert => self.plain(1, Op::BitcastConvert),
+            K::BitcastConvert => self.bitcast_convert(),
             K::ReducePrecision => self.reduce_precision(),
             K::Constant | K::ChloConstant | K::SdyConstant => self.constant_op(),
             K::Iota => self.iota(),

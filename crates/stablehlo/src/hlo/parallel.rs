@@ -5,7 +5,8 @@
 
 use super::{Translate, Translator};
 use crate::mlir::{OpId, OpKind, ValueId};
-use hloom_ir::attributes::ComparisonDirection;
+use hloom_ir::attributes::{CollectiveGroupMode, ComparisonDirection};
+use hloom_ir::device_list::ReplicaGroups;
 use hloom_ir::diagnostic::codes::mlir as codes;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::op::BinaryOp;
@@ -27,10 +28,36 @@ impl Translator<'_, '_> {
         }
         self.out.config.replica_count = programs.len() as i64;
         self.out.config.num_partitions = partitions as i64;
+        self.name_processes(programs.len() as i64, partitions as i64);
         // Results of one device never take the place of another's arguments.
         self.out.config.input_output_alias.clear();
         self.out.config.buffer_donors.clear();
         Ok(())
+    }
+
+    /// Where a group is of replicas with all their partitions, StableHLO counts the replicas of a partition first, HLO the
+    /// partitions of a replica. Operations to which the order matters get groups of devices in the order of StableHLO.
+    fn name_processes(&mut self, replicas: i64, partitions: i64) {
+        let all = self.out.computations().iter().flat_map(|&c| self.out[c].instructions());
+        let all: Vec<InstructionId> = all.copied().collect();
+        for i in all {
+            if self.out[i].op.group_mode() != Some(CollectiveGroupMode::CrossReplicaAndPartition) {
+                continue;
+            }
+            let collective = match &mut self.out.instruction_mut(i).op {
+                Op::AllGather(a) | Op::AllGatherStart(a) => &mut a.collective,
+                Op::ReduceScatter(r) => &mut r.collective,
+                _ => continue,
+            };
+            let named = collective.replica_groups.expand().filter(|g| !g.is_empty());
+            let groups = named.unwrap_or_else(|| vec![(0..replicas).collect()]);
+            let devices = |group: Vec<i64>| {
+                let of = |partition: i64| group.iter().map(move |replica| replica * partitions + partition);
+                (0..partitions).flat_map(of).collect()
+            };
+            collective.replica_groups = ReplicaGroups::Explicit(groups.into_iter().map(devices).collect());
+            collective.use_global_device_ids = true;
+        }
     }
 
     fn switched(&mut self, all: &[OpId], partitions: i64) -> Translate<()> {
