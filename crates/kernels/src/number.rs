@@ -15,7 +15,7 @@ impl Real for f64 {}
 /// A float in memory.
 pub trait Stored: Copy + Default + Send + Sync + 'static {
     /// What is computed in: at least as wide.
-    type Compute: Real;
+    type Compute: Real + Stored<Compute = Self::Compute>;
     /// Whether the two are the same type.
     const IS_COMPUTE: bool;
     /// The value, exactly.

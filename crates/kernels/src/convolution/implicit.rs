@@ -10,6 +10,7 @@ use super::parts::{Part, PartAxis, Tap, parts};
 use super::{Convolution, for_each_index};
 use crate::parallel::{Parallel, Shared};
 use crate::tiles::pack::{Lines, Way};
+use crate::tiles::packed::Source;
 use crate::tiles::{Columns, Placed, Product, ROW, Rows, cut, scratch};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -35,49 +36,84 @@ pub(super) fn run<S: Copy + Send + Sync + 'static, W: Way<S>, O: Copy + Default 
 ) {
     let micro = W::micro();
     let features_are_columns = c.output_feature_stride == 1 || c.output_features == 1;
-    for part in parts(c) {
+    let parts = parts(c);
+    let pieces: Vec<Piece> = parts.iter().map(|part| Piece::new::<S, W>(c, part, features_are_columns)).collect();
+    let weights: Vec<Weights<S, W>> = pieces
+        .iter()
+        .flat_map(|piece| (0..c.groups).map(move |group| (piece, group)))
+        .map(|(piece, group)| {
+            let first = group * c.output_features * c.kernel_output_stride;
+            let kernel = &kernel[first.min(kernel.len())..];
+            Weights { kernel, runs: &piece.runs, output_stride: c.kernel_output_stride, way: PhantomData }
+        })
+        .collect();
+    // The tiles of all parts: sizes of a tile, how many tiles down and across, and those of the parts before.
+    let products: usize = pieces.iter().map(|p| c.groups * (c.batch / p.images)).sum();
+    let mut tiles = Vec::with_capacity(pieces.len());
+    let mut count = 0;
+    for p in &pieces {
+        let (tile_m, tile_n) = cut(micro, [p.m, p.n, p.k], products, parallel.threads());
+        let (down, across) = (p.m.div_ceil(tile_m), p.n.div_ceil(tile_n));
+        tiles.push((tile_m, tile_n, down, across, count));
+        count += c.groups * (c.batch / p.images) * down * across;
+    }
+    let tile = |weights: &[&dyn Columns<W::Unit>], rows_of: &[Weights<S, W>], at: usize| {
+        let piece = tiles.partition_point(|t| t.4 <= at) - 1;
+        let (p, (tile_m, tile_n, down, across, before)) = (&pieces[piece], tiles[piece]);
+        let (product, at) = ((at - before) / (down * across), (at - before) % (down * across));
+        let (group, image) = (product / (c.batch / p.images), product % (c.batch / p.images));
+        let (row, column) = (at / across * tile_m, at % across * tile_n);
+        let (rows, columns) = (row..p.m.min(row + tile_m), column..p.n.min(column + tile_n));
+        let first = group * c.input_group_stride + image * c.input_batch_stride;
+        let input = &input[first.min(input.len())..];
+        let patches = Patches::<S, W> { input, part: p.part, runs: &p.runs, dims: &p.dims, way: PhantomData };
+        let start = p.part.output + group * c.output_features * c.output_feature_stride + image * c.output_batch_stride;
+        let to = Target { start, dims: &p.dims, feature_stride: c.output_feature_stride, output, finish };
+        let number = piece * c.groups + group;
+        let product = match features_are_columns {
+            true => Product { micro, k: p.k, unit: W::DEPTH, rows: &patches, columns: weights[number] },
+            false => Product { micro, k: p.k, unit: W::DEPTH, rows: &rows_of[number], columns: &patches },
+        };
+        to.tile(&product, rows, columns, features_are_columns);
+    };
+    let largest = pieces.iter().zip(&tiles).map(|(p, t)| t.0.saturating_mul(t.1).saturating_mul(p.k)).max();
+    let chunk = WORTH_SHARING.div_ceil(largest.unwrap_or(1).max(1));
+    let columns: Vec<&dyn Columns<W::Unit>> = weights.iter().map(|w| w as &dyn Columns<W::Unit>).collect();
+    let rows = if features_are_columns { pieces.iter().map(|p| p.m).max().unwrap_or(0) } else { 0 };
+    let down = tiles.iter().map(|t| t.2).max().unwrap_or(0);
+    let source = Source {
+        columns: &columns,
+        k: pieces.iter().flat_map(|p| std::iter::repeat_n(p.k, c.groups)).collect(),
+        n: c.output_features,
+        unit: W::DEPTH,
+        width: micro.columns,
+    };
+    source.with_packed([rows, down], parallel, |columns| {
+        parallel.each(count, chunk, &|begin, end| (begin..end).for_each(|at| tile(columns, &weights, at)));
+    });
+}
+
+/// The products that one part of a convolution is.
+struct Piece<'a> {
+    part: &'a Part,
+    runs: Runs,
+    dims: Vec<Dim>,
+    /// Images of one product.
+    images: usize,
+    m: usize,
+    n: usize,
+    k: usize,
+}
+
+impl<'a> Piece<'a> {
+    fn new<S: Copy, W: Way<S>>(c: &Convolution, part: &'a Part, features_are_columns: bool) -> Piece<'a> {
         let positions: usize = part.axes.iter().map(|a| a.outputs).product();
         let by_image = c.batch > 1 && !features_are_columns && positions >= MANY_POSITIONS;
         let images = if by_image { 1 } else { c.batch };
-        let runs = Runs::new(c, &part, W::DEPTH, features_are_columns);
-        let many = positions * images;
-        let k = runs.list.len() * runs.padded;
-        let products = c.groups * (c.batch / images);
+        let runs = Runs::new(c, part, W::DEPTH, features_are_columns);
+        let (many, k) = (positions * images, runs.list.len() * runs.padded);
         let (m, n) = if features_are_columns { (many, c.output_features) } else { (c.output_features, many) };
-        let (tile_m, tile_n) = cut(micro, [m, n, k], products, parallel.threads());
-        let (down, across) = (m.div_ceil(tile_m), n.div_ceil(tile_n));
-        let work = tile_m.saturating_mul(tile_n).saturating_mul(k).max(1);
-        parallel.each(products * down * across, WORTH_SHARING.div_ceil(work), &|begin, end| {
-            for at in begin..end {
-                let (product, at) = (at / (down * across), at % (down * across));
-                let (group, image) = (product / (c.batch / images), product % (c.batch / images));
-                let (row, column) = (at / across * tile_m, at % across * tile_n);
-                let (rows, columns) = (row..m.min(row + tile_m), column..n.min(column + tile_n));
-                let first = group * c.input_group_stride + image * c.input_batch_stride;
-                let patches = Patches::<S, W> {
-                    input: &input[first.min(input.len())..],
-                    part: &part,
-                    runs: &runs,
-                    dims: dims(c, &part, images),
-                    way: PhantomData,
-                };
-                let first = group * c.output_features * c.kernel_output_stride;
-                let weights = Weights::<S, W> {
-                    kernel: &kernel[first.min(kernel.len())..],
-                    runs: &runs,
-                    output_stride: c.kernel_output_stride,
-                    way: PhantomData,
-                };
-                let start =
-                    part.output + group * c.output_features * c.output_feature_stride + image * c.output_batch_stride;
-                let to = Target { start, dims: &patches.dims, feature_stride: c.output_feature_stride, output, finish };
-                let product = match features_are_columns {
-                    true => Product { micro, k, unit: W::DEPTH, rows: &patches, columns: &weights },
-                    false => Product { micro, k, unit: W::DEPTH, rows: &weights, columns: &patches },
-                };
-                to.tile(&product, rows, columns, features_are_columns);
-            }
-        });
+        Piece { part, runs, dims: dims(c, part, images), images, m, n, k }
     }
 }
 
@@ -133,9 +169,11 @@ enum Kind {
 struct Run {
     /// For each axis the index into the input at the first position (of the first tap, for a run over several).
     at: Vec<isize>,
-    /// Where its weights begin, and where its feature is in the input, if it is of one.
+    /// Where its weights begin.
     weight: usize,
-    feature: usize,
+    /// What `at` and the feature, if it is of one, add to an address; of `at`, the last axis of a run over several taps
+    /// aside.
+    offset: isize,
 }
 
 impl Runs {
@@ -175,14 +213,16 @@ impl Runs {
         {
             *size = 1;
         }
+        let looked_at = looked_at(part, kind);
         let mut list = Vec::new();
         for_each_index(if features > 0 { &sizes } else { &[0] }, |index| {
             let taps = index.iter().zip(&part.axes).map(|(&i, a)| a.taps[i]);
             let weight: usize = taps.clone().map(|t| t.weight).sum();
             for n in 0..times {
-                let at = taps.clone().map(|t| t.at).collect();
+                let at: Vec<isize> = taps.clone().map(|t| t.at).collect();
                 let (weight, feature) = (weight + n * c.kernel_input_stride, n * c.input_feature_stride);
-                list.push(Run { at, weight, feature });
+                let offset = feature as isize + address(&at, &part.axes[..looked_at]);
+                list.push(Run { at, weight, offset });
             }
         });
         Runs { list, len, padded: len.next_multiple_of(unit).max(1), kind, along, weights_along }
@@ -202,18 +242,28 @@ impl Runs {
     }
 }
 
+/// How many axes decide whether there is a value under a run, all in all: not the last one, if the run goes along it.
+fn looked_at(part: &Part, kind: Kind) -> usize {
+    part.axes.len() - usize::from(kind != Kind::Features)
+}
+
+/// What indices along some axes add to an address.
+fn address(at: &[isize], axes: &[PartAxis]) -> isize {
+    at.iter().zip(axes).map(|(&at, axis)| at * axis.input_stride as isize).sum()
+}
+
 /// The values under the windows.
 struct Patches<'a, S, W> {
     input: &'a [S],
     part: &'a Part,
     runs: &'a Runs,
-    dims: Vec<Dim>,
+    dims: &'a [Dim],
     way: PhantomData<W>,
 }
 
-/// Positions: for each the offset of its image, and its indices times the steps.
+/// Positions: for each its indices times the steps, and what these and its image add to an address.
 struct Positions {
-    offsets: Vec<usize>,
+    offsets: Vec<isize>,
     at: Vec<isize>,
     axes: usize,
 }
@@ -230,16 +280,17 @@ impl<S: Copy + Sync, W: Way<S>> Patches<'_, S, W> {
         let mut positions =
             Positions { offsets: Vec::with_capacity(lines.len()), at: vec![0; lines.len() * axes], axes };
         for (n, mut line) in lines.enumerate() {
-            let mut offset = 0;
+            let mut offset = 0isize;
             for dim in self.dims.iter().rev() {
                 let index = line % dim.size;
                 line /= dim.size;
                 match dim.axis {
                     Some(axis) => positions.at[n * axes + axis] = (index * self.part.axes[axis].step) as isize,
-                    None => offset = index * dim.input,
+                    None => offset = (index * dim.input) as isize,
                 }
             }
-            positions.offsets.push(offset);
+            let looked_at = looked_at(self.part, self.runs.kind);
+            positions.offsets.push(offset + address(positions.at(n), &self.part.axes[..looked_at]));
         }
         positions
     }
@@ -247,16 +298,14 @@ impl<S: Copy + Sync, W: Way<S>> Patches<'_, S, W> {
     /// Where the values of a run begin at a position; `None` in the padding. The last axis of a run over several taps is
     /// not looked at.
     fn start(&self, positions: &Positions, line: usize, run: &Run) -> Option<usize> {
-        let checked = self.part.axes.len() - usize::from(self.runs.kind != Kind::Features);
-        let mut start = positions.offsets[line] + run.feature;
-        for (axis, (at, tap)) in self.part.axes.iter().zip(positions.at(line).iter().zip(&run.at)).take(checked) {
-            let index = at + tap;
-            if !axis.has(index) {
+        let looked_at = looked_at(self.part, self.runs.kind);
+        let axes = self.part.axes[..looked_at].iter().zip(positions.at(line).iter().zip(&run.at));
+        for (axis, (at, tap)) in axes {
+            if !axis.has(at + tap) {
                 return None;
             }
-            start += index as usize * axis.input_stride;
         }
-        Some(start)
+        Some((positions.offsets[line] + run.offset) as usize)
     }
 
     /// Rows one after the other: values that are summed over lie side by side.
@@ -397,7 +446,7 @@ impl<S: Copy + Sync, W: Way<S>> Patches<'_, S, W> {
 }
 
 impl<S: Copy + Sync, W: Way<S>> Rows<W::Unit> for Patches<'_, S, W> {
-    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, to: *mut W::Unit) -> Placed<W::Unit> {
+    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, _: usize, to: *mut W::Unit) -> Placed<W::Unit> {
         // SAFETY (both): the caller's promise.
         if self.runs.along == 1 && self.runs.len > 1 {
             unsafe { self.copy_rows(rows, depth, to) };
@@ -437,7 +486,7 @@ impl<S: Copy + Sync, W: Way<S>> Weights<'_, S, W> {
 }
 
 impl<S: Copy + Sync, W: Way<S>> Rows<W::Unit> for Weights<'_, S, W> {
-    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, to: *mut W::Unit) -> Placed<W::Unit> {
+    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, _: usize, to: *mut W::Unit) -> Placed<W::Unit> {
         let width = rows.len();
         for (run, numbers, unit) in self.runs.within(depth, W::DEPTH) {
             let lines = self.lines(&rows, run, &numbers);

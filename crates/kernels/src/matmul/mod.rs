@@ -3,6 +3,7 @@
 //! Products with few rows or columns read the larger operand once, as it lies ([`vector`]); all others are cut into tiles
 //! ([`crate::tiles`]), whose kernels are chosen for the type and the processor.
 
+mod split;
 #[cfg(test)]
 mod tests;
 mod vector;
@@ -10,6 +11,7 @@ mod vector;
 use crate::number::Stored;
 use crate::parallel::{Parallel, Shared};
 use crate::tiles::pack::{Lines, Pairs, Plain, Way, Widened};
+use crate::tiles::packed::Source;
 use crate::tiles::{Columns, Placed, Product, ROW, Rows, cut, micro, scratch};
 use half::{bf16, f16};
 use std::any::TypeId;
@@ -96,6 +98,20 @@ impl Matmul {
             output[..self.groups() * self.m * self.n].fill(O::default());
             return Some(());
         }
+        match split::part(self) {
+            Some(part) => split::run(self, part, [lhs, rhs], output, parallel),
+            None => self.multiply(lhs, rhs, output, parallel),
+        }
+    }
+
+    /// As [`Matmul::run`], with sums of at least one number that are not cut.
+    fn multiply<S: Stored, O: Stored<Compute = S::Compute>>(
+        &self,
+        lhs: &[S],
+        rhs: &[S],
+        output: &mut [O],
+        parallel: &dyn Parallel,
+    ) -> Option<()> {
         if self.m <= vector::FEW && vector::can_read(self) {
             vector::run(self, lhs, rhs, output, false, parallel);
         } else if self.n <= vector::FEW_COLUMNS && vector::can_read(&self.transposed()) {
@@ -157,15 +173,23 @@ impl Matmul {
         let (down, across) = (self.m.div_ceil(tile_m), self.n.div_ceil(tile_n));
         let work = tile_m.saturating_mul(tile_n).saturating_mul(self.k).max(1);
         let output = Shared::new(output);
-        parallel.each(groups * down * across, WORTH_SHARING.div_ceil(work), &|begin, end| {
+        let right: Vec<Matrix<S, W>> = (0..groups)
+            .map(|group| {
+                let rhs = &rhs[self.offsets(group).1..];
+                Matrix::new(rhs, [self.n, self.rhs_column], [self.k, self.rhs_row])
+            })
+            .collect();
+        let right: Vec<&dyn Columns<W::Unit>> = right.iter().map(|r| r as &dyn Columns<W::Unit>).collect();
+        let source =
+            Source { columns: &right, n: self.n, k: vec![self.k; groups], unit: W::DEPTH, width: micro.columns };
+        let tiles = |right: &[&dyn Columns<W::Unit>], begin: usize, end: usize| {
             for at in begin..end {
                 let (group, at) = (at / (down * across), at % (down * across));
                 let (row, column) = (at / across * tile_m, at % across * tile_n);
                 let (rows, columns) = (row..self.m.min(row + tile_m), column..self.n.min(column + tile_n));
-                let (lhs_start, rhs_start) = self.offsets(group);
-                let left = Matrix::<S, W>::new(&lhs[lhs_start..], [self.m, self.lhs_row], [self.k, self.lhs_column]);
-                let right = Matrix::<S, W>::new(&rhs[rhs_start..], [self.n, self.rhs_column], [self.k, self.rhs_row]);
-                let product = Product { micro, k: self.k, unit: W::DEPTH, rows: &left, columns: &right };
+                let lhs = &lhs[self.offsets(group).0..];
+                let left = Matrix::<S, W>::new(lhs, [self.m, self.lhs_row], [self.k, self.lhs_column]);
+                let product = Product { micro, k: self.k, unit: W::DEPTH, rows: &left, columns: right[group] };
                 let first = (group * self.m + rows.start) * self.n + columns.start;
                 let (height, width) = (rows.len(), columns.len());
                 let to = output.address(first, (height - 1) * self.n + width);
@@ -186,6 +210,10 @@ impl Matmul {
                     }
                 });
             }
+        };
+        source.with_packed([self.m, down], parallel, |right| {
+            let chunk = WORTH_SHARING.div_ceil(work);
+            parallel.each(groups * down * across, chunk, &|begin, end| tiles(right, begin, end));
         });
     }
 
@@ -267,14 +295,18 @@ impl<S: Copy + Sync, W: Way<S>> Matrix<'_, S, W> {
     }
 }
 
+/// Rows that are read so often are worth copying: apart from each other they are on too many pages.
+const MANY_TIMES: usize = 10;
+
 impl<S: Copy + Sync, W: Way<S>> Rows<W::Unit> for Matrix<'_, S, W> {
-    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, to: *mut W::Unit) -> Placed<W::Unit> {
+    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, times: usize, to: *mut W::Unit) -> Placed<W::Unit> {
         let from = self.lines(rows.start, depth.start);
-        if W::IN_PLACE && (rows.len() <= 4 || self.along == 1 && !self.rows_collide()) {
+        let is_fine = || self.along == 1 && !self.rows_collide() && times < MANY_TIMES;
+        if W::IN_PLACE && (rows.len() <= 4 || is_fine()) {
             return Placed { at: from.first.cast(), row: self.line, step: self.along };
         }
         let whole_pairs = self.along == 1 && self.line.is_multiple_of(2) && depth.len().is_multiple_of(2);
-        if W::HALVES && whole_pairs && !self.rows_collide() {
+        if W::HALVES && whole_pairs && is_fine() {
             return Placed { at: from.first.cast(), row: self.line / 2, step: 1 };
         }
         // SAFETY (all): `new` has made sure of the numbers, the caller of the room.
@@ -296,8 +328,9 @@ impl<S: Copy + Sync, W: Way<S>> Columns<W::Unit> for Matrix<'_, S, W> {
         unsafe { from.pack::<W>(columns.len(), depth.len(), width, to) }
     }
 
-    fn in_place(&self, column: usize, depth: usize) -> Option<(*const W::Unit, usize)> {
-        (W::IN_PLACE && self.line == 1).then(|| (self.lines(column, depth).first.cast(), self.along))
+    fn in_place(&self, column: usize, depth: usize, times: usize) -> Option<(*const W::Unit, usize)> {
+        // A panel that is read once or twice is not worth the writing.
+        (W::IN_PLACE && self.line == 1 && times <= 2).then(|| (self.lines(column, depth).first.cast(), self.along))
     }
 }
 

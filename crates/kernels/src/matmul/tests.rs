@@ -85,7 +85,10 @@ impl Parallel for Threads {
 
 #[test]
 fn how_a_product_is_cut_does_not_change_it() {
-    for (m, n, k) in [(900, 130, 70), (40, 700, 600), (3, 2000, 100), (700, 2, 300), (500, 500, 31)] {
+    // Some of them lay out the right operand first; some cut their sums into parts.
+    let sizes = [(900, 130, 70), (40, 700, 600), (3, 2000, 100), (700, 2, 300), (500, 500, 31), (800, 150, 300)];
+    let long_sums = [(20, 33, 4100), (1, 40, 60_000), (9, 2, 130_000), (64, 64, 2500), (1, 5000, 333), (2, 640, 1030)];
+    for (m, n, k) in sizes.into_iter().chain(long_sums) {
         let product = Matmul { batch: vec![], m, n, k, lhs_row: k, lhs_column: 1, rhs_row: n, rhs_column: 1 };
         agrees::<f32, f32>(&product, |x| x as f32, f64::from, f64::from, 1e-5);
         agrees::<bf16, f32>(&product, bf16::from_f64, f64::from, f64::from, 1e-5);

@@ -10,8 +10,8 @@ pub(super) const FEW: usize = 4;
 /// The same of columns, which are otherwise computed a whole vector at a time.
 pub(super) const FEW_COLUMNS: usize = 8;
 
-/// Columns whose sums are kept at once: they stay in the first cache.
-const COLUMNS: usize = 512;
+/// Sums that are kept at once: they stay in the first cache.
+const SUMS: usize = 4096;
 /// Sums of one dot product that are kept side by side.
 const LANES: usize = 64;
 /// Multiplications worth handing to another thread.
@@ -20,6 +20,18 @@ const WORTH_SHARING: usize = 1 << 17;
 /// Whether the larger operand, the right one, can be read as it lies.
 pub(super) fn can_read(matmul: &Matmul) -> bool {
     matmul.rhs_column == 1 || matmul.rhs_row == 1 || matmul.n == 1
+}
+
+/// Columns whose sums are kept at once, of so many rows.
+pub(super) fn columns(rows: usize) -> usize {
+    SUMS / rows.clamp(1, FEW_COLUMNS)
+}
+
+impl Matmul {
+    /// Whether whole rows of the right operand, as they lie, are summed up; otherwise its columns are read.
+    pub(super) fn sums_rows(&self) -> bool {
+        self.rhs_column == 1 && self.n > 1
+    }
 }
 
 /// Multiplies; the result is written `transposed`, if so.
@@ -32,16 +44,21 @@ pub(super) fn run<S: Stored, O: Stored<Compute = S::Compute>>(
     parallel: &dyn Parallel,
 ) {
     let (m, n) = (matmul.m, matmul.n);
-    let blocks = n.div_ceil(COLUMNS);
+    // Columns that are read one by one can be shared among any number of threads.
+    let width = match matmul.sums_rows() {
+        true => columns(m),
+        false => n.div_ceil(4 * parallel.threads()).clamp(1, columns(m)),
+    };
+    let blocks = n.div_ceil(width);
     let output = Shared::new(output);
-    let work = m.saturating_mul(n.min(COLUMNS)).saturating_mul(matmul.k).max(1);
+    let work = m.saturating_mul(n.min(width)).saturating_mul(matmul.k).max(1);
     parallel.each(matmul.groups() * blocks, WORTH_SHARING.div_ceil(work), &|begin, end| {
         let mut rows = vec![S::Compute::default(); m * matmul.k];
-        let mut sums = vec![S::Compute::default(); m * n.min(COLUMNS)];
+        let mut sums = vec![S::Compute::default(); m * n.min(width)];
         let mut packed = None;
         for at in begin..end {
-            let (group, first) = (at / blocks, at % blocks * COLUMNS);
-            let columns = COLUMNS.min(n - first);
+            let (group, first) = (at / blocks, at % blocks * width);
+            let columns = width.min(n - first);
             let (left, right) = matmul.offsets(group);
             if packed != Some(group) {
                 load_rows(matmul, &lhs[left..], &mut rows);
@@ -86,7 +103,7 @@ fn multiply<S: Stored>(matmul: &Matmul, rows: &[S::Compute], rhs: &[S], sums: &m
     let (m, k) = (matmul.m, matmul.k);
     let n = sums.len() / m;
     let arch = pulp::Arch::new();
-    if matmul.rhs_column == 1 && n > 1 {
+    if matmul.sums_rows() {
         arch.dispatch(
             #[inline(always)]
             || combine(rows, rhs, [m, n, k], matmul.rhs_row, sums),

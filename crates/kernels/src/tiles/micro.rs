@@ -3,7 +3,8 @@
 //!
 //! A *unit* is what one lane multiplies at once: one number, or two neighbours along the summed dimension for the types
 //! for which processors have such instructions. The left operand is read unit by unit, the right one vector by vector.
-//! Every sum is made in the order of the summed dimension, so it does not depend on how a product is cut.
+//! Every sum is made in the order of the summed dimension, a part of fixed length at a time, so it does not depend on how a
+//! product is cut into tiles.
 
 /// Columns that are computed at once at most.
 pub(crate) const MAX_COLUMNS: usize = 32;
@@ -28,6 +29,25 @@ pub(crate) struct Block<U, C> {
     pub(crate) add: bool,
 }
 
+/// How many places of the summed dimension the right operand is fetched ahead; so long that it comes even from the third
+/// cache in time.
+const AHEAD: usize = 8;
+/// Loops at least so long fetch what they add to when they begin.
+const FAR: usize = 32;
+
+/// Asks for the line of memory at an address, which need not be one.
+#[inline(always)]
+fn prefetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; it does nothing where there is no memory.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// What a processor does for one kind of numbers.
 #[derive(Debug)]
 pub(crate) struct Micro<U, C> {
@@ -50,10 +70,11 @@ macro_rules! block {
             let mut masks = [mask($lanes); V];
             masks[V - 1] = mask(b.columns - (V - 1) * $lanes);
             let mut sums = [[zero(); V]; R];
-            if b.add {
+            // What is written last is far away: it has the whole loop to come near.
+            if b.depth >= FAR {
                 for r in 0..R {
                     for v in 0..V {
-                        sums[r][v] = unsafe { load_sums(b.to.add(r * b.to_row + v * $lanes), masks[v]) };
+                        prefetch(b.to.wrapping_add(r * b.to_row + v * $lanes));
                     }
                 }
             }
@@ -62,6 +83,12 @@ macro_rules! block {
                 let mut right = [unsafe { load(rhs, masks[0]) }; V];
                 for v in 1..V {
                     right[v] = unsafe { load(rhs.add(v * $lanes), masks[v]) };
+                }
+                for v in 0..V {
+                    prefetch(rhs.wrapping_add(AHEAD * b.rhs_step + v * $lanes));
+                }
+                if PACKED {
+                    prefetch(lhs.wrapping_add(2 * AHEAD * R));
                 }
                 for r in 0..R {
                     let left = unsafe { splat(if PACKED { lhs.add(r) } else { lhs.add(r * b.lhs_row) }) };
@@ -74,7 +101,12 @@ macro_rules! block {
             }
             for r in 0..R {
                 for v in 0..V {
-                    unsafe { store_sums(b.to.add(r * b.to_row + v * $lanes), masks[v], sums[r][v]) };
+                    let to = b.to.wrapping_add(r * b.to_row + v * $lanes);
+                    let sum = match b.add {
+                        true => add_sums(unsafe { load_sums(to, masks[v]) }, sums[r][v]),
+                        false => sums[r][v],
+                    };
+                    unsafe { store_sums(to, masks[v], sum) };
                 }
             }
         }
@@ -102,9 +134,9 @@ macro_rules! block {
 
 /// Any processor: arrays of eight numbers, which become whatever vectors there are.
 macro_rules! portable {
-    ($name:ident, $unit:ty, $sum:ty, $multiply_add:expr) => {
+    ($name:ident, $unit:ty, $sum:ty, $add:expr, $multiply_add:expr) => {
         pub(in crate::tiles) mod $name {
-            use super::super::{Block, Micro};
+            use super::super::{AHEAD, Block, FAR, Micro, prefetch};
             const LANES: usize = 8;
 
             fn mask(columns: usize) -> usize {
@@ -133,6 +165,10 @@ macro_rules! portable {
                 // SAFETY: the caller's promise.
                 unsafe { std::ptr::copy_nonoverlapping(vector.as_ptr(), at, columns.min(LANES)) }
             }
+            fn add_sums(before: [$sum; LANES], sums: [$sum; LANES]) -> [$sum; LANES] {
+                let one: fn($sum, $sum) -> $sum = $add;
+                std::array::from_fn(|i| one(before[i], sums[i]))
+            }
             #[inline(always)]
             fn multiply_add(sums: [$sum; LANES], left: $unit, right: [$unit; LANES]) -> [$sum; LANES] {
                 let one: fn($sum, $unit, $unit) -> $sum = $multiply_add;
@@ -150,10 +186,10 @@ pub(crate) fn halves(pair: u32) -> [i32; 2] {
 }
 
 pub(in crate::tiles) mod portable {
-    portable!(f32s, f32, f32, |sum, a, b| sum + a * b);
-    portable!(f64s, f64, f64, |sum, a, b| sum + a * b);
-    portable!(i32s, i32, i32, |sum, a, b| sum.wrapping_add(a.wrapping_mul(b)));
-    portable!(i16_pairs, u32, i32, |sum, a, b| {
+    portable!(f32s, f32, f32, |a, b| a + b, |sum, a, b| sum + a * b);
+    portable!(f64s, f64, f64, |a, b| a + b, |sum, a, b| sum + a * b);
+    portable!(i32s, i32, i32, i32::wrapping_add, |sum, a, b| sum.wrapping_add(a.wrapping_mul(b)));
+    portable!(i16_pairs, u32, i32, i32::wrapping_add, |sum, a, b| {
         let ([a, c], [b, d]) = (super::super::halves(a), super::super::halves(b));
         sum.wrapping_add((a * b).wrapping_add(c * d))
     });
@@ -164,10 +200,11 @@ macro_rules! x86 {
     (
         $name:ident, $feature:literal, $unit:ty, $sum:ty, $lanes:literal, rows $rows:tt,
         mask $mask:ty = $make_mask:expr, units $units:ty = $load:expr, splat $splat:expr,
-        sums $sums:ty = $load_sums:expr, store $store:expr, zero $zero:expr, multiply_add $multiply_add:expr
+        sums $sums:ty = $load_sums:expr, store $store:expr, zero $zero:expr, add $add:expr,
+        multiply_add $multiply_add:expr
     ) => {
         pub(in crate::tiles) mod $name {
-            use super::super::{Block, Micro};
+            use super::super::{AHEAD, Block, FAR, Micro, prefetch};
             use std::arch::x86_64::*;
 
             #[target_feature(enable = $feature)]
@@ -206,6 +243,11 @@ macro_rules! x86 {
             }
             #[target_feature(enable = $feature)]
             #[inline]
+            fn add_sums(before: $sums, sums: $sums) -> $sums {
+                $add(before, sums)
+            }
+            #[target_feature(enable = $feature)]
+            #[inline]
             fn multiply_add(sums: $sums, left: $units, right: $units) -> $sums {
                 $multiply_add(sums, left, right)
             }
@@ -224,6 +266,7 @@ pub(in crate::tiles) mod avx512 {
         sums __m512 = |at, mask| _mm512_maskz_loadu_ps(mask, at),
         store |at, mask, vector| _mm512_mask_storeu_ps(at, mask, vector),
         zero _mm512_setzero_ps(),
+        add _mm512_add_ps,
         multiply_add |sums, left, right| _mm512_fmadd_ps(left, right, sums));
     x86!(f64s, "avx512f", f64, f64, 8, rows [1 2 3 4 5 6 7 8 9 10 11 12 13 14],
         mask __mmask8 = |columns: usize| ((1u32 << columns) - 1) as __mmask8,
@@ -232,6 +275,7 @@ pub(in crate::tiles) mod avx512 {
         sums __m512d = |at, mask| _mm512_maskz_loadu_pd(mask, at),
         store |at, mask, vector| _mm512_mask_storeu_pd(at, mask, vector),
         zero _mm512_setzero_pd(),
+        add _mm512_add_pd,
         multiply_add |sums, left, right| _mm512_fmadd_pd(left, right, sums));
     x86!(i32s, "avx512f", i32, i32, 16, rows [1 2 3 4 5 6 7 8 9 10 11 12],
         mask __mmask16 = |columns: usize| ((1u32 << columns) - 1) as __mmask16,
@@ -240,6 +284,7 @@ pub(in crate::tiles) mod avx512 {
         sums __m512i = |at, mask| _mm512_maskz_loadu_epi32(mask, at),
         store |at, mask, vector| _mm512_mask_storeu_epi32(at, mask, vector),
         zero _mm512_setzero_si512(),
+        add _mm512_add_epi32,
         multiply_add |sums, left, right| _mm512_add_epi32(sums, _mm512_mullo_epi32(left, right)));
     x86!(i16_pairs, "avx512f,avx512bw", u32, i32, 16, rows [1 2 3 4 5 6 7 8 9 10 11 12],
         mask __mmask16 = |columns: usize| ((1u32 << columns) - 1) as __mmask16,
@@ -248,6 +293,7 @@ pub(in crate::tiles) mod avx512 {
         sums __m512i = |at, mask| _mm512_maskz_loadu_epi32(mask, at),
         store |at, mask, vector| _mm512_mask_storeu_epi32(at, mask, vector),
         zero _mm512_setzero_si512(),
+        add _mm512_add_epi32,
         multiply_add |sums, left, right| _mm512_add_epi32(sums, _mm512_madd_epi16(left, right)));
     x86!(bf16_pairs, "avx512f,avx512bf16", u32, f32, 16, rows [1 2 3 4 5 6 7 8 9 10 11 12 13 14],
     mask __mmask16 = |columns: usize| ((1u32 << columns) - 1) as __mmask16,
@@ -256,6 +302,7 @@ pub(in crate::tiles) mod avx512 {
     sums __m512 = |at, mask| _mm512_maskz_loadu_ps(mask, at),
     store |at, mask, vector| _mm512_mask_storeu_ps(at, mask, vector),
     zero _mm512_setzero_ps(),
+    add _mm512_add_ps,
     // SAFETY: all of them are vectors of 512 bits.
     multiply_add |sums, left: __m512i, right: __m512i| unsafe {
         _mm512_dpbf16_ps(sums, std::mem::transmute::<__m512i, __m512bh>(left), std::mem::transmute::<__m512i, __m512bh>(right))
@@ -277,6 +324,7 @@ pub(in crate::tiles) mod avx2 {
         sums __m256 = |at, mask| _mm256_maskload_ps(at, mask),
         store |at, mask, vector| _mm256_maskstore_ps(at, mask, vector),
         zero _mm256_setzero_ps(),
+        add _mm256_add_ps,
         multiply_add |sums, left, right| _mm256_fmadd_ps(left, right, sums));
     x86!(f64s, "avx,avx2,fma", f64, f64, 4, rows [1 2 3 4 5 6],
         // SAFETY: four numbers are there for every count up to four.
@@ -286,6 +334,7 @@ pub(in crate::tiles) mod avx2 {
         sums __m256d = |at, mask| _mm256_maskload_pd(at, mask),
         store |at, mask, vector| _mm256_maskstore_pd(at, mask, vector),
         zero _mm256_setzero_pd(),
+        add _mm256_add_pd,
         multiply_add |sums, left, right| _mm256_fmadd_pd(left, right, sums));
     x86!(i32s, "avx,avx2", i32, i32, 8, rows [1 2 3 4],
         // SAFETY: eight numbers are there for every count up to eight.
@@ -295,6 +344,7 @@ pub(in crate::tiles) mod avx2 {
         sums __m256i = |at, mask| _mm256_maskload_epi32(at, mask),
         store |at, mask, vector| _mm256_maskstore_epi32(at, mask, vector),
         zero _mm256_setzero_si256(),
+        add _mm256_add_epi32,
         multiply_add |sums, left, right| _mm256_add_epi32(sums, _mm256_mullo_epi32(left, right)));
     x86!(i16_pairs, "avx,avx2", u32, i32, 8, rows [1 2 3 4],
         // SAFETY: eight numbers are there for every count up to eight.
@@ -304,6 +354,7 @@ pub(in crate::tiles) mod avx2 {
         sums __m256i = |at, mask| _mm256_maskload_epi32(at, mask),
         store |at, mask, vector| _mm256_maskstore_epi32(at, mask, vector),
         zero _mm256_setzero_si256(),
+        add _mm256_add_epi32,
         multiply_add |sums, left, right| _mm256_add_epi32(sums, _mm256_madd_epi16(left, right)));
 }
 

@@ -1,12 +1,13 @@
 //! Products by tiles: what matrix products and convolutions have in common.
 //!
 //! A [`Product`] knows how to lay out lines of both operands for the innermost loops ([`Rows`], [`Columns`]); a tile of its
-//! result is computed by one thread, a part of the summed dimension at a time. Of the two operands of a tile the one with
-//! fewer lines is laid out as a whole and stays in the second cache; panels of the other are laid out one by one into the
-//! first. Rows that can be read where they are, are. How a product is cut into tiles does not change what is computed.
+//! result is computed by one thread, a part of the summed dimension at a time. The rows of a tile are laid out as a whole
+//! and stay in the second cache; panels of columns are laid out one by one into the first. If there are few columns it is
+//! the other way round. Rows that can be read where they are, are. How a product is cut into tiles does not change what is computed.
 
 pub(crate) mod micro;
 pub(crate) mod pack;
+pub(crate) mod packed;
 pub(crate) mod scratch;
 #[cfg(test)]
 mod tests;
@@ -21,13 +22,17 @@ pub(crate) const DEPTH: usize = 256;
 /// out of the cache.
 pub(crate) const ROW: usize = DEPTH + 16;
 
+/// So many columns are kept, if there are more rows; otherwise a tile's rows are.
+const FEW_COLUMNS: usize = 128;
+
 /// Rows of the left operand.
 pub(crate) trait Rows<U>: Sync {
     /// Lays out rows, or says where they are. `depth` is in numbers and begins with a whole unit; at most [`DEPTH`] units.
+    /// They are read once for each of `times` panels of columns.
     ///
     /// # Safety
     /// There must be room at `to` for [`ROW`] units of each row, and [`SLACK`] behind them.
-    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, to: *mut U) -> Placed<U>;
+    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, times: usize, to: *mut U) -> Placed<U>;
 }
 
 /// Columns of the right operand.
@@ -38,9 +43,10 @@ pub(crate) trait Columns<U>: Sync {
     /// There must be room for the panel and [`SLACK`] units behind it.
     unsafe fn pack(&self, columns: Range<usize>, depth: Range<usize>, width: usize, to: *mut U);
 
-    /// Where the columns are and the distance from unit to unit, if they lie side by side and are units.
-    fn in_place(&self, column: usize, depth: usize) -> Option<(*const U, usize)> {
-        let _ = (column, depth);
+    /// Where the columns are and the distance from unit to unit, if they lie side by side, are units, and are best read
+    /// there by so many blocks of rows.
+    fn in_place(&self, column: usize, depth: usize, times: usize) -> Option<(*const U, usize)> {
+        let _ = (column, depth, times);
         None
     }
 }
@@ -106,22 +112,12 @@ impl<U: Copy + Default, C: Copy + Default> Product<'_, U, C> {
         let height = m.div_ceil(m.div_ceil(self.micro.rows));
         let down = Panels { begin: rows.start, end: rows.end, width: height };
         let across = Panels { begin: columns.start, end: columns.end, width: self.micro.columns };
-        let keep_rows = m <= n;
+        let keep_rows = m <= n || n > FEW_COLUMNS;
         let panel = across.width * self.k.div_ceil(self.unit).min(DEPTH);
         let (kept_rows, kept_columns) = if keep_rows { (down.count(), 1) } else { (1, across.count()) };
         let room = (kept_rows * height * ROW + SLACK, kept_columns * panel + SLACK);
         scratch::with_two::<U, _>(room.0, room.1, |rows_at, columns_at| {
-            let mut part = Part {
-                product: self,
-                depth: 0..0,
-                down,
-                across,
-                rows_at,
-                columns_at,
-                // A panel that is read once or twice is not worth the writing.
-                in_place: down.count() <= 2,
-                tile: (to, to_row),
-            };
+            let mut part = Part { product: self, depth: 0..0, down, across, rows_at, columns_at, tile: (to, to_row) };
             for first in (0..self.k).step_by(DEPTH * self.unit) {
                 part.depth = first..self.k.min(first + DEPTH * self.unit);
                 // SAFETY: the caller's promise, and the room that was asked for.
@@ -139,8 +135,6 @@ struct Part<'p, 'a, U, C> {
     across: Panels,
     rows_at: *mut U,
     columns_at: *mut U,
-    /// Whether columns are read where they are, if possible.
-    in_place: bool,
     tile: (*mut C, usize),
 }
 
@@ -155,7 +149,8 @@ impl<U: Copy + Default, C: Copy> Part<'_, '_, U, C> {
         let room = self.down.width * ROW;
         // SAFETY (all): the caller's promise.
         let place = |i: usize| unsafe {
-            self.product.rows.place(self.down.lines(i), self.depth.clone(), self.rows_at.wrapping_add(i * room))
+            let to = self.rows_at.wrapping_add(i * room);
+            self.product.rows.place(self.down.lines(i), self.depth.clone(), self.across.count(), to)
         };
         let placed: Vec<Placed<U>> = (0..self.down.count()).map(place).collect();
         for j in 0..self.across.count() {
@@ -174,7 +169,8 @@ impl<U: Copy + Default, C: Copy> Part<'_, '_, U, C> {
         let columns = |j: usize| unsafe { self.columns(j, self.columns_at.wrapping_add(j * room)) };
         let placed: Vec<(*const U, usize)> = (0..self.across.count()).map(columns).collect();
         for i in 0..self.down.count() {
-            let left = unsafe { self.product.rows.place(self.down.lines(i), self.depth.clone(), self.rows_at) };
+            let left =
+                unsafe { self.product.rows.place(self.down.lines(i), self.depth.clone(), placed.len(), self.rows_at) };
             for (j, &right) in placed.iter().enumerate() {
                 unsafe { self.multiply(i, j, left, right) };
             }
@@ -185,9 +181,7 @@ impl<U: Copy + Default, C: Copy> Part<'_, '_, U, C> {
     /// There must be room for a panel at `to`.
     unsafe fn columns(&self, panel: usize, to: *mut U) -> (*const U, usize) {
         let (lines, source) = (self.across.lines(panel), self.product.columns);
-        if self.in_place
-            && let Some(place) = source.in_place(lines.start, self.depth.start)
-        {
+        if let Some(place) = source.in_place(lines.start, self.depth.start, self.down.count()) {
             return place;
         }
         // SAFETY: the caller's promise.
@@ -221,18 +215,18 @@ impl<U: Copy + Default, C: Copy> Part<'_, '_, U, C> {
 
 /// How a matrix of `m × n` sums over `k` numbers is cut into tiles for so many threads: rows and columns of a tile.
 ///
-/// A tile must be large, since it packs what it needs of both operands, and small enough for the smaller operand's
-/// share to stay in the second cache.
+/// A tile must be large, since it packs what it needs of both operands, and small enough for what is kept of it to stay in
+/// the second cache.
 pub(crate) fn cut<U, C>(micro: &Micro<U, C>, [m, n, k]: [usize; 3], groups: usize, threads: usize) -> (usize, usize) {
-    /// Lines of the operand that is kept.
-    const MOST_KEPT: usize = 480;
+    /// Rows that are kept.
+    const MOST_KEPT: usize = 352;
     /// Multiplications in a tile that are worth handing to another thread.
     const WORTH_SHARING: usize = 1 << 19;
     let wanted = if threads > 1 { 3 * threads } else { 1 };
     let (mut down, mut across) = (1usize, 1usize);
     loop {
         let (rows, columns) = (m.div_ceil(down), n.div_ceil(across));
-        let too_large = rows.min(columns) > MOST_KEPT;
+        let too_large = rows > MOST_KEPT && columns > FEW_COLUMNS;
         let too_few = groups.saturating_mul(down).saturating_mul(across) < wanted;
         let large = rows.saturating_mul(columns).saturating_mul(k) >= 2 * WORTH_SHARING;
         // Narrow tiles pack more than they multiply.
@@ -243,6 +237,6 @@ pub(crate) fn cut<U, C>(micro: &Micro<U, C>, [m, n, k]: [usize; 3], groups: usiz
             };
             return (whole(m, rows, micro.rows), whole(n, columns, micro.columns));
         }
-        if rows >= columns { down += 1 } else { across += 1 }
+        if too_large || rows >= columns { down += 1 } else { across += 1 }
     }
 }
