@@ -32,7 +32,25 @@ pub enum Agreement {
     /// Floats may differ by this much of the larger of them, or of one if that is more; infinities and NaNs must be in
     /// the same places, and integers must be equal. For engines that add up in another order.
     Within(f64),
+    /// Floats may differ by a part of the whole array's size (the norm of the difference by that of the array) that
+    /// goes with their type; infinities and NaNs must be in the same places, and integers must be equal. For real
+    /// programs with ordinary numbers.
+    ByNorm,
 }
+
+/// How much of an array's norm the difference may be: three times what different orders of adding up are known to make.
+fn part_of_norm(element_type: ElementType) -> f64 {
+    3.0 * match element_type {
+        ElementType::F64 | ElementType::C128 => 1e-12,
+        ElementType::F32 | ElementType::C64 => 1e-5,
+        ElementType::F16 => 2e-3,
+        ElementType::Bf16 => 1.6e-2,
+        _ => 0.13,
+    }
+}
+
+/// A difference below this is none, whatever the norms are.
+const NOTHING: f64 = 1e-6;
 
 /// Random arguments for each of `devices`, different on each.
 pub fn inputs(module: &Module, devices: usize, choices: &mut Choices<'_>) -> Result<Vec<Vec<Value>>, String> {
@@ -111,13 +129,33 @@ pub fn compare_arrays(a: &Array, b: &Array, agreement: Agreement) -> Result<(), 
     let near = |x: f64, y: f64| match agreement {
         _ if x.is_nan() || y.is_nan() => x.is_nan() && y.is_nan(),
         Agreement::Exact => x.to_bits() == y.to_bits(),
-        Agreement::Within(_) if x == y || x.is_infinite() || y.is_infinite() => x == y,
+        _ if x == y || x.is_infinite() || y.is_infinite() => x == y,
+        Agreement::ByNorm => true,
         Agreement::Within(tolerance) => (x - y).abs() <= tolerance * x.abs().max(y.abs()).max(1.0),
     };
     let (x, y) = (wide(a)?, wide(b)?);
     match x.iter().zip(&y).position(|(&x, &y)| !near(x, y)) {
         Some(n) => Err(format!("element {} of {} is {:e} and {:e}", n / 2, a.shape(), x[n], y[n])),
+        None if agreement == Agreement::ByNorm => by_norm(&x, &y, t),
         None => Ok(()),
+    }
+}
+
+/// Checks that the difference of two arrays, of which all but the finite elements agree, is small beside them.
+fn by_norm(x: &[f64], y: &[f64], element_type: ElementType) -> Result<(), String> {
+    let finite = || x.iter().zip(y).filter(|(x, y)| x.is_finite() && y.is_finite());
+    let largest = finite().map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
+    if largest < NOTHING {
+        return Ok(());
+    }
+    // Divided by the largest, so that squares do not overflow.
+    let scale = finite().map(|(x, y)| x.abs().max(y.abs())).fold(f64::MIN_POSITIVE, f64::max);
+    let square = |z: f64| (z / scale) * (z / scale);
+    let norm: f64 = finite().map(|(x, _)| square(*x)).sum::<f64>().sqrt();
+    let part = finite().map(|(x, y)| square(x - y)).sum::<f64>().sqrt() / norm.max(f64::MIN_POSITIVE);
+    match part <= part_of_norm(element_type) {
+        true => Ok(()),
+        false => Err(format!("the difference is {part:.1e} of the norm, {largest:e} at most")),
     }
 }
 
@@ -144,6 +182,16 @@ mod tests {
         assert!(within(1000.0, 1000.5) && within(0.0, 1e-4) && within(f32::INFINITY, f32::INFINITY));
         assert!(!within(1000.0, 1002.0) && !within(0.0, 1e-2));
         assert!(!within(f32::INFINITY, f32::MAX) && !within(f32::INFINITY, f32::NEG_INFINITY));
+    }
+
+    #[test]
+    fn norms_are_of_whole_arrays_and_know_infinities() {
+        let agree = |x: &[f32], y: &[f32]| compare_arrays(&floats(x), &floats(y), Agreement::ByNorm).is_ok();
+        assert!(
+            agree(&[1e5, 1.0], &[1e5, 1.1]) && agree(&[1e-9], &[2e-9]) && agree(&[f32::NAN, 1.0], &[f32::NAN, 1.0])
+        );
+        assert!(!agree(&[1.0, 1.0], &[1.0, 1.1]) && !agree(&[1e30, 0.0], &[1e30, 1e29]));
+        assert!(!agree(&[f32::INFINITY, 1e9], &[1.0, 1e9]) && !agree(&[f32::NAN, 1e9], &[0.0, 1e9]));
     }
 
     #[test]

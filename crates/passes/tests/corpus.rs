@@ -1,20 +1,25 @@
-//! The list of the CPU on real programs, where there are some: a folder `shared/corpus` beside the checkout, or in
-//! `HLOOM_SHARED`. What is optimised computes the same as before, on inputs made up here.
+//! Passes on real programs with their own inputs, where there are some: a folder `shared/corpus` beside the checkout, or
+//! in `HLOOM_SHARED`. Every pass alone, each pass of the CPU's list in its place, and what the list leaves to others
+//! (schedules, copies): what the program computes stays the same, by the evaluator.
+//!
+//! One in so many programs is tried: all of them take minutes. `HLOOM_ONE_IN=1 cargo test --release -p hloom-passes
+//! --test corpus` tries all.
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
+use hloom::arrays;
+use hloom_analysis::devices::DeviceGrid;
+use hloom_eval::Value;
 use hloom_formats::hlo_text;
-use hloom_fuzz::choices::Choices;
-use hloom_fuzz::differential::{Agreement, compare, evaluate, inputs};
-use hloom_ir::module::Module;
-use hloom_ir::verify::{VerifyOptions, verify};
-use hloom_passes::{Context, PassList, optimize};
+use hloom_fuzz::differential::{Agreement, compare, evaluate};
+use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
+use hloom_passes::{Context, Pass, PassList, Step, optimize, registry};
 use hloom_target::Target;
 use std::path::{Path, PathBuf};
 
-/// Of the programs that can be run, one in so many is: all of them take minutes.
-const ONE_IN: usize = 6;
-/// Inputs are random bits, so floats of all sizes: sums in another order differ by much.
-const TOLERANCE: f64 = 0.05;
+/// Of the programs that can be run, one in so many is.
+fn one_in() -> usize {
+    std::env::var("HLOOM_ONE_IN").ok().and_then(|n| n.parse().ok()).unwrap_or(12).max(1)
+}
 
 fn programs() -> Vec<PathBuf> {
     let named = std::env::var_os("HLOOM_SHARED").map(PathBuf::from);
@@ -28,39 +33,107 @@ fn programs() -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = entries.map(|e| e.expect("it can be listed").path()).collect();
     files.retain(|f| f.extension().is_some_and(|e| e == "hlo"));
     files.sort();
-    files
+    files.into_iter().step_by(one_in()).collect()
 }
 
-fn devices(module: &Module) -> usize {
-    (module.config.replica_count.max(1) * module.config.num_partitions.max(1)) as usize
+/// A program, its inputs on each device, and what it computes.
+struct Program {
+    name: String,
+    module: VerifiedModule,
+    arguments: Vec<Vec<Value>>,
+    expected: Vec<Value>,
+}
+
+/// The program in a file; none where the evaluator does not run it, which other tests are about.
+fn program(path: &Path) -> Option<Program> {
+    let text = std::fs::read(path).expect("it can be read");
+    let module = verify(hlo_text::read(&text).module?, &VerifyOptions::default()).ok()?;
+    let config = &module.module().config;
+    let name = path.file_stem()?.to_string_lossy().into_owned();
+    let devices: usize = name.rsplit_once(".d")?.1.parse().ok()?;
+    let partitions = (config.num_partitions.max(1) as usize).min(devices);
+    let grid = DeviceGrid { replicas: devices / partitions, partitions };
+    let file = arrays::ArrayFile::open(&path.with_extension("in.npz").to_string_lossy())?;
+    let arguments = arrays::from_npz(module.module(), grid, &file).ok()?;
+    let expected = evaluate(&module, &arguments).ok()?;
+    Some(Program { name, module, arguments, expected })
+}
+
+/// Runs `pass` alone on `module`, which computes what `program` does. The module after it, if it changed anything, or
+/// what is wrong.
+fn apply(program: &Program, module: &VerifiedModule, pass: &'static Pass) -> Result<Option<VerifiedModule>, String> {
+    let target = Target::named("cpu").expect("the CPU is described");
+    let list = PassList { steps: vec![Step::Once(pass)] };
+    let optimized = optimize(module.clone(), &list, &Context { target: &target }, None)
+        .map_err(|failed| format!("{:?}", failed.diagnostics))?;
+    if optimized.report.changes() == 0 {
+        return Ok(None);
+    }
+    let values = evaluate(&optimized.module, &program.arguments).map_err(|e| e.to_string())?;
+    compare(&program.expected, &values, Agreement::ByNorm)?;
+    Ok(Some(optimized.module))
+}
+
+/// Passes that refuse what another has not been over before.
+const NEEDS: [(&str, &str); 1] = [("copy-insertion", "flatten-call-graph")];
+
+/// Fails with all that went wrong; says how much was tried.
+fn conclude(wrong: &[String], programs: usize, changed: usize) {
+    eprintln!("{programs} programs, {changed} runs of passes that changed one");
+    assert!(wrong.is_empty(), "{} went wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]
-fn real_programs_compute_the_same() {
-    let target = Target::named("cpu").expect("the CPU is described");
-    let list = PassList::for_target("cpu").expect("there is one");
-    let mut wrong = Vec::new();
-    let mut compared = 0;
-    for path in programs().iter().step_by(ONE_IN) {
-        let text = std::fs::read(path).expect("it can be read");
-        let Some(module) = hlo_text::read(&text).module else { continue };
-        let Ok(original) = verify(module, &VerifyOptions::default()) else { continue };
-        let mut choices = Choices::from_seed(1);
-        let Ok(arguments) = inputs(original.module(), devices(original.module()), &mut choices) else { continue };
-        // What fails before may fail after: random numbers, unknown calls, inputs that a program refuses.
-        let Ok(expected) = evaluate(&original, &arguments) else { continue };
-        let outcome = match optimize(original, &list, &Context { target: &target }, None) {
-            Err(failed) => Err(format!("{}: {:?}", failed.pass, failed.diagnostics)),
-            Ok(optimized) => match evaluate(&optimized.module, &arguments) {
-                Ok(values) => compare(&expected, &values, Agreement::Within(TOLERANCE)),
-                Err(error) => Err(error.to_string()),
-            },
-        };
-        compared += 1;
-        if let Err(error) = outcome {
-            wrong.push(format!("{}: {error}", path.display()));
+fn every_pass_alone_keeps_what_real_programs_compute() {
+    let (mut wrong, mut count, mut changed) = (Vec::new(), 0, 0);
+    for program in programs().iter().filter_map(|path| program(path)) {
+        count += 1;
+        for pass in registry::ALL {
+            let needs = NEEDS.iter().find(|(name, _)| *name == pass.name).map(|(_, needs)| *needs);
+            let ready = needs.and_then(|n| apply(&program, &program.module, registry::find(n).ok()?).ok()?);
+            match apply(&program, ready.as_ref().unwrap_or(&program.module), pass) {
+                Ok(after) => changed += usize::from(after.is_some()),
+                Err(why) => wrong.push(format!("{} on {}: {why}", pass.name, program.name)),
+            }
         }
     }
-    eprintln!("{compared} programs compared");
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    conclude(&wrong, count, changed);
+}
+
+#[test]
+fn the_passes_of_the_cpu_in_their_places_keep_what_real_programs_compute() {
+    let list = PassList::for_target("cpu").expect("there is one");
+    // Passes that want what the list makes come after it.
+    let own = |name: &&str| registry::find(name).expect("it is there");
+    let after: Vec<&Pass> = ["start-collectives", "schedule", "copy-insertion"].iter().map(own).collect();
+    let after = after.into_iter().map(Step::Once);
+    let steps: Vec<Step> = list.steps.into_iter().chain(after).collect();
+    let (mut wrong, mut count, mut changed) = (Vec::new(), 0, 0);
+    'programs: for program in programs().iter().filter_map(|path| program(path)) {
+        count += 1;
+        let mut module = program.module.clone();
+        for step in &steps {
+            let (bound, passes) = match step {
+                Step::Once(pass) => (1, std::slice::from_ref(pass)),
+                Step::Fixpoint { bound, passes } => (*bound, passes.as_slice()),
+            };
+            for _ in 0..bound {
+                let before = changed;
+                for pass in passes {
+                    match apply(&program, &module, pass) {
+                        Ok(None) => {}
+                        Ok(Some(after)) => (module, changed) = (after, changed + 1),
+                        Err(why) => {
+                            wrong.push(format!("{} on {}, in its place: {why}", pass.name, program.name));
+                            continue 'programs;
+                        }
+                    }
+                }
+                if changed == before {
+                    break;
+                }
+            }
+        }
+    }
+    conclude(&wrong, count, changed);
 }
