@@ -18,6 +18,7 @@ pub mod custom_call;
 pub mod fault;
 pub mod fold;
 pub mod interpreter;
+pub mod linear_algebra;
 pub mod matmul;
 pub mod memory;
 pub mod observe;

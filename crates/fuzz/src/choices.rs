@@ -10,17 +10,28 @@ pub struct Choices<'a> {
     bytes: &'a [u8],
     /// The generator's state, where there is a seed.
     state: Option<u64>,
+    ordinary: bool,
 }
 
 impl<'a> Choices<'a> {
     /// Choices by `seed`, without end.
     pub fn from_seed(seed: u64) -> Choices<'static> {
-        Choices { bytes: &[], state: Some(seed) }
+        Choices { bytes: &[], state: Some(seed), ordinary: false }
     }
 
     /// Choices by `bytes`; after them always the first.
     pub fn from_bytes(bytes: &'a [u8]) -> Choices<'a> {
-        Choices { bytes, state: None }
+        Choices { bytes, state: None, ordinary: false }
+    }
+
+    /// The same, but all numbers in literals are ordinary: small, and no infinities or NaNs.
+    pub fn with_ordinary_numbers(self) -> Choices<'a> {
+        Choices { ordinary: true, ..self }
+    }
+
+    /// Whether all numbers in literals are ordinary.
+    pub fn ordinary_numbers(&self) -> bool {
+        self.ordinary
     }
 
     /// Any 64 bits.

@@ -2,8 +2,8 @@
 //!
 //! [`generate`] makes well-typed modules that the verifier accepts and that can be run; [`mutate`] damages bytes the way
 //! real inputs are damaged; [`bodies`] holds what must be true of the readers for any bytes at all; [`differential`]
-//! compares programs by what they compute, which is how engines and passes are tested against the evaluator. All of it is plain
-//! code for the stable toolchain: `cargo test` runs a bounded number of cases, and the command of this crate runs them
+//! compares programs by what they compute, which is how passes are tested against the evaluator, and [`engines`] does the
+//! same for engines, which compute with other digits. All of it is plain code for the stable toolchain: `cargo test` runs a bounded number of cases, and the command of this crate runs them
 //! for as long as one likes:
 //!
 //! ```text
@@ -19,6 +19,7 @@
 pub mod bodies;
 pub mod choices;
 pub mod differential;
+pub mod engines;
 pub mod generate;
 pub mod memory;
 pub mod mutate;

@@ -7,6 +7,7 @@ mod async_collective;
 mod convolution;
 mod dynamic_shape;
 mod gemm;
+mod linear_algebra;
 mod placement;
 mod solver;
 
@@ -49,6 +50,7 @@ pub fn builtin() -> CustomCalls {
     gemm::register(&mut calls);
     convolution::register(&mut calls);
     solver::register(&mut calls);
+    linear_algebra::register(&mut calls);
     calls
 }
 

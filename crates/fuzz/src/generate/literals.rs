@@ -4,6 +4,8 @@
 //! narrower than a byte. Among floats are zeros of both signs, infinities, NaNs, subnormals and the largest numbers.
 
 use crate::choices::Choices;
+use hloom_eval::Array;
+use hloom_eval::ops::elementwise::convert;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::literal::{ArrayLiteral, Literal};
 use hloom_ir::shape::{ArrayShape, Shape};
@@ -38,7 +40,7 @@ fn element(choices: &mut Choices<'_>, t: ElementType, bytes: &mut Vec<u8>) {
     if t == ElementType::Pred {
         bytes.push(choices.below(2) as u8);
     } else if t.is_integer() {
-        let value = match choices.below(4) {
+        let value = match choices.below(if choices.ordinary_numbers() { 3 } else { 4 }) {
             0 | 1 => choices.between(0, 9),
             2 => choices.between(-128, 127),
             _ => choices.bits() as i64,
@@ -61,6 +63,11 @@ fn integer(t: ElementType, value: i64, bytes: &mut Vec<u8>) {
 
 fn float(choices: &mut Choices<'_>, t: ElementType, bytes: &mut Vec<u8>) {
     let tame = choices.between(-16, 16) as f32 / 4.0;
+    if choices.ordinary_numbers() {
+        let narrowed = Array::scalar(ElementType::F32, tame).and_then(|number| convert(number, t));
+        bytes.extend_from_slice(narrowed.map_or(vec![0; t.bytes()], |n| n.bytes().to_vec()).as_slice());
+        return;
+    }
     let wild = choices.below(6) == 5;
     let bits = match t {
         ElementType::F32 if !wild => u64::from(tame.to_bits()),
