@@ -85,7 +85,17 @@ struct MeetingState<V> {
     first: usize,
     participants: Vec<usize>,
     brought: Vec<Option<V>>,
+    /// Who waits for it, by place; others are doing something else meanwhile.
+    waits: Vec<bool>,
     taken: Option<Vec<Option<V>>>,
+}
+
+/// A device's word that it came to a meeting.
+#[derive(Debug)]
+#[must_use]
+pub struct Arrival {
+    key: MeetingKey,
+    place: usize,
 }
 
 impl<V> World<V> {
@@ -112,6 +122,21 @@ impl<V> World<V> {
         brings: V,
         finish: impl FnOnce(Vec<V>) -> Result<Vec<V>, E>,
     ) -> Result<Result<V, E>, MissError> {
+        match self.arrive(device, meeting, brings, finish)? {
+            Ok(arrival) => self.wait_for(device, &arrival).map(Ok),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// Comes to a meeting without waiting for it: the others get what the device brings, and it goes on with something
+    /// else. As with [`World::meet`] the last to arrive computes what everyone takes away.
+    pub fn arrive<E>(
+        &self,
+        device: usize,
+        meeting: &Meeting<'_>,
+        brings: V,
+        finish: impl FnOnce(Vec<V>) -> Result<Vec<V>, E>,
+    ) -> Result<Result<Arrival, E>, MissError> {
         let place = meeting.participants.iter().position(|&p| p == device).ok_or(MissError::NotInvited)?;
         let mut state = self.lock();
         if meeting.participants.iter().any(|&p| p >= state.devices.len()) {
@@ -126,6 +151,7 @@ impl<V> World<V> {
             first: device,
             participants: meeting.participants.to_vec(),
             brought: (0..count).map(|_| None).collect(),
+            waits: vec![false; count],
             taken: None,
         });
         if m.what != meeting.what || m.participants != meeting.participants {
@@ -133,32 +159,50 @@ impl<V> World<V> {
             return Err(MissError::Disagree { device, what });
         }
         m.brought[place] = Some(brings);
-        if m.brought.iter().all(Option::is_some) {
-            let brought: Vec<V> = m.brought.iter_mut().filter_map(Option::take).collect();
-            drop(state);
-            let taken = match finish(brought) {
-                Ok(taken) => taken,
-                Err(error) => return Ok(Err(error)),
-            };
-            let mut state = self.lock();
-            for &p in meeting.participants {
-                state.devices[p] = Whereabouts::Running;
-            }
-            if let Some(m) = state.meetings.get_mut(&key) {
-                m.taken = Some(taken.into_iter().map(Some).collect());
-            }
-            let mine = take(&mut state, &key, place);
-            self.changed.notify_all();
-            return mine.map(Ok).ok_or(MissError::Cancelled);
+        let arrival = Arrival { key, place };
+        if !m.brought.iter().all(Option::is_some) {
+            return Ok(Ok(arrival));
         }
-        state.devices[device] = Whereabouts::Waiting(meeting.what.to_owned());
-        let absent = |state: &State<V>| {
-            let m = state.meetings.get(&key);
-            let missing = |place: usize| m.is_none_or(|m| m.brought.get(place).is_some_and(Option::is_none));
-            let places = meeting.participants.iter().enumerate().filter(|&(place, _)| missing(place));
-            places.map(|(_, &p)| (p, state.devices[p].clone())).collect::<Vec<_>>()
+        let brought: Vec<V> = m.brought.iter_mut().filter_map(Option::take).collect();
+        drop(state);
+        let taken = match finish(brought) {
+            Ok(taken) => taken,
+            Err(error) => return Ok(Err(error)),
         };
-        self.wait(state, device, |state| take(state, &key, place), absent).map(Ok)
+        let mut state = self.lock();
+        let State { meetings, devices, .. } = &mut *state;
+        if let Some(m) = meetings.get_mut(&key) {
+            m.taken = Some(taken.into_iter().map(Some).collect());
+            let waiting = m.participants.iter().zip(&m.waits).filter(|&(_, &waits)| waits);
+            waiting.for_each(|(&p, _)| devices[p] = Whereabouts::Running);
+        }
+        self.changed.notify_all();
+        Ok(Ok(arrival))
+    }
+
+    /// What the device takes away from a meeting that it came to, if that has taken place already.
+    pub fn try_take(&self, arrival: &Arrival) -> Option<V> {
+        take(&mut self.lock(), &arrival.key, arrival.place)
+    }
+
+    /// Waits for a meeting that the device came to, and takes away what is its own.
+    pub fn wait_for(&self, device: usize, arrival: &Arrival) -> Result<V, MissError> {
+        let Arrival { key, place } = arrival;
+        let mut state = self.lock();
+        if let Some(mine) = take(&mut state, key, *place) {
+            return Ok(mine);
+        }
+        // A meeting that is no more will never take place.
+        let m = state.meetings.get_mut(key).ok_or(MissError::Cancelled)?;
+        m.waits[*place] = true;
+        let what = m.what.clone();
+        state.devices[device] = Whereabouts::Waiting(what);
+        let absent = |state: &State<V>| {
+            let Some(m) = state.meetings.get(key) else { return Vec::new() };
+            let missing = m.participants.iter().zip(&m.brought).filter(|(_, brought)| brought.is_none());
+            missing.map(|(&p, _)| (p, state.devices[p].clone())).collect::<Vec<_>>()
+        };
+        self.wait(state, device, |state| take(state, key, *place), absent)
     }
 
     /// Puts `value` into the mailbox from `from` to `to` on `channel`.
@@ -294,6 +338,37 @@ mod tests {
             (0..200).map(|_| meet(&world, d, 0, &group, "sum").unwrap()).sum::<i64>()
         });
         assert_eq!(sums, [200 * 21, 200 * 21, 200 * 25, 200 * 25]);
+    }
+
+    #[test]
+    fn a_device_may_come_to_several_meetings_before_it_waits() {
+        let world = World::new(3, LIMIT);
+        let sum = |brought: Vec<i64>| Ok::<_, ()>(vec![brought.iter().sum(); brought.len()]);
+        let sums = run(&world, 3, |d| {
+            let arrive = |spot: usize| {
+                let meeting = Meeting { spot: Spot::Instruction(spot), participants: &[0, 1, 2], what: "sum" };
+                world.arrive(d, &meeting, (spot * 10 + d) as i64, sum).unwrap().unwrap()
+            };
+            let arrivals: Vec<Arrival> = (1..4).map(arrive).collect();
+            // Those who wait for the last first must not look as if nobody could go on.
+            arrivals.iter().rev().map(|a| world.wait_for(d, a).unwrap()).collect::<Vec<_>>()
+        });
+        assert_eq!(sums, vec![vec![93, 63, 33]; 3]);
+    }
+
+    #[test]
+    fn who_came_and_went_on_is_not_missed() {
+        let world = World::new(2, LIMIT);
+        let results = run(&world, 2, |d| {
+            if d == 0 {
+                return meet(&world, 0, 0, &[0, 1], "sum").map(Some);
+            }
+            let meeting = Meeting { spot: Spot::Instruction(0), participants: &[0, 1], what: "sum" };
+            let sum = |brought: Vec<i64>| Ok::<_, ()>(vec![brought.iter().sum(); brought.len()]);
+            let arrival = world.arrive(1, &meeting, 11, sum).unwrap().unwrap();
+            Ok(world.try_take(&arrival))
+        });
+        assert_eq!(results[0], Ok(Some(21)));
     }
 
     #[test]

@@ -62,6 +62,8 @@ static LISTS: &[(&str, &[Named])] = &[(
         ),
         Once("hoist-invariants"),
         Fixpoint(2, &["simplify", "cse", "dce"]),
+        // Not made asynchronous here (`start-collectives`): the engine comes to a collective where it stands in the list and
+        // waits for it before the first step that needs it, so that a start and a done would say nothing new.
         Once("combine-collectives"),
         Once("remove-barriers"),
         Once("fusion"),

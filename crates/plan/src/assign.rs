@@ -8,7 +8,7 @@
 use crate::buffers::{BufferId, Buffers, aliased_parameters, is_entry_parameter};
 use crate::calls::Calls;
 use crate::dataflow::{Dataflow, ValueId};
-use crate::heap::Heap;
+use crate::heap::{self, Heap};
 use crate::live_range::{LiveRange, LiveRanges, Time};
 use crate::order::Orders;
 use crate::overwrite::Overwrite;
@@ -324,7 +324,10 @@ impl Assigner<'_, '_> {
         let colour = self.buffer_colour(buffer);
         let by_start = self.facts.target.assigns_by_start(colour);
         let reuse = if by_start { Self::join_pooled } else { Self::join_reusable };
-        if !has_table && (self.join_operand(buffer) || reuse(self, buffer)) {
+        let size = self.facts.sizes[buffer as usize];
+        let is_apart =
+            self.facts.packer == Packer::Apart && size <= heap::SMALL && !self.facts.buffers.is_live_out(buffer);
+        if !has_table && (self.join_operand(buffer) || !is_apart && reuse(self, buffer)) {
             return;
         }
         if self.facts.buffers.is_live_out(buffer) {
@@ -335,7 +338,6 @@ impl Assigner<'_, '_> {
             }
             return;
         }
-        let size = self.facts.sizes[buffer as usize];
         self.put_off.entry(colour).or_default().extend(values.iter().map(|&v| (v, size)));
     }
 
@@ -531,7 +533,10 @@ impl Assigner<'_, '_> {
 
     /// Packs a heap into an allocation of its own.
     fn pack(&mut self, heap: &Heap, values: &[(ValueId, i64)], colour: i64, packer: Packer) -> Option<()> {
-        let packed = heap.pack(packer)?;
+        let packed = match packer {
+            Packer::Apart => heap.apart().pack(Packer::Reference)?,
+            packer => heap.pack(packer)?,
+        };
         let bound = heap.lower_bound()?;
         self.heaps.push(PackedHeap { colour, bytes: packed.size, lower_bound: bound.bytes, time: bound.time });
         let place = |&(value, size): &(ValueId, i64)| Place {

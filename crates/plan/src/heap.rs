@@ -31,6 +31,11 @@ pub struct LowerBound {
     pub time: Time,
 }
 
+/// A value of so many bytes at most is small: of those that are kept for a while there is never so much that it counts.
+pub(crate) const SMALL: i64 = 32 << 10;
+/// How long that while is, in ticks of the clock: each value is two of them.
+const WHILE: u64 = 160;
+
 /// What lies together: values that share one place, one after another.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
@@ -75,6 +80,18 @@ impl Heap {
     ) -> Heap {
         let (groups, ticks) = play(dataflow, buffers, live, overwrite, values);
         Heap { groups, alignment, ticks }
+    }
+
+    /// The same, with the places of small values needed a while longer than they are.
+    pub(crate) fn apart(&self) -> Heap {
+        let mut heap = self.clone();
+        for group in heap.groups.iter_mut().filter(|g| g.size <= SMALL) {
+            if let Some(last) = group.spans.last_mut() {
+                last.1 = last.1.saturating_add(WHILE);
+                group.length = group.length.saturating_add(WHILE);
+            }
+        }
+        heap
     }
 
     /// Packs the values. `None` when the block would be too large.

@@ -23,6 +23,9 @@ pub enum Packer {
     ReferencePreset,
     /// In the order in which things begin, each into the smallest gap, as XLA's newer compilers for TPUs do.
     ReferenceByStart,
+    /// As the reference, but the memory of small values is used again only a while after they end: those who use it next
+    /// need not wait for those who used it last, where things run beside each other.
+    Apart,
     /// The best that is found in a number of steps that the size of the heap decides, and not the clock: the same heap is
     /// always packed the same way. Never larger than the reference, and no further search once the lower bound is reached.
     Best,

@@ -6,6 +6,7 @@ use crate::lower::{Unplanned, lower};
 use crate::native;
 use crate::program::Program;
 use crate::report::Report;
+use crate::width::may_fork;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::instruction::Instruction;
@@ -15,6 +16,7 @@ use hloom_ir::shape::{ArrayShape, Shape};
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_passes::inline::undo_fusions;
 use hloom_passes::{Context, PassList, optimize};
+use hloom_plan::Packer;
 use hloom_plan::copies::insert_copies;
 use hloom_plan::flatten::flatten_call_graph;
 use hloom_target::Target;
@@ -42,8 +44,10 @@ pub(crate) fn compile(
         return Err(Unplanned::Evaluate(reason));
     }
     let program = {
-        let plan = report.stage("plan", |_| hloom_plan::plan(&module, &target)).map_err(leave)?;
-        lower(&plan, client, options, report)?
+        let may_fork = may_fork(&module, client.pool().threads());
+        let packer = if may_fork { Packer::Apart } else { Packer::Reference };
+        let plan = report.stage("plan", |_| hloom_plan::plan_with(&module, &target, packer)).map_err(leave)?;
+        lower(&plan, client, options, may_fork, report)?
     };
     Ok(Compiled { program, module })
 }

@@ -7,13 +7,16 @@
 //!
 //! Results do not depend on the number of threads.
 
+mod beside;
 pub mod buffer;
 pub mod ceiling;
 pub mod client;
 mod collective;
 mod comparator;
 mod compile;
+mod exchange;
 pub mod executable;
+mod graph;
 mod library;
 mod lower;
 pub mod memory;
@@ -27,6 +30,7 @@ mod routine;
 mod run;
 pub mod trace;
 mod warm;
+mod width;
 
 pub use buffer::Buffer;
 pub use client::{Client, ClientOptions};

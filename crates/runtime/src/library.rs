@@ -74,6 +74,18 @@ impl Call {
         }
     }
 
+    /// About how long it takes on one core.
+    pub(crate) fn nanoseconds(&self) -> f64 {
+        let bytes = self.bytes.iter().map(|&n| n as f64).sum::<f64>();
+        let at_memory_speed = 100.0 + bytes / 10.0;
+        match &self.kernel {
+            Kernel::Product(product, ..) => at_memory_speed.max(product.flops() / 25.0),
+            Kernel::Convolution(convolution, _) => at_memory_speed.max(convolution.flops() / 15.0),
+            // Several passes over the data.
+            Kernel::Routine(_) => 10.0 * at_memory_speed,
+        }
+    }
+
     /// Whether the evaluator may have to do it after all.
     pub(crate) fn may_refuse(&self) -> bool {
         matches!(&self.kernel, Kernel::Routine(routine) if routine.may_refuse())

@@ -3,9 +3,11 @@
 //! Tuples, their elements and whatever else merely hands values on are no steps: `plan` says that the value is where it
 //! was. What the plan does not tie together where the run needs it tied is an error here, not a wrong result.
 
+use crate::beside;
 use crate::client::Client;
 use crate::collective::Collective;
 use crate::executable::{CompileOptions, Effort};
+use crate::graph::{Footprint, footprints};
 use crate::library::Call;
 use crate::memory::Allocator;
 use crate::native::{self, Request};
@@ -13,6 +15,7 @@ use crate::program::{Action, Evaluate, ListId, Location, Program, ResultLeaf, So
 use crate::report::Report;
 use hloom_eval::Fault;
 
+use hloom_analysis::cost::known_trip_count;
 use hloom_analysis::effects::reaches_outside;
 use hloom_eval::run::constant_value;
 use hloom_ir::element_type::ElementType;
@@ -26,6 +29,9 @@ use hloom_plan::positions::Position;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// How many turns a loop is thought to take if nothing is known.
+pub(crate) const TURNS: u64 = 32;
 
 /// Why a module cannot be made a program of.
 #[derive(Debug)]
@@ -47,6 +53,7 @@ pub(crate) fn lower(
     plan: &Plan<'_>,
     client: &Client,
     options: &CompileOptions,
+    may_fork: bool,
     report: &mut Report,
 ) -> Result<Program, Unplanned> {
     let begun = Instant::now();
@@ -68,7 +75,13 @@ pub(crate) fn lower(
     lowering.list(entry, 0)?;
     let results = lowering.results(entry)?;
     lowering.report.stages.push(("steps", begun.elapsed()));
-    let library = lowering.compile(client.pool().threads(), options.effort);
+    let threads = client.pool().threads();
+    let footprints = lowering.footprints(may_fork);
+    let library = lowering.compile(threads, options.effort);
+    let forks = beside::arrange(&mut lowering.lists, footprints, if may_fork { threads } else { 1 });
+    if forks > 0 {
+        lowering.report.native.insert("fork".into(), forks);
+    }
     let Lowering { lists, table, evaluates, .. } = lowering;
     let (allocations, temporary_bytes) = sources(plan, client.allocator(), options.fill_constants)?;
     let is_unused = |l: &Location| matches!(allocations.get(l.allocation as usize), Some(Source::Unused));
@@ -287,7 +300,8 @@ impl Lowering<'_, '_> {
                 let state = self.leaves(id).map(bytes).collect();
                 let arrays = [positions.whole(truth)].into_iter().chain(self.leaves(id)).collect();
                 let closed = ![condition, body].iter().any(|&l| self.reaches_outside[l]);
-                let repeat = While { condition, body, state, closed };
+                let turns = known_trip_count(instruction).map_or(TURNS, |n| n.max(1));
+                let repeat = While { condition, body, state, closed, turns };
                 self.push(list, id, arrays, Action::While(Box::new(repeat)));
                 self.reaches_outside[list] |= !closed;
                 self.native("while");
@@ -310,7 +324,11 @@ impl Lowering<'_, '_> {
             }
             Op::Call { to_apply, .. } => self.call(list, id, *to_apply, &[])?,
             Op::AsyncStart(start) => self.call(list, id, start.calls, &[1])?,
-            Op::AllReduce(_) | Op::AllGather(_) => match Collective::new(module, id, self.for_evaluator(id)) {
+            Op::AllReduce(_)
+            | Op::AllGather(_)
+            | Op::ReduceScatter(_)
+            | Op::AllToAll { .. }
+            | Op::CollectivePermute(_) => match Collective::new(module, id, self.for_evaluator(id)) {
                 Some(collective) => {
                     let arrays = self.arrays(id);
                     self.native("collective");
@@ -374,6 +392,15 @@ impl Lowering<'_, '_> {
         let (arrays, request) = (self.arrays(id), self.requests.len());
         self.requests.push(Request { instruction: id, in_place });
         self.push(list, id, arrays, Action::Wanted(request));
+    }
+
+    /// What each step reads and writes, if anything runs beside another, or there are collectives to be waited for.
+    fn footprints(&self, may_fork: bool) -> Vec<Vec<Footprint>> {
+        let is_collective = |step: &Step| matches!(step.action, Action::Collective(_));
+        match may_fork || self.lists.iter().flatten().any(is_collective) {
+            true => footprints(self.plan, &self.table, &self.at, &self.lists),
+            false => Vec::new(),
+        }
     }
 
     /// Makes the kernels that were asked for; what is refused one is left to the evaluator.

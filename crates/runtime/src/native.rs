@@ -15,6 +15,8 @@ pub(crate) struct Kernel {
     pub(crate) units: usize,
     /// Units that one thread takes at a time; all of them if sharing does not pay.
     pub(crate) chunk: usize,
+    /// About how long all of it takes on one core.
+    pub(crate) nanoseconds: f64,
 }
 
 /// What a thread takes at a time should last at least so long, in nanoseconds.
@@ -30,7 +32,7 @@ impl Kernel {
             // At most 64 parts: enough to even out differences, few enough to cost nothing.
             false => ((WORTH_SHARING / unit_nanoseconds) as usize).max(units.div_ceil(64)),
         };
-        Kernel { function, units, chunk: chunk.clamp(1, units.max(1)) }
+        Kernel { function, units, chunk: chunk.clamp(1, units.max(1)), nanoseconds: whole }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Every array of a step is an entry of the program's *table*: an allocation and an offset. A run turns the table into
 //! addresses once, before its first step; a step finds its arrays side by side in it, operands first, then results.
 
+use crate::beside::Section;
 use crate::collective::Collective;
 use crate::library::Call;
 use crate::memory::Block;
@@ -73,8 +74,12 @@ pub(crate) enum Action {
     While(Box<While>),
     /// Runs the list that the scalar (the only array) selects: by its truth, or by its number.
     Conditional { branches: Vec<ListId>, by_truth: bool },
-    /// Meets other devices.
+    /// Meets other devices; if it is awaited later, it only comes to the meeting.
     Collective(Box<Collective>),
+    /// Waits for the collective that the instruction is.
+    Await,
+    /// Runs steps beside each other.
+    Beside(Box<Section>),
     /// Leaves the instruction to the evaluator.
     Evaluate(Box<Evaluate>),
 }
@@ -91,6 +96,8 @@ impl Action {
             Action::While(_) => "loop",
             Action::Conditional { .. } => "conditional",
             Action::Collective(_) => "collective",
+            Action::Await => "wait",
+            Action::Beside(_) => "steps beside each other",
             Action::Evaluate(_) => "evaluated",
         }
     }
@@ -105,6 +112,8 @@ pub(crate) struct While {
     pub(crate) state: Vec<usize>,
     /// Whether the state alone decides how it goes on, so that a state that stays as it is means a loop without end.
     pub(crate) closed: bool,
+    /// About how many turns it takes.
+    pub(crate) turns: u64,
 }
 
 /// An instruction for the evaluator. Its arrays are the leaves of the operands, then the leaves of the result.

@@ -30,6 +30,8 @@ pub(crate) struct RegionCall {
     loops: Vec<LoopState>,
     /// The kernels that it calls.
     functions: Vec<KernelFn>,
+    /// About how long its kernels take.
+    pub(crate) nanoseconds: f64,
 }
 
 /// What is to be known of a loop at run time.
@@ -103,7 +105,7 @@ pub(crate) fn compile(
             outside.push(Step { instruction, arrays, action });
         }
         taken.lists.into_iter().for_each(|list| lists[list].clear());
-        let call = RegionCall { function, outside, loops: taken.loops, functions };
+        let call = RegionCall { function, outside, loops: taken.loops, functions, nanoseconds: taken.nanoseconds };
         lists[list][n].action = Action::Region(Box::new(call));
     }
     library
@@ -121,6 +123,8 @@ struct Taken {
     inlined: Vec<usize>,
     /// The lists that are now part of the region.
     lists: Vec<ListId>,
+    /// About how long its kernels take.
+    nanoseconds: f64,
 }
 
 /// An array is the same as another if it is in the same place and of the same kind: values of different kinds in one
@@ -150,6 +154,8 @@ struct Builder<'b, 'm> {
     is_full: bool,
     /// How often each kernel was written out.
     copies: FxHashMap<usize, usize>,
+    /// How often a step is about to be done at this place.
+    turns: f64,
 }
 
 impl<'b, 'm> Builder<'b, 'm> {
@@ -176,6 +182,7 @@ impl<'b, 'm> Builder<'b, 'm> {
             size: 0,
             is_full: false,
             copies: FxHashMap::default(),
+            turns: 1.0,
         }
     }
 
@@ -264,7 +271,10 @@ impl<'b, 'm> Builder<'b, 'm> {
         let truth = self.array(step.arrays.start)?;
         // Tokens are no arrays, and no state.
         let state = arrays.filter_map(|entry| self.array(entry)).collect();
+        let turns = self.turns;
+        self.turns *= repeat.turns as f64;
         let (condition, body) = (self.list(repeat.condition)?, self.list(repeat.body)?);
+        self.turns = turns;
         let cost = (condition.len() + body.len() + 1) as i64;
         Some(RegionWhile { number, condition, truth, body, cost, state })
     }
@@ -299,6 +309,7 @@ impl<'b, 'm> Builder<'b, 'm> {
         let Some(facts) = self.prepared.facts(request).filter(|f| f.nanoseconds < 2.0 * WORTH_SHARING) else {
             return Some(self.outside(list, n, step));
         };
+        self.taken.nanoseconds += facts.nanoseconds * self.turns;
         let copies = self.copies.entry(facts.number).or_default();
         let fits = self.size + facts.size <= MAX_REGION;
         self.is_full |= !fits;

@@ -2,10 +2,12 @@
 //!
 //! Safety of the whole: `plan` gives every value its place such that two values needed at once never overlap, but where
 //! an instruction may work in place; arguments are written only if the run owns them; each run has its own block of
-//! temporaries. So while a step runs, nobody else writes what it reads or touches what it writes.
+//! temporaries. Steps beside each other use different memory (`graph`). So while a step runs, nobody else writes what it
+//! reads or touches what it writes.
 
 use crate::buffer::Buffer;
 use crate::client::Client;
+use crate::collective::Pending;
 use crate::library::Threads;
 use crate::memory::Block;
 use crate::pool::Permit;
@@ -18,7 +20,8 @@ use hloom_ir::diagnostic::codes;
 use hloom_ir::entity::EntityId;
 use hloom_ir::shape::Shape;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::ThreadId;
 
 /// The memory of one run, kept for the next: the block of temporaries, and the addresses of all arrays.
 #[derive(Debug)]
@@ -118,11 +121,18 @@ pub(crate) struct Walk<'r> {
     pub(crate) client: &'r Client,
     pub(crate) controls: &'r Controls<'r>,
     pub(crate) addresses: &'r [*mut u8],
-    pub(crate) permit: Permit<'r>,
+    /// Leave to compute; a walk beside another has none of its own, since it never waits for a device.
+    pub(crate) permit: Option<Permit<'r>>,
     /// The evaluator's idea of this device, if it is needed.
     pub(crate) device: Option<Device<'r>>,
     pub(crate) ordinal: usize,
     pub(crate) steps: u64,
+    /// Threads that may share a step.
+    pub(crate) threads: usize,
+    /// Meetings that the device came to and has not waited for yet.
+    pub(crate) pending: Vec<Pending>,
+    /// The thread of the device.
+    owner: ThreadId,
 }
 
 /// Runs `program` on one device with `arguments`, the leaves of all arguments, and returns the leaves of the result.
@@ -137,9 +147,19 @@ pub(crate) fn run_device<'r>(
 ) -> Result<Vec<Buffer>, Fault> {
     let mut arguments: Vec<Option<Buffer>> = arguments.into_iter().map(Some).collect();
     let kept = workspace.place(program, &mut arguments, client)?;
-    let permit = client.pool().enter();
-    let mut walk =
-        Walk { program, client, controls, addresses: &workspace.addresses, permit, device, ordinal, steps: 0 };
+    let mut walk = Walk {
+        program,
+        client,
+        controls,
+        addresses: &workspace.addresses,
+        permit: Some(client.pool().enter()),
+        device,
+        ordinal,
+        steps: 0,
+        threads: controls.threads,
+        pending: Vec::new(),
+        owner: std::thread::current().id(),
+    };
     walk.list(0)?;
     drop(walk);
     let mut results = Vec::with_capacity(program.results.len());
@@ -178,18 +198,32 @@ pub(crate) fn run_device<'r>(
 impl<'r> Walk<'r> {
     fn list(&mut self, list: ListId) -> Result<(), Fault> {
         let program = self.program;
+        self.each_step(&program.lists[list])
+    }
+
+    /// Does steps one after another.
+    pub(crate) fn each_step(&mut self, steps: &[Step]) -> Result<(), Fault> {
         let Some(trace) = self.controls.trace else {
-            for step in &program.lists[list] {
+            for step in steps {
                 self.step(step).map_err(|fault| fault.at(step.instruction))?;
             }
             return Ok(());
         };
-        for step in &program.lists[list] {
+        for step in steps {
             let begin = trace.now();
             self.step(step).map_err(|fault| fault.at(step.instruction))?;
-            trace.add(self.ordinal, step.instruction, step.action.kind(), begin);
+            match std::thread::current().id() == self.owner {
+                true => trace.add(self.ordinal, step.instruction, step.action.kind(), begin),
+                false => trace.add_part(self.ordinal, self.owner, step.instruction, step.action.kind(), begin),
+            }
         }
         Ok(())
+    }
+
+    /// What walks beside this one need.
+    pub(crate) fn fork(&self) -> Fork<'r> {
+        let Walk { program, client, controls, addresses, ordinal, steps, owner, .. } = *self;
+        Fork { program, client, controls, addresses, ordinal, steps, owner }
     }
 
     /// Fails if the run is to end; else up to `wanted` steps may be done, which are counted.
@@ -230,8 +264,8 @@ impl<'r> Walk<'r> {
                     unsafe { (kernel.function)(arrays.as_ptr(), 0, kernel.units as i64) }
                 } else {
                     let arrays = Arrays(arrays.as_ptr());
-                    let (trace, device, owner) = (self.controls.trace, self.ordinal, std::thread::current().id());
-                    self.client.pool().each(kernel.units, kernel.chunk, self.controls.threads, &|begin, end| {
+                    let (trace, device, owner) = (self.controls.trace, self.ordinal, self.owner);
+                    self.client.pool().each(kernel.units, kernel.chunk, self.threads, &|begin, end| {
                         let now = trace.map(Trace::now);
                         // SAFETY: as above; units are independent of each other.
                         unsafe { (kernel.function)(arrays.start(), begin as i64, end as i64) }
@@ -242,10 +276,12 @@ impl<'r> Walk<'r> {
                 }
             }
             Action::Wanted(_) => return Err(Fault::bug("a kernel was not made")),
+            Action::Beside(section) => crate::beside::run(self, section)?,
+            Action::Await => crate::collective::wait(self, step)?,
             #[cfg(feature = "llvm")]
             Action::Region(region) => crate::region::run(self, region)?,
             Action::Library(call, otherwise) => {
-                let threads = Threads { pool: self.client.pool(), most: self.controls.threads };
+                let threads = Threads { pool: self.client.pool(), most: self.threads };
                 // SAFETY: the arrays are the instruction's operands and results; `plan` puts none of these into another's
                 // memory but those of sorts.
                 if unsafe { call.run(arrays, &threads) }.is_none() {
@@ -314,7 +350,7 @@ impl<'r> Walk<'r> {
         let device = self.device.as_mut().ok_or_else(|| Fault::bug("the evaluator is not there"))?;
         let i = step.instruction;
         let value = match evaluate.waits {
-            true => self.permit.without(|| ops::evaluate(device, i, operands)),
+            true => waiting(&mut self.permit, || ops::evaluate(device, i, operands)),
             false => ops::evaluate(device, i, operands),
         }?;
         let leaves = value.leaves();
@@ -329,6 +365,46 @@ impl<'r> Walk<'r> {
             }
         }
         Ok(())
+    }
+}
+
+/// Does `wait` without the permit, if there is one.
+pub(crate) fn waiting<T>(permit: &mut Option<Permit<'_>>, wait: impl FnOnce() -> T) -> T {
+    match permit {
+        Some(permit) => permit.without(wait),
+        None => wait(),
+    }
+}
+
+impl Drop for Walk<'_> {
+    /// Whoever leaves before a collective took place that it came to says so: the others must not touch its memory.
+    fn drop(&mut self) {
+        if !self.pending.is_empty() {
+            self.controls.gone.write().unwrap_or_else(PoisonError::into_inner).push(self.ordinal);
+        }
+    }
+}
+
+/// What walks beside another need. They do steps that need neither the evaluator nor other devices, on one thread each.
+pub(crate) struct Fork<'r> {
+    program: &'r Program,
+    client: &'r Client,
+    controls: &'r Controls<'r>,
+    addresses: &'r [*mut u8],
+    ordinal: usize,
+    steps: u64,
+    owner: ThreadId,
+}
+
+// SAFETY: the addresses are not tied to a thread, and steps beside each other use different memory.
+unsafe impl Sync for Fork<'_> {}
+
+impl<'r> Fork<'r> {
+    /// A walk on this thread.
+    pub(crate) fn walk(&self) -> Walk<'r> {
+        let Fork { program, client, controls, addresses, ordinal, steps, owner } = *self;
+        let (device, permit, pending) = (None, None, Vec::new());
+        Walk { program, client, controls, addresses, permit, device, ordinal, steps, threads: 1, pending, owner }
     }
 }
 

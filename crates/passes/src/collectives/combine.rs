@@ -1,8 +1,9 @@
-//! All-reduces of several arrays in one: devices meet once for all of them.
+//! Several collectives of one kind as one: devices meet once for all of them.
 //!
-//! Each all-reduce has a level: how many others it waits for, one after another. Those of one level do not wait for each
-//! other, so that any of them can be made one without a circle. Together go those that reduce by the same function, among
-//! the same devices, up to a number of bytes: a single one that waits for everything would overlap with nothing.
+//! Each has a level: how many others of its kind it waits for, one after another. Those of one level do not wait for each
+//! other, so that any of them can be made one without a circle; the kinds have their turns one after another. Together go
+//! those that do the same, among the same devices, up to a number of bytes: a single one that waits for everything would
+//! overlap with nothing.
 
 use crate::facts::pinned;
 use crate::pass::{Context, Pass};
@@ -10,7 +11,8 @@ use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::instruction::{Common, Operands};
 use hloom_ir::module::{Module, NewInstruction};
-use hloom_ir::op::{AllReduce, Collective, Op};
+use hloom_ir::op::{Collective, Op};
+use hloom_ir::opcode::Opcode;
 use hloom_ir::order::PostOrder;
 use hloom_ir::shape::Shape;
 use rustc_hash::FxHashMap;
@@ -18,36 +20,52 @@ use rustc_hash::FxHashMap;
 /// The pass.
 pub static PASS: Pass = Pass {
     name: "combine-collectives",
-    statement: "makes one all-reduce of several that do not wait for each other",
+    statement: "makes one all-reduce, all-gather or reduce-scatter of several that do not wait for each other",
     keeps_schedule: false,
     run: |module: &mut Module, _: &Context<'_>| Ok(combine(module)) as Result<usize, Diagnostic>,
 };
 
-/// So many bytes at most are reduced together.
-const MAX_BYTES: i64 = 32 << 20;
+/// A kind of collectives that can be made one.
+struct Kind {
+    opcode: Opcode,
+    /// So many bytes at most, of operands and results each, go together. What is gathered is needed long after and far
+    /// apart: only small ones gain from being made early.
+    max_bytes: i64,
+}
+
+/// The kinds, in the order in which they have their turns.
+static KINDS: &[Kind] = &[
+    Kind { opcode: Opcode::AllReduce, max_bytes: 32 << 20 },
+    Kind { opcode: Opcode::AllGather, max_bytes: 4 << 20 },
+    Kind { opcode: Opcode::ReduceScatter, max_bytes: 4 << 20 },
+];
 /// And so many arrays.
 const MAX_ARRAYS: usize = 256;
 /// So many groups are looked through for one that fits.
 const MAX_KINDS: usize = 16;
 
 fn combine(module: &mut Module) -> usize {
-    let mut dead = Vec::new();
-    for group in groups(module) {
-        if together(module, &group).is_some() {
-            dead.extend_from_slice(&group.members);
+    let mut changes = 0;
+    for kind in KINDS {
+        let mut dead = Vec::new();
+        for group in groups(module, kind) {
+            if together(module, &group).is_some() {
+                dead.extend_from_slice(&group.members);
+            }
         }
+        if !dead.is_empty() {
+            let removed = module.remove_instructions(&dead);
+            debug_assert!(removed.is_ok(), "{removed:?}");
+        }
+        changes += dead.len();
     }
-    if !dead.is_empty() {
-        let removed = module.remove_instructions(&dead);
-        debug_assert!(removed.is_ok(), "{removed:?}");
-    }
-    dead.len()
+    changes
 }
 
-/// The groups of more than one all-reduce that can be one.
-fn groups(module: &Module) -> Vec<Group> {
+/// The groups of more than one collective of a kind that can be one.
+fn groups(module: &Module, kind: &Kind) -> Vec<Group> {
     let is_candidate = |&i: &InstructionId| {
-        matches!(module[i].op, Op::AllReduce(_)) && module[i].operands().len() == 1 && module[i].shape.is_array()
+        module[i].opcode() == kind.opcode && module[i].operands().len() == 1 && module[i].shape.is_array()
     };
     let candidates = |c: ComputationId| module[c].instructions().iter().copied().filter(is_candidate);
     let places: Vec<ComputationId> =
@@ -58,14 +76,14 @@ fn groups(module: &Module) -> Vec<Group> {
     let (pinned, mut orders) = (pinned(module), PostOrder::new(module));
     let mut groups: Vec<Group> = Vec::new();
     for c in places {
-        let level = levels(module, &orders.instructions(c));
-        let mut of_level: FxHashMap<(u32, ComputationId), Vec<usize>> = FxHashMap::default();
+        let level = levels(module, kind.opcode, &orders.instructions(c));
+        let mut of_level: FxHashMap<(u32, Option<ComputationId>), Vec<usize>> = FxHashMap::default();
         for i in candidates(c).filter(|&i| !pinned[i]) {
-            let Some((key, bytes)) = key(module, i, level[i]) else { continue };
+            let Some((key, bytes)) = key(module, kind, i, level[i]) else { continue };
             // The last group of a kind is the one that may have room.
             let alike = of_level.entry((key.level, key.function)).or_default();
             match alike.iter().rev().take(MAX_KINDS).copied().find(|&g| groups[g].key == key) {
-                Some(g) if groups[g].bytes + bytes <= MAX_BYTES && groups[g].members.len() < MAX_ARRAYS => {
+                Some(g) if groups[g].bytes + bytes <= kind.max_bytes && groups[g].members.len() < MAX_ARRAYS => {
                     groups[g].bytes += bytes;
                     groups[g].members.push(i);
                 }
@@ -80,57 +98,67 @@ fn groups(module: &Module) -> Vec<Group> {
     groups
 }
 
-/// All-reduces that become one.
+/// Collectives that become one.
 struct Group {
     key: Key,
     bytes: i64,
     members: Vec<InstructionId>,
 }
 
-/// What all-reduces that become one have in common.
+/// What collectives that become one have in common.
 #[derive(PartialEq)]
 struct Key {
     level: u32,
-    function: ComputationId,
+    /// What is reduced by.
+    function: Option<ComputationId>,
+    dimension: Option<i64>,
     /// All of it but the channel, which is each one's own.
     collective: Collective,
     has_channel: bool,
 }
 
-fn key(module: &Module, i: InstructionId, level: u32) -> Option<(Key, i64)> {
-    let Op::AllReduce(reduce) = &module[i].op else { return None };
-    let bytes = module[i].shape.byte_size().filter(|&n| n <= MAX_BYTES)?;
-    (!module[i].shape.is_dynamic()).then_some(())?;
-    let has_channel = reduce.collective.channel_id.is_some();
-    let collective = Collective { channel_id: None, ..reduce.collective.clone() };
-    Some((Key { level, function: reduce.to_apply, collective, has_channel }, bytes))
+fn key(module: &Module, kind: &Kind, i: InstructionId, level: u32) -> Option<(Key, i64)> {
+    let (collective, function, dimension) = match &module[i].op {
+        Op::AllReduce(reduce) => (&reduce.collective, Some(reduce.to_apply), None),
+        Op::AllGather(gather) => (&gather.collective, None, Some(gather.dimension)),
+        Op::ReduceScatter(reduce) => (&reduce.collective, Some(reduce.to_apply), Some(reduce.dimension)),
+        _ => return None,
+    };
+    let &[operand] = module[i].operands() else { return None };
+    let bytes = module[i].shape.byte_size()?.max(module[operand].shape.byte_size()?);
+    if bytes > kind.max_bytes || module[i].shape.is_dynamic() {
+        return None;
+    }
+    let has_channel = collective.channel_id.is_some();
+    let collective = Collective { channel_id: None, ..collective.clone() };
+    Some((Key { level, function, dimension, collective, has_channel }, bytes))
 }
 
-/// How many collectives each instruction waits for, one after another.
-fn levels(module: &Module, order: &[InstructionId]) -> SideTable<InstructionId, u32> {
+/// How many collectives of a kind each instruction waits for, one after another.
+fn levels(module: &Module, kind: Opcode, order: &[InstructionId]) -> SideTable<InstructionId, u32> {
     let mut level: SideTable<InstructionId, u32> = SideTable::with_len(module.instruction_slots(), 0);
     for &i in order {
         let waits_for = module[i].operands().iter().chain(module[i].common.control_predecessors());
-        let after = |&o: &InstructionId| level[o] + u32::from(matches!(module[o].op, Op::AllReduce(_)));
+        let after = |&o: &InstructionId| level[o] + u32::from(module[o].opcode() == kind);
         let most = waits_for.map(after).max().unwrap_or(0);
         level.set(i, most);
     }
     level
 }
 
-/// Makes one all-reduce of a group.
+/// Makes one collective of a group.
 fn together(module: &mut Module, group: &Group) -> Option<()> {
     let &first = group.members.first()?;
     let home = module[first].parent();
     let operands: Operands = group.members.iter().filter_map(|&m| module[m].operands().first().copied()).collect();
-    let Op::AllReduce(reduce) = &module[first].op else { return None };
-    let op = Op::AllReduce(Box::new(AllReduce { collective: reduce.collective.clone(), to_apply: reduce.to_apply }));
+    let op = module[first].op.clone();
     let shape = Shape::tuple(group.members.iter().map(|&m| module[m].shape.clone()));
     let common = Common { metadata: module[first].common.metadata.clone(), ..Common::default() };
     if let Some(root) = module.root(home) {
         module.set_root(root);
     }
-    let all = module.add_instruction(home, NewInstruction { name: "all-reduce".into(), op, shape, operands, common });
+    let all =
+        module.add_instruction(home, NewInstruction { name: op.opcode().name().into(), op, shape, operands, common });
     for (n, &member) in group.members.iter().enumerate() {
         let element = NewInstruction {
             name: "get-tuple-element".into(),
