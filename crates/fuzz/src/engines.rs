@@ -151,7 +151,9 @@ impl Making {
                 UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::RoundNearestAfz | UnaryOp::RoundNearestEven => breaks = true,
                 UnaryOp::Sign | UnaryOp::IsFinite => breaks = true,
                 // These end at zero or at one, or go round a branch cut.
-                UnaryOp::Log | UnaryOp::LogPlusOne | UnaryOp::Sqrt | UnaryOp::Rsqrt => (computes, breaks) = (true, true),
+                UnaryOp::Log | UnaryOp::LogPlusOne | UnaryOp::Sqrt | UnaryOp::Rsqrt => {
+                    (computes, breaks) = (true, true)
+                }
                 UnaryOp::Acos | UnaryOp::Asin | UnaryOp::Acosh | UnaryOp::Atanh | UnaryOp::Asinh | UnaryOp::Cbrt => {
                     (computes, breaks) = (true, true);
                 }

@@ -50,7 +50,7 @@ impl Collective {
 }
 
 /// The devices that meet, in their order.
-fn group(op: &Op, grid: DeviceGrid, ordinal: usize) -> Option<Vec<usize>> {
+pub(crate) fn group(op: &Op, grid: DeviceGrid, ordinal: usize) -> Option<Vec<usize>> {
     match op {
         Op::CollectivePermute(permute) => Some(plane_of(permute.channel_id.is_some(), grid, ordinal)),
         _ => group_of(op, grid, ordinal),

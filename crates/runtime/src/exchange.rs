@@ -89,6 +89,11 @@ impl Exchange {
         Some(Exchange { kind, arrays })
     }
 
+    /// Whether all devices get the same.
+    pub(crate) fn gives_all_the_same(&self) -> bool {
+        matches!(self.kind, Kind::Sum | Kind::Gather)
+    }
+
     /// Whether it can be done in a group of so many.
     pub(crate) fn fits(&self, devices: usize) -> bool {
         let known = match &self.kind {
@@ -116,10 +121,14 @@ impl Exchange {
                 _ => *geometry,
             };
             let from: Vec<usize> = devices.iter().map(|d| d[n]).collect();
-            let to: Vec<usize> = match self.kind {
+            let mut to: Vec<usize> = match self.kind {
                 Kind::ExchangeArrays => devices[n][count..].to_vec(),
                 _ => devices.iter().map(|d| d[count + n]).collect(),
             };
+            if self.gives_all_the_same() {
+                // What they have in common is written once.
+                to.dedup();
+            }
             let (units, chunk) = self.units(geometry, devices.len());
             // SAFETY: the caller's promise; parts are apart from each other.
             pool.each(units, chunk, threads, &|begin, end| unsafe { self.part(geometry, &from, &to, begin..end) });

@@ -4,6 +4,7 @@ use crate::buffer::{Buffer, assemble};
 use crate::client::Client;
 use crate::compile::compile;
 use crate::lower::Unplanned;
+use crate::memory::Block;
 use crate::program::Program;
 use crate::report::Report;
 use crate::run::{Controls, Workspace, run_device};
@@ -173,6 +174,12 @@ impl Executable {
         arguments: Vec<Vec<Buffer>>,
         options: &ExecuteOptions<'_>,
     ) -> Result<Vec<Vec<Buffer>>, Fault> {
+        let mut commons: Vec<Vec<Block>> = Vec::with_capacity(program.commons.len());
+        for common in &program.commons {
+            let groups = common.groups.iter().max().map_or(0, |&last| last + 1);
+            let blocks = (0..groups).map(|_| self.client.allocator().block(common.bytes));
+            commons.push(blocks.collect::<Result<_, _>>()?);
+        }
         let (failed, gone) = (AtomicBool::new(false), RwLock::new(Vec::new()));
         let controls = Controls {
             max_steps: options.max_steps.unwrap_or(u64::MAX),
@@ -181,6 +188,7 @@ impl Executable {
             gone: &gone,
             progress: options.progress,
             trace: options.trace,
+            commons: &commons,
             threads: options.threads.unwrap_or(usize::MAX),
         };
         let for_evaluator = program.evaluates.then(|| eval_options(options, self.fill_constants));

@@ -72,7 +72,10 @@ pub(crate) fn footprints(
     let extent = |entry: u32| {
         let location = table.get(entry as usize)?;
         let bytes = positions.shape(*at.get(entry as usize)?).byte_size().filter(|&n| n > 0)?;
-        let is_constant = plan.allocations.get(location.allocation as usize)?.is_constant;
+        let is_constant = plan.allocations.get(location.allocation as usize).is_some_and(|a| a.is_constant);
+        if *location == Location::NOWHERE {
+            return None;
+        }
         let end = location.offset.checked_add(usize::try_from(bytes).ok()?)?;
         (!is_constant).then_some(Extent { allocation: location.allocation, begin: location.offset, end })
     };

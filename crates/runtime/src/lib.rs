@@ -12,6 +12,7 @@ pub mod buffer;
 pub mod ceiling;
 pub mod client;
 mod collective;
+mod common;
 mod comparator;
 mod compile;
 mod exchange;

@@ -6,6 +6,7 @@
 use crate::beside;
 use crate::client::Client;
 use crate::collective::Collective;
+use crate::common;
 use crate::executable::{CompileOptions, Effort};
 use crate::graph::{Footprint, footprints};
 use crate::library::Call;
@@ -59,10 +60,12 @@ pub(crate) fn lower(
     let begun = Instant::now();
     let module = plan.dataflow.module();
     let entry = module.entry().ok_or_else(|| Fault::bug("a verified module has no entry"))?;
+    let mut locations = locations(plan)?;
+    let commons = common::find(plan, options.grid, &mut locations);
     let mut lowering = Lowering {
         module,
         plan,
-        locations: locations(plan)?,
+        locations,
         table: Vec::new(),
         at: Vec::new(),
         lists: vec![Vec::new()],
@@ -79,22 +82,26 @@ pub(crate) fn lower(
     let footprints = lowering.footprints(may_fork);
     let library = lowering.compile(threads, options.effort);
     let forks = beside::arrange(&mut lowering.lists, footprints, if may_fork { threads } else { 1 });
+    if !commons.is_empty() {
+        lowering.report.native.insert("array in common".into(), commons.len());
+    }
     if forks > 0 {
         lowering.report.native.insert("fork".into(), forks);
     }
     let Lowering { lists, table, evaluates, .. } = lowering;
-    let (allocations, temporary_bytes) = sources(plan, client.allocator(), options.fill_constants)?;
+    let (mut allocations, temporary_bytes) = sources(plan, client.allocator(), options.fill_constants)?;
+    allocations.extend((0..commons.len()).map(|number| Source::Common { number }));
     let is_unused = |l: &Location| matches!(allocations.get(l.allocation as usize), Some(Source::Unused));
     if table.iter().any(is_unused) || results.iter().any(|r| is_unused(&r.location)) {
         return Err(Unplanned::Evaluate("an array has no memory of its own".into()));
     }
     let moves = |l: &Location| {
         let source = allocations.get(l.allocation as usize);
-        matches!(source, Some(Source::Argument { .. } | Source::Result { .. }))
+        matches!(source, Some(Source::Argument { .. } | Source::Result { .. } | Source::Common { .. }))
     };
     let moving = (0u32..).zip(&table).filter(|(_, l)| moves(l)).map(|(n, _)| n).collect();
     report.temp_bytes = temporary_bytes;
-    Ok(Program { lists, table, moving, allocations, temporary_bytes, results, evaluates, _library: library })
+    Ok(Program { lists, table, moving, allocations, temporary_bytes, results, commons, evaluates, _library: library })
 }
 
 /// Where each position's value lies.

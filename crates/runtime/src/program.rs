@@ -5,6 +5,7 @@
 
 use crate::beside::Section;
 use crate::collective::Collective;
+use crate::common::Common;
 use crate::library::Call;
 use crate::memory::Block;
 use crate::native::{Kernel, Library};
@@ -40,6 +41,8 @@ pub(crate) enum Source {
     Result { bytes: usize },
     /// A part of the block of temporaries.
     Temporary { offset: usize },
+    /// What the devices of a group have in common, by number.
+    Common { number: usize },
 }
 
 /// The number of a list of steps.
@@ -151,6 +154,8 @@ pub(crate) struct Program {
     pub(crate) temporary_bytes: usize,
     /// The leaves of the result.
     pub(crate) results: Vec<ResultLeaf>,
+    /// What devices have in common.
+    pub(crate) commons: Vec<Common>,
     /// Whether any step needs the evaluator.
     pub(crate) evaluates: bool,
     /// Where the kernels' code is.

@@ -45,7 +45,9 @@ impl Workspace {
         let base = |source: &Source| match source {
             Source::Constant(block) => block.start(),
             Source::Temporary { offset } => start.wrapping_add(*offset),
-            Source::Unused | Source::Argument { .. } | Source::Result { .. } => std::ptr::null_mut(),
+            Source::Unused | Source::Argument { .. } | Source::Result { .. } | Source::Common { .. } => {
+                std::ptr::null_mut()
+            }
         };
         let bases: Vec<*mut u8> = program.allocations.iter().map(base).collect();
         let addresses = program.table.iter().map(|l| address(&bases, *l)).collect();
@@ -59,6 +61,7 @@ impl Workspace {
         program: &Program,
         arguments: &mut [Option<Buffer>],
         client: &Client,
+        common: &dyn Fn(usize) -> *mut u8,
     ) -> Result<Vec<Option<Arc<Block>>>, Fault> {
         let mut kept: Vec<Option<Arc<Block>>> = Vec::new();
         kept.resize_with(program.allocations.len(), || None);
@@ -83,6 +86,10 @@ impl Workspace {
                     }
                 }
                 Source::Result { bytes } => client.allocator().block(bytes)?,
+                Source::Common { number } => {
+                    self.bases[n] = common(number);
+                    continue;
+                }
                 _ => continue,
             };
             self.bases[n] = block.start();
@@ -112,6 +119,8 @@ pub(crate) struct Controls<'r> {
     pub(crate) gone: &'r RwLock<Vec<usize>>,
     pub(crate) progress: Option<&'r AtomicU32>,
     pub(crate) trace: Option<&'r Trace>,
+    /// The blocks of what devices have in common, by group.
+    pub(crate) commons: &'r [Vec<Block>],
     pub(crate) threads: usize,
 }
 
@@ -146,7 +155,12 @@ pub(crate) fn run_device<'r>(
     controls: &'r Controls<'r>,
 ) -> Result<Vec<Buffer>, Fault> {
     let mut arguments: Vec<Option<Buffer>> = arguments.into_iter().map(Some).collect();
-    let kept = workspace.place(program, &mut arguments, client)?;
+    let common = |number: usize| {
+        let group = program.commons.get(number).and_then(|c| c.groups.get(ordinal));
+        let block = controls.commons.get(number).zip(group).and_then(|(blocks, &group)| blocks.get(group as usize));
+        block.map_or(std::ptr::null_mut(), Block::start)
+    };
+    let kept = workspace.place(program, &mut arguments, client, &common)?;
     let mut walk = Walk {
         program,
         client,

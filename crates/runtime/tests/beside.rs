@@ -192,6 +192,53 @@ fn collectives_of_every_kind_are_waited_for_when_they_are_needed() {
 }
 
 #[test]
+fn what_all_devices_get_alike_is_there_once_for_all_of_them() {
+    let text = "HloModule m, replica_count=4
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+cond {
+  p = (s32[], f32[40,8]) parameter(0)
+  n = s32[] get-tuple-element(p), index=0
+  most = s32[] constant(9)
+  ROOT go = pred[] compare(n, most), direction=LT
+}
+body {
+  p = (s32[], f32[40,8]) parameter(0)
+  n = s32[] get-tuple-element(p), index=0
+  w = f32[40,8] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  next = s32[] add(n, one)
+  r = f32[40,8] reverse(w), dimensions={0}
+  g = f32[40,8] all-reduce(r), replica_groups={{0,2},{3,1}}, to_apply=add
+  f = f32[] constant(0.25)
+  fs = f32[40,8] broadcast(f), dimensions={}
+  s = f32[40,8] multiply(g, fs)
+  d = f32[40,8] subtract(w, s)
+  ROOT t = (s32[], f32[40,8]) tuple(next, d)
+}
+ENTRY e {
+  x = f32[40,8] parameter(0)
+  id = u32[] replica-id()
+  f = f32[] convert(id)
+  fs = f32[40,8] broadcast(f), dimensions={}
+  y = f32[40,8] add(x, fs)
+  zero = s32[] constant(0)
+  start = (s32[], f32[40,8]) tuple(zero, y)
+  end = (s32[], f32[40,8]) while(start), condition=cond, body=body
+  w = f32[40,8] get-tuple-element(end), index=1
+  rows = f32[80,8] all-gather(w), replica_groups={{1,0},{2,3}}, dimensions={0}
+  ROOT p = f32[40,80] dot(w, rows), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+}";
+    let arguments: Vec<Vec<Value>> = (0..4).map(|d| vec![floats(&[40, 8], d)]).collect();
+    agrees(text, &arguments, 1e-4);
+    let (_, compiled) = compile(&parse(text), 4, 2);
+    assert_eq!(compiled.report().native.get("array in common"), Some(&2), "{:?}", compiled.report().native);
+}
+
+#[test]
 fn a_device_that_fails_while_others_wait_for_it_ends_the_run() {
     let (spin, _) = spinning("a", 1_000_000_000, 0.5);
     let text = format!(
