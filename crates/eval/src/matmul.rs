@@ -6,6 +6,7 @@
 
 use bytemuck::Pod;
 use num_complex::Complex;
+use std::ops::Mul;
 
 /// Element types that a matrix product can be made of.
 pub trait Product: Pod {
@@ -32,10 +33,17 @@ by_gemm! {
 
 #[allow(unsafe_code, reason = "the kernels take pointers")]
 #[allow(clippy::too_many_arguments, reason = "a matrix product has these")]
-fn product<T: Pod>(m: usize, n: usize, k: usize, a: &[T], b: &[T], c: &mut [T], zero: T, one: T) {
+fn product<T: Pod + Mul<Output = T>>(m: usize, n: usize, k: usize, a: &[T], b: &[T], c: &mut [T], zero: T, one: T) {
     assert!(a.len() == m * k && b.len() == k * n && c.len() == m * n, "the matrices do not fit each other");
     if k == 0 {
         c.fill(zero);
+        return;
+    }
+    // A sum of one product is that product: added to zero it would lose the sign of a zero.
+    if k == 1 {
+        for (&x, row) in a.iter().zip(c.chunks_exact_mut(n.max(1))) {
+            row.iter_mut().zip(b).for_each(|(sum, &y)| *sum = x * y);
+        }
         return;
     }
     // SAFETY: the assertion above makes every element that the strides can reach lie inside its slice, `c` is borrowed
@@ -90,6 +98,13 @@ by_loops!(i8, i16, i32, i64, u8, u16, u32, u64);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_product_keeps_the_sign_of_its_zero() {
+        let mut c = [1.0f32; 4];
+        f32::product(2, 2, 1, &[0.0, 1.0], &[-2.0, 3.0], &mut c);
+        assert_eq!(c.map(f32::to_bits), [-0.0f32, 0.0, -2.0, 3.0].map(f32::to_bits));
+    }
 
     #[test]
     fn kernels_agree_with_loops() {

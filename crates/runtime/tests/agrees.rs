@@ -125,6 +125,31 @@ fn one_thread_and_many_give_the_same_bits() {
     }
 }
 
+/// A sum of one product keeps the sign of a zero; where a window may see padding, it is a sum that begins with zero. What is
+/// divided by it shows which.
+#[test]
+fn zeros_have_the_same_signs() {
+    let zeros = |dims: &[i64]| {
+        let count = dims.iter().product::<i64>() as usize;
+        let elements: Vec<f32> = [0.0, 1.0, -0.0, -3.0].into_iter().cycle().take(count).collect();
+        Array::new(dims, &elements).expect("as many as the dimensions say")
+    };
+    for (shape, window) in
+        [("f32[1,8,1]", "size=1"), ("f32[1,12,1]", "size=1 pad=2_2"), ("f32[1,15,1]", "size=1 lhs_dilate=2")]
+    {
+        let text = format!(
+            "HloModule m\nENTRY e {{ x = f32[1,8,1] parameter(0)\n k = f32[1,1,1] parameter(1)\n one = f32[] constant(1)\n \
+             c = {shape} convolution(x, k), window={{{window}}}, dim_labels=b0f_0io->b0f\n \
+             ones = {shape} broadcast(one), dimensions={{}}\n ROOT y = {shape} divide(ones, c) }}"
+        );
+        agrees(&text, &[zeros(&[1, 8, 1]), Array::new(&[1, 1, 1], &[-2.0f32]).expect("one")], 1e-6);
+    }
+    let text = "HloModule m\nENTRY e { x = f32[8,1] parameter(0)\n y = f32[1,8] parameter(1)\n one = f32[] constant(1)\n \
+                c = f32[8,8] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n \
+                ones = f32[8,8] broadcast(one), dimensions={}\n ROOT q = f32[8,8] divide(ones, c) }";
+    agrees(text, &[zeros(&[8, 1]), zeros(&[1, 8])], 1e-6);
+}
+
 #[test]
 fn products_of_every_form_agree() {
     let cases = [

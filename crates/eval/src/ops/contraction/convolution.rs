@@ -61,6 +61,16 @@ struct Plan<'a> {
     outputs: i64,
 }
 
+/// Adds each element to zero, which a negative zero does not survive: where a window may see padding alone, its sum
+/// begins with zero, as that of a larger window does.
+fn add_to_zero(sums: &mut Array) {
+    match sums.element_type() {
+        ElementType::F32 | ElementType::C64 => sums.elements_mut::<f32>().iter_mut().for_each(|x| *x += 0.0),
+        ElementType::F64 | ElementType::C128 => sums.elements_mut::<f64>().iter_mut().for_each(|x| *x += 0.0),
+        _ => {}
+    }
+}
+
 impl<'a> Plan<'a> {
     fn new(input: &Array, kernel: &Array, attributes: &'a Convolution) -> Result<Plan<'a>, Fault> {
         // A library call, which nobody has verified, or sizes that only the run knows.
@@ -121,7 +131,10 @@ impl<'a> Plan<'a> {
                 device.check_cancelled()?;
                 let count = chunk.min(rows - first);
                 let patches = self.patches(input, group, first, count, inner)?;
-                let made = matrix_products(1, count as usize, self.outputs as usize, inner, &patches, &weights)?;
+                let mut made = matrix_products(1, count as usize, self.outputs as usize, inner, &patches, &weights)?;
+                if inner == 1 && self.pads() {
+                    add_to_zero(&mut made);
+                }
                 let bytes = result.bytes_mut();
                 for (row, line) in made.bytes().chunks_exact(run).enumerate() {
                     let at = (first as usize + row) * total + group as usize * run;
@@ -130,6 +143,12 @@ impl<'a> Plan<'a> {
             }
         }
         Ok(result)
+    }
+
+    /// Whether the window may see padding, or holes between the input's elements.
+    fn pads(&self) -> bool {
+        let mut dims = self.attributes.window.dims.iter();
+        dims.any(|w| w.padding_low != 0 || w.padding_high != 0 || w.base_dilation > 1)
     }
 
     /// The kernel of one group as a matrix: (space × features) by outputs.
