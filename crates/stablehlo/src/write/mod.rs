@@ -5,6 +5,7 @@
 //! passed along by name. What exists in HLO only is refused with its name.
 
 mod attributes;
+mod custom_call;
 mod ops;
 mod regions;
 mod types;
