@@ -54,7 +54,9 @@ fn fits_unary(op: UnaryOp, from: ElementType, to: ElementType) -> bool {
         PopulationCount | CountLeadingZeros => from.is_integer() && from == to,
         Real | Imag => from.component() == to && from.component().is_float(),
         Abs if from.is_complex() => to == from.component(),
-        Abs | Negate | Sign => from == to && from != ElementType::Pred && (!from.is_complex() || op == Negate),
+        Abs | Negate => from == to && from != ElementType::Pred,
+        _ if from.is_complex() => from == to && Ir::has_complex_function(op),
+        Sign => from == to && from != ElementType::Pred,
         _ => from.is_float() && from == to,
     }
 }
@@ -142,6 +144,7 @@ impl<'c> Ir<'c> {
             UnaryOp::Imag => return a.im.unwrap_or_else(|| self.fsub(x, x)).into(),
             UnaryOp::Negate if from.is_complex() => return a.map(|p| self.fneg(p)),
             UnaryOp::Abs if from.is_complex() => return self.hypot(x, a.im.unwrap_or(x)).into(),
+            _ if from.is_complex() => return self.complex_function(op, a),
             _ => {}
         }
         if from.is_integer() || from == ElementType::Pred {
@@ -215,7 +218,7 @@ impl<'c> Ir<'c> {
             BinaryOp::Divide => self.fdiv(x, y),
             BinaryOp::Maximum => self.call2("llvm.maximum", x, y),
             BinaryOp::Minimum => self.call2("llvm.minimum", x, y),
-            BinaryOp::Remainder => self.frem(x, y),
+            BinaryOp::Remainder => self.remainder(x, y),
             _ => self.function2(op, x, y),
         };
         // The greater of two exact values is exact.

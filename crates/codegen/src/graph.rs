@@ -444,6 +444,35 @@ impl Function {
 }
 
 impl Function {
+    /// Result `n` of a function of two lists, as a function of the elements `n` of both, if it is made of these alone.
+    pub(crate) fn part(&self, n: usize) -> Option<Function> {
+        let half = self.parameters.len() / 2;
+        let result = *self.results.get(n)?;
+        let mut needed = vec![false; self.code.len()];
+        *needed.get_mut(result as usize)? = true;
+        for (id, step) in self.code.iter().enumerate().rev() {
+            if needed[id] {
+                step.operands.iter().for_each(|&o| needed[o as usize] = true);
+            }
+        }
+        let mut code = self.code.clone();
+        for (step, needed) in code.iter_mut().zip(needed) {
+            let FunctionOp::Parameter(number) = &mut step.op else { continue };
+            *number = match *number as usize {
+                k if k == n => 0,
+                k if k == half + n => 1,
+                _ if needed => return None,
+                // What is not needed is still computed from something: it must only be there.
+                _ => {
+                    step.op = FunctionOp::Constant(step.element_type, smallvec![0; step.element_type.bytes()]);
+                    continue;
+                }
+            };
+        }
+        let parameters = smallvec![*self.parameters.get(n)?, *self.parameters.get(half + n)?];
+        Some(Function { parameters, code, results: smallvec![result] })
+    }
+
     /// The parameter that the function gives back, if it does only that.
     pub(crate) fn forwarded_parameter(&self) -> Option<u32> {
         match (&self.results[..], self.code.get(*self.results.first()? as usize).map(|s| &s.op)) {

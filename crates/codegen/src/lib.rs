@@ -25,6 +25,7 @@
 
 mod affine;
 mod conversion;
+mod cut;
 mod elementwise;
 mod emit;
 mod failure;

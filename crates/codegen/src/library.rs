@@ -1,5 +1,6 @@
 //! Compiling kernels: equal ones once, several threads at a time, into memory that the library owns.
 
+use crate::cut::cut;
 use crate::emit::ir::Ir;
 use crate::emit::kernel::{Constants, Place, Slot, Units};
 use crate::emit::region::emit_region;
@@ -207,7 +208,8 @@ fn lowered(
         };
         let number = *numbers.entry((graph, request.in_place)).or_insert_with_key(|(graph, in_place)| {
             work.push(programs(graph, *in_place).map(|programs| {
-                let programs = programs.into_iter().flat_map(|p| tile(p, &options.machine)).collect();
+                let parts = programs.into_iter().flat_map(|p| cut(p, &options.machine));
+                let programs = parts.flat_map(|p| tile(p, &options.machine)).collect();
                 Work { graph: graph.clone(), programs }
             }));
             number

@@ -186,9 +186,20 @@ impl Lowerer<'_> {
         if high <= 0 {
             return Affine::constant(0);
         }
-        let wide = self.index_item(item);
-        let (low_item, high_item) = (self.constant_s64(0), self.constant_s64(high));
-        let clamped = self.scalar(ScalarOp::Clamp, &[low_item, wide, high_item], ElementType::S64);
+        // In 32 bits there are twice as many to a vector.
+        let clamped = match (self.program.item(item).element_type, i32::try_from(high)) {
+            (ElementType::S32, Ok(high)) => {
+                let number = |n: i32| Item::Constant(ElementType::S32, n.to_le_bytes()[..].into());
+                let (low, high) = (self.add(number(0), ElementType::S32), self.add(number(high), ElementType::S32));
+                let clamped = self.scalar(ScalarOp::Clamp, &[low, item, high], ElementType::S32);
+                self.scalar(ScalarOp::Convert, &[clamped], ElementType::S64)
+            }
+            _ => {
+                let wide = self.index_item(item);
+                let (low, high) = (self.constant_s64(0), self.constant_s64(high));
+                self.scalar(ScalarOp::Clamp, &[low, wide, high], ElementType::S64)
+            }
+        };
         self.set_bounds(clamped, 0, high);
         Affine::term(Term::Item(clamped))
     }

@@ -48,7 +48,7 @@ pub(crate) fn programs(graph: &Graph, in_place: bool) -> Result<Vec<Program>, Un
                 Some(running) => programs.push(running.program(graph, output.node, function)?),
                 None => to_plain(buffer, output),
             },
-            NodeOp::Scatter(attributes) => programs.push(scatter(graph, output, attributes, buffer)?),
+            NodeOp::Scatter(attributes) => programs.push(scatter(graph, output, attributes, buffer, in_place)?),
             _ => to_plain(buffer, output),
         }
     }
@@ -65,7 +65,7 @@ pub(crate) fn programs(graph: &Graph, in_place: bool) -> Result<Vec<Program>, Un
 fn check_overwritten(graph: &Graph, programs: &[Program]) -> Result<(), Unsupported> {
     for (n, &output) in graph.outputs.iter().enumerate() {
         let node = graph.node(output);
-        let changed = match (&node.op, node.operands.first().map(|&o| &graph.node(o).op)) {
+        let changed = match (&node.op, node.operands.get(output.result as usize).map(|&o| &graph.node(o).op)) {
             (NodeOp::DynamicUpdateSlice | NodeOp::Scatter(_), Some(&NodeOp::Parameter(buffer))) => buffer,
             _ => continue,
         };
@@ -134,19 +134,40 @@ fn update_in_place(graph: &Graph, output: ValueRef, buffer: u32) -> Result<Progr
     })
 }
 
+impl Program {
+    /// Makes the innermost loop, which runs within the windows, an outermost one over parts of the windows.
+    fn cut_windows(&mut self) {
+        let Some(&var) = self.nest.last() else { return };
+        let extent = self.extents[var as usize];
+        let size = Some(extent / 2).filter(|&half| extent % 2 == 0 && half >= MIN_WINDOW_PART);
+        let within = self.stores.iter().all(|s| s.offset.factor(Term::Var(var)) == 1);
+        if let Some(size) = size.filter(|_| within && self.nest.len() > 1) {
+            let parts = self.split(var, size);
+            self.nest.insert(0, parts);
+            self.apart = 1;
+        }
+    }
+}
+
+/// Shorter parts of windows would be lost among the indices that each part reads again.
+const MIN_WINDOW_PART: i64 = 32;
+
 /// Combines the updates of a scatter, one after another, with what is in their places.
 fn scatter(
     graph: &Graph,
     output: ValueRef,
     attributes: &ScatterAttributes,
     buffer: u32,
+    in_place: bool,
 ) -> Result<Program, Unsupported> {
     let node = graph.node(output);
-    let &[operand, indices, update] = &node.operands[..] else {
-        return Err(Unsupported::new("a scatter of several arrays"));
-    };
-    let element_type = node.types[0];
-    let function = &attributes.function;
+    // Several arrays are scattered one after another, if what becomes of one does not depend on the others.
+    let (n, count) = (output.result as usize, node.types.len());
+    let at = |k: usize| node.operands.get(k).copied().ok_or_else(|| Unsupported::new("a missing operand"));
+    let (operand, indices, update) = (at(n)?, at(count)?, at(count + 1 + n)?);
+    let element_type = node.types[n];
+    let function = attributes.function.part(n);
+    let function = &function.ok_or_else(|| Unsupported::new("a scatter of arrays that depend on each other"))?;
     if function.parameters[..] != [element_type, graph.element_type(update)] {
         return Err(Unsupported::new("a scatter by a function of other types"));
     }
@@ -210,11 +231,18 @@ fn scatter(
         Ok(())
     })?;
     program.is_sequential = true;
+    // Windows that are not moved along any of their dimensions can be cut: no part of one meets another part.
+    let is_moved = |d: usize| dims.scatter_dims_to_operand_dims.contains(&(d as i64));
+    let windows_stay = (0..node.dims.len()).all(|d| dims.inserted_window_dims.contains(&(d as i64)) || !is_moved(d));
+    if in_place && windows_stay && !window.is_empty() {
+        program.cut_windows();
+    }
     match graph.node(operand).op {
         NodeOp::Parameter(from) => {
             let bytes = node.dims.iter().product::<i64>() * element_type.bytes() as i64;
-            program.copy_first = Some((from, buffer, bytes));
+            program.copy_first = (program.apart == 0).then_some((from, buffer, bytes));
         }
+        _ if program.apart > 0 => return Err(Unsupported::new("a change in place of what is made on the way")),
         _ => program.before = Some(Box::new(lower(graph, &unchanged)?)),
     }
     Ok(program)

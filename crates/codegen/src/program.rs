@@ -112,6 +112,8 @@ pub(crate) struct Program {
     pub(crate) stores: Vec<Store>,
     /// Whether two points of the nest may write the same element, so that their order counts.
     pub(crate) is_sequential: bool,
+    /// In that case, how many of the outermost loops are parts of the result that have nothing to do with each other.
+    pub(crate) apart: usize,
     /// Buffers (from, to) and bytes to copy first, if they are not the same memory.
     pub(crate) copy_first: Option<(u32, u32, i64)>,
     pub(crate) tiles: Vec<Tile>,
@@ -130,6 +132,17 @@ impl Program {
             Item::Scan(scan) => Some((n as ItemId, &**scan)),
             _ => None,
         })
+    }
+
+    /// The buffer that is written, if all that is done is to copy an array too large to be found in a cache later.
+    pub(crate) fn copied_whole(&self) -> Option<u32> {
+        const MIN_BYTES: i64 = 8 << 20;
+        let (&[var], [store], [data]) = (&self.nest[..], &self.stores[..], &self.items[..]) else { return None };
+        let Item::Load { source: Source::Buffer(_), offset, guard: None } = &data.item else { return None };
+        let along = Affine::term(Term::Var(var));
+        let bytes = self.extents[var as usize].checked_mul(store.element_type.bytes() as i64)?;
+        let plain = store.combine.is_none() && store.condition.is_none() && !store.element_type.is_complex();
+        (plain && store.offset == along && *offset == along && bytes >= MIN_BYTES).then_some(store.buffer)
     }
 
     /// About how long all points of the nest take on one core: a guess by the number of items and how often each is
@@ -256,6 +269,27 @@ impl Program {
         }
     }
 
+    /// Finds out again which loops each item changes with.
+    pub(crate) fn find_vars(&mut self) {
+        for id in 0..self.items.len() {
+            let mut vars: SmallVec<[VarId; 4]> = SmallVec::new();
+            let mut item = self.items[id].item.clone();
+            if let Some(affine) = Self::affine_mut(&mut item) {
+                vars.extend(affine.terms.iter().filter_map(|t| match t.0 {
+                    Term::Var(v) => Some(v),
+                    Term::Item(_) => None,
+                }));
+            }
+            item.for_each_operand(|o| vars.extend_from_slice(&self.items[o as usize].vars));
+            if let Item::Fold(fold) = &item {
+                vars.retain(|v| !fold.vars.contains(v));
+            }
+            vars.sort_unstable();
+            vars.dedup();
+            self.items[id].vars = vars;
+        }
+    }
+
     /// Drops the items that nothing needs.
     pub(crate) fn remove_dead(&mut self) {
         let mut live = vec![false; self.items.len()];
@@ -291,7 +325,7 @@ impl Program {
     }
 }
 
-fn rename_terms(affine: &mut Affine, new: &impl Fn(ItemId) -> ItemId) {
+pub(crate) fn rename_terms(affine: &mut Affine, new: &impl Fn(ItemId) -> ItemId) {
     for (term, _) in &mut affine.terms {
         if let Term::Item(i) = term {
             *i = new(*i);
@@ -326,7 +360,7 @@ impl Item {
         }
     }
 
-    fn map_operands(&mut self, new: impl Fn(ItemId) -> ItemId) {
+    pub(crate) fn map_operands(&mut self, new: impl Fn(ItemId) -> ItemId) {
         match self {
             Item::Constant(..) => {}
             Item::Load { offset, guard, .. } => {

@@ -26,6 +26,9 @@ pub enum FftKind {
 
 /// How many lines are gathered at a time.
 const LINES: usize = 8;
+/// Into how many parts each thread's share is cut.
+const PARTS: usize = 4;
+const PAGE: usize = 4096;
 
 /// A transform over the last dimensions, of f32 or f64. (Not generic, so that the transforms themselves are compiled here
 /// and nowhere else.)
@@ -221,14 +224,17 @@ impl<T: FftNum + Default> Fft<T> {
                 continue;
             }
             let (plan, scale) = (&self.complex[d], self.scale(n));
-            let blocks = inner.div_ceil(LINES);
+            // Lines whole pages apart all want the same places of a cache, which has few of each.
+            let together = if (n * size_of::<Complex<T>>()).is_multiple_of(PAGE) { LINES / 2 } else { LINES };
+            let blocks = inner.div_ceil(together);
+            let (units, threads) = (outer * blocks, parallel.threads().max(1));
             let all = Shared::new(data);
-            parallel.each(outer * blocks, 1, &|begin, end| {
+            parallel.each(units, units.div_ceil(PARTS * threads), &|begin, end| {
                 let mut scratch = vec![Complex::default(); plan.get_inplace_scratch_len()];
-                let mut lines = vec![Complex::default(); n * LINES];
+                let mut lines = vec![Complex::default(); n * together];
                 for unit in begin..end {
-                    let (first, column) = (unit / blocks * n * inner, unit % blocks * LINES);
-                    let count = LINES.min(inner - column);
+                    let (first, column) = (unit / blocks * n * inner, unit % blocks * together);
+                    let count = together.min(inner - column);
                     for k in 0..n {
                         let at = first + k * inner + column;
                         // SAFETY: these columns are this call's.
@@ -242,9 +248,9 @@ impl<T: FftNum + Default> Fft<T> {
                         let at = first + k * inner + column;
                         // SAFETY: as above.
                         let to = unsafe { all.slice(at, at + count) };
-                        for (c, x) in to.iter_mut().enumerate() {
-                            let value = lines[c * n + k];
-                            *x = scale.map_or(value, |s| value * s);
+                        match scale {
+                            None => to.iter_mut().enumerate().for_each(|(c, x)| *x = lines[c * n + k]),
+                            Some(s) => to.iter_mut().enumerate().for_each(|(c, x)| *x = lines[c * n + k] * s),
                         }
                     }
                 }

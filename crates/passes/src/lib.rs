@@ -31,6 +31,7 @@ pub mod replicate;
 pub mod rewrite;
 pub mod rules;
 pub mod schedule;
+pub mod split_reductions;
 
 pub use lists::{PassList, Step};
 pub use manager::{Failed, Optimized, PassReport, Report, optimize};

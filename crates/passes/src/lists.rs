@@ -66,6 +66,7 @@ static LISTS: &[(&str, &[Named])] = &[(
         // waits for it before the first step that needs it, so that a start and a done would say nothing new.
         Once("combine-collectives"),
         Once("remove-barriers"),
+        Once("split-reductions"),
         Once("fusion"),
         Once("bitcast-reshapes"),
     ],

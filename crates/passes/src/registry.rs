@@ -37,6 +37,7 @@ pub static ALL: &[&Pass] = &[
     &crate::rules::tuple::PASS,
     &crate::rules::windows::PASS,
     &crate::rules::motion::PASS,
+    &crate::split_reductions::PASS,
     &crate::collectives::start::PASS,
 ];
 

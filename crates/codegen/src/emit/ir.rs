@@ -9,9 +9,10 @@ use inkwell::builder::{Builder, BuilderError};
 use inkwell::context::Context;
 use inkwell::intrinsics::Intrinsic;
 use inkwell::module::Module;
-use inkwell::types::{BasicType, BasicTypeEnum};
+use inkwell::types::{AsTypeRef, BasicTypeEnum};
 use inkwell::values::{
-    BasicMetadataValueEnum, BasicValue, BasicValueEnum, InstructionOpcode, IntValue, PointerValue, VectorValue,
+    AsValueRef, BasicMetadataValueEnum, BasicValue, BasicValueEnum, InstructionOpcode, IntValue, PointerValue,
+    VectorValue,
 };
 use inkwell::{AddressSpace, FloatPredicate, IntPredicate};
 
@@ -197,7 +198,7 @@ impl<'c> Ir<'c> {
 
     binary!(
         add Add, sub Sub, mul Mul, udiv UDiv, sdiv SDiv, urem URem, srem SRem, and And, or Or, xor Xor, shl Shl,
-        lshr LShr, ashr AShr, fadd FAdd, fsub FSub, fmul FMul, fdiv FDiv, frem FRem,
+        lshr LShr, ashr AShr, fadd FAdd, fsub FSub, fmul FMul, fdiv FDiv,
     );
     cast!(
         trunc Trunc, zext ZExt, sext SExt, fptrunc FPTrunc, fpext FPExt, sitofp SIToFP, fptosi FPToSI, uitofp UIToFP, bitcast BitCast,
@@ -320,15 +321,38 @@ impl<'c> Ir<'c> {
         let store = built(self.builder.build_store(pointer, value));
         store.set_alignment(align).expect("alignments are powers of two");
     }
+    /// Writes without reading what was there into a cache first.
+    pub(crate) fn store_past_caches(&self, pointer: PointerValue<'c>, value: Val<'c>, align: u32) {
+        let store = built(self.builder.build_store(pointer, value));
+        store.set_alignment(align).expect("alignments are powers of two");
+        let one = self.context.i32_type().const_int(1, false);
+        let mark = self.context.metadata_node(&[one.into()]);
+        store.set_metadata(mark, self.context.get_kind_id("nontemporal")).expect("it is a node");
+    }
+    /// Whether an address is a multiple of `bytes`.
+    pub(crate) fn is_aligned(&self, pointer: PointerValue<'c>, bytes: i64) -> Val<'c> {
+        let address = built(self.builder.build_ptr_to_int(pointer, self.context.i64_type(), ""));
+        self.icmp(IntPredicate::EQ, self.and(address.into(), self.i64(bytes - 1).into()), self.i64(0).into())
+    }
     pub(crate) fn select_pointer(&self, c: Val<'c>, a: PointerValue<'c>, b: PointerValue<'c>) -> PointerValue<'c> {
         built(self.builder.build_select(c.into_int_value(), a, b, "")).into_pointer_value()
     }
     /// The addresses `pointer + offsets`, where the offsets are a vector of bytes.
     pub(crate) fn pointers(&self, pointer: PointerValue<'c>, offsets: Val<'c>) -> Val<'c> {
-        let base = built(self.builder.build_ptr_to_int(pointer, self.context.i64_type(), ""));
-        let addresses = self.add(base.into(), offsets);
-        let t = self.pointer_type().vec_type(lanes(offsets));
-        built(self.builder.build_cast(InstructionOpcode::IntToPtr, addresses, t.as_basic_type_enum(), ""))
+        let mut index = [offsets.as_value_ref()];
+        let byte = self.context.i8_type().as_type_ref();
+        // SAFETY: all values are of this builder's context, and the builder is positioned.
+        unsafe {
+            let address = llvm_sys::core::LLVMBuildGEP2(
+                self.builder.as_mut_ptr(),
+                byte,
+                pointer.as_value_ref(),
+                index.as_mut_ptr(),
+                1,
+                c"".as_ptr(),
+            );
+            Val::new(address)
+        }
     }
     /// Whether two pointers are the same.
     pub(crate) fn same_pointer(&self, a: PointerValue<'c>, b: PointerValue<'c>) -> Val<'c> {

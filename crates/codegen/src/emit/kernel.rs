@@ -42,7 +42,8 @@ impl Units {
             return Units { loops: 0, chunk: None, count: 0 };
         }
         if program.is_sequential || extents.is_empty() {
-            return Units { loops: 0, chunk: None, count: 1 };
+            let count = extents[..program.apart].iter().product();
+            return Units { loops: program.apart, chunk: None, count };
         }
         let (mut loops, mut count) = (0, 1i64);
         while loops + 1 < extents.len() && count < ENOUGH_UNITS {
@@ -122,6 +123,7 @@ impl<'c> Place<'_, 'c> {
             lanes_now: vec![1; program.extents.len()],
             mask: None,
             scanned: Vec::new(),
+            streams: false,
         }
     }
 }
@@ -153,6 +155,8 @@ pub(crate) struct Emitter<'e, 'c> {
     pub(crate) mask: Option<Val<'c>>,
     /// What the scan has come to before this turn.
     pub(crate) scanned: Vec<V<'c>>,
+    /// Whether what is written goes past the caches.
+    pub(crate) streams: bool,
 }
 
 /// The constant arrays of a module, by their data.
@@ -272,6 +276,25 @@ impl<'c> Emitter<'_, 'c> {
         let (work, after) = (self.block("nest"), self.block("after_nest"));
         self.branch(self.ir.icmp(SLT, begin.into(), end.into()), work, after);
         self.continue_at(work);
+        if let Some(buffer) = self.program.copied_whole().filter(|_| self.machine.has_masks) {
+            // Vectors that go past the caches must lie on whole lines.
+            let start = self.source(&Source::Buffer(buffer));
+            let (streamed, plain) = (self.block("streamed"), self.block("plain"));
+            self.branch(self.ir.is_aligned(start, 64), streamed, plain);
+            self.continue_at(streamed);
+            self.streams = true;
+            self.units(units, begin, end);
+            self.ir.intrinsic("llvm.x86.sse.sfence", &[], &[]);
+            self.streams = false;
+            self.jump(after);
+            self.continue_at(plain);
+        }
+        self.units(units, begin, end);
+        self.jump(after);
+        self.continue_at(after);
+    }
+
+    fn units(&mut self, units: Units, begin: IntValue<'c>, end: IntValue<'c>) {
         self.copy_first();
         self.scope(0);
         if units.count == 1 {
@@ -305,8 +328,6 @@ impl<'c> Emitter<'_, 'c> {
                 Vec::new()
             });
         }
-        self.jump(after);
-        self.continue_at(after);
     }
 
     /// Writes the loops over all units of this nest.

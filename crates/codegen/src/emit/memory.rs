@@ -8,7 +8,8 @@ use super::kernel::Emitter;
 use super::schedule::Access;
 use super::value::{V, memory_repr};
 use crate::affine::{ItemId, Term};
-use crate::program::Source;
+use crate::graph::ScalarOp;
+use crate::program::{Item, Source};
 use hloom_ir::ElementType;
 use inkwell::values::PointerValue;
 
@@ -32,6 +33,9 @@ impl<'c> Emitter<'_, 'c> {
                 stride = (factor, self.lanes_now[v as usize]);
             }
         }
+        if let Some(offsets) = self.narrow_offsets(access, stride, bytes) {
+            return Spread::Offsets(offsets);
+        }
         let mut offsets: Option<Val<'c>> = None;
         for &(item, factor) in &access.varying {
             let part = self.ir.mul(self.value(item).re, self.ir.i64(factor).into());
@@ -49,6 +53,32 @@ impl<'c> Emitter<'_, 'c> {
         }
     }
 
+    /// The offsets in 32 bits, where they are made of numbers of 32 bits and known to fit.
+    fn narrow_offsets(&self, access: &Access, (stride, lanes): (i64, u32), bytes: i64) -> Option<Val<'c>> {
+        let program = self.program;
+        let own = stride.checked_mul(bytes)?;
+        let mut reach = own.checked_abs()?.checked_mul(lanes.into())?;
+        let mut sum: Option<Val<'c>> = None;
+        for &(item, factor) in &access.varying {
+            let Item::Scalar(ScalarOp::Convert, of) = &program.item(item).item else { return None };
+            let narrow = program.item(*of.first()?);
+            let (ElementType::S32, Item::Scalar(ScalarOp::Clamp, limits)) = (narrow.element_type, &narrow.item) else {
+                return None;
+            };
+            let Item::Constant(_, high) = &program.item(*limits.get(2)?).item else { return None };
+            let high = i32::from_le_bytes(high.get(..4)?.try_into().ok()?);
+            reach = reach.checked_add(factor.checked_abs()?.checked_mul(high.into())?)?;
+            let part = self.ir.mul(self.value(of[0]).re, self.ir.int(Repr::I32, factor));
+            sum = Some(sum.map_or(part, |s| self.ir.add(s, part)));
+        }
+        let sum = sum.filter(|_| reach < i64::from(i32::MAX))?;
+        if own == 0 || lanes == 1 {
+            return Some(sum);
+        }
+        let numbers = self.ir.mul(self.ir.lane_numbers(Repr::I32, lanes), self.ir.int(Repr::I32, own));
+        Some(self.ir.add(sum, numbers))
+    }
+
     pub(crate) fn load(&mut self, id: ItemId, source: &Source, guard: Option<ItemId>, t: ElementType) -> V<'c> {
         let schedule = self.schedule;
         let access = &schedule.loads[&id];
@@ -61,7 +91,8 @@ impl<'c> Emitter<'_, 'c> {
         match spread {
             Spread::One => self.load_one(pointer, source, guard, t),
             Spread::Offsets(offsets) if lanes(offsets) == 1 => {
-                let pointer = self.ir.offset(pointer, offsets.into_int_value());
+                let offset = self.ir.sext(offsets, Repr::I64);
+                let pointer = self.ir.offset(pointer, offset.into_int_value());
                 self.load_one(pointer, source, guard, t)
             }
             Spread::Stride(0, _) => self.load_one(pointer, source, guard, t),
@@ -224,7 +255,10 @@ impl<'c> Emitter<'_, 'c> {
                 continue;
             }
             let value = self.ir.as_memory(value.re, t);
-            self.store_vector(pointer, value, align, mask);
+            match self.streams && mask.is_none() {
+                true => self.ir.store_past_caches(pointer, value, align * count),
+                false => self.store_vector(pointer, value, align, mask),
+            }
         }
     }
 

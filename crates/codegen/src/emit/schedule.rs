@@ -216,10 +216,20 @@ pub(crate) fn natural_lanes(program: &Program, machine: &Machine, var: VarId) ->
         .iter()
         .filter(|i| i.vars.contains(&var))
         .filter(|i| matches!(i.item, Item::Load { .. } | Item::FoldResult(..) | Item::Scalar(..) | Item::Scan(_)))
+        .filter(|i| !is_narrow_index(program, &i.item))
         .map(|i| computed_bytes(i.element_type))
         .chain(program.stores.iter().map(|s| computed_bytes(s.element_type)))
         .max();
     (machine.vector_bits / 8 / widest.unwrap_or(4).max(1)).min(64)
+}
+
+/// Whether an item is an index of 32 bits made wider: addresses are made of it as it was.
+fn is_narrow_index(program: &Program, item: &Item) -> bool {
+    let Item::Scalar(ScalarOp::Convert, of) = item else { return false };
+    let is_clamped = |data: &crate::program::ItemData| {
+        data.element_type == ElementType::S32 && matches!(data.item, Item::Scalar(ScalarOp::Clamp, _))
+    };
+    of.first().is_some_and(|&o| is_clamped(program.item(o)))
 }
 
 fn choose_lanes(program: &Program, machine: &Machine) -> Vec<u32> {
@@ -291,7 +301,8 @@ fn several(weight: u32, extent: i64, lanes: u32) -> u32 {
         5..=12 => 2,
         _ => 1,
     };
-    if extent >= i64::from(wanted * lanes) { wanted } else { 1 }
+    let fits = |n: &u32| *n <= wanted && extent >= i64::from(n * lanes);
+    [4, 2].into_iter().find(fits).unwrap_or(1)
 }
 
 /// About how many operations there are for each turn of the loop of `var`.

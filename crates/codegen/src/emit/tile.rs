@@ -24,8 +24,19 @@ impl<'c> Emitter<'_, 'c> {
                 self.ir.load(line, at, bytes as u32)
             })
             .collect();
+        // Where lines are registers of the smallest kind, merging two halfway apart is one instruction each time.
+        let merges = i64::from(side) * bytes == 16;
         let mut distance = 1;
         while distance < side {
+            if merges {
+                let half = side / 2;
+                let merged = |from: u32| (0..side).map(|l| from + l / 2 + l % 2 * side).collect::<Vec<u32>>();
+                let (low, high) = (merged(0), merged(half));
+                let pairs = (0..half as usize).map(|n| (lines[n], lines[n + half as usize]));
+                lines = pairs.flat_map(|(a, b)| [self.ir.shuffle(a, b, &low), self.ir.shuffle(a, b, &high)]).collect();
+                distance *= 2;
+                continue;
+            }
             for n in (0..side).filter(|n| n & distance == 0) {
                 let (a, b) = (lines[n as usize], lines[(n + distance) as usize]);
                 // Lanes of `b` come after the `side` lanes of `a`.

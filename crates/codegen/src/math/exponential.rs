@@ -62,6 +62,42 @@ const ERF_TAIL: [f64; 8] = [
     2.116268478857819e-05,
 ];
 
+/// erf(x) / x by x² in f64, for |x| up to 1; the error is below 2⁻⁵⁵.
+const ERF_SMALL_F64: [f64; 13] = [
+    std::f64::consts::FRAC_2_SQRT_PI,
+    -0.3761263890318375,
+    0.11283791670954879,
+    -0.026866170645076792,
+    0.0052239776248180145,
+    -0.000854832698083379,
+    0.0001205533111164271,
+    -1.4925595266831182e-05,
+    1.6461000484121361e-06,
+    -1.6350312701054618e-07,
+    1.4659775274046955e-08,
+    -1.1372848856789924e-09,
+    5.957176147746114e-11,
+];
+/// (1 − erf(x))·exp(x²) by (x − 3)/(x + 3) in f64, for x from 1 to 6; beyond it erf is 1.
+const ERF_TAIL_F64: [f64; 16] = [
+    0.17900115118138996,
+    -0.3262335600430372,
+    0.24560380171233487,
+    -0.15011593650077898,
+    0.07166583719747308,
+    -0.024392499318915004,
+    0.004269136356961225,
+    0.0007077464666941425,
+    -0.0005970624964924544,
+    4.525434558991009e-05,
+    6.406279226046039e-05,
+    -1.2845780030775907e-05,
+    -8.00978093907608e-06,
+    2.0135111426447427e-06,
+    1.2755818949624478e-06,
+    3.381355142042904e-09,
+];
+
 /// What differs between f32 and f64.
 struct Format {
     mantissa: i64,
@@ -258,10 +294,18 @@ impl<'c> Ir<'c> {
     }
 
     pub(super) fn erf(&self, x: Val<'c>) -> Val<'c> {
-        if self.repr(x) == Repr::F64 {
-            return self.by_lanes("erf", x, x);
-        }
         let size = self.fabs(x);
+        if self.repr(x) == Repr::F64 {
+            let bound = self.like(x, 6.0);
+            let inside = self.select(self.fcmp(OGT, size, bound), bound, size);
+            let near = self.fmul(x, self.polynomial(self.fmul(x, x), &ERF_SMALL_F64));
+            let three = self.like(x, 3.0);
+            let u = self.fdiv(self.fsub(inside, three), self.fadd(inside, three));
+            let e = self.bounded_exp(self.fneg(self.fmul(inside, inside)));
+            let tail = self.fmul(e, self.polynomial(u, &ERF_TAIL_F64));
+            let far = self.copysign(self.fsub(self.like(x, 1.0), tail), x);
+            return self.select(self.fcmp(OLE, size, self.like(x, 1.0)), near, far);
+        }
         let bound = self.like(x, 4.0);
         let inside = self.select(self.fcmp(OGT, size, bound), bound, size);
         let near = self.fmul(x, self.polynomial(self.fmul(x, x), &ERF_SMALL));

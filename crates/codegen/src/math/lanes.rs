@@ -3,12 +3,6 @@
 use crate::emit::ir::{Ir, Val, lanes};
 use inkwell::values::PointerValue;
 
-mod c {
-    unsafe extern "C" {
-        pub(super) fn erf(x: f64) -> f64;
-    }
-}
-
 /// Replaces each `x` by a function of it and the `y` beside it.
 macro_rules! by_lanes {
     ($($name:ident |$x:ident, $y:ident| $value:expr;)*) => {
@@ -38,8 +32,8 @@ by_lanes! {
     sin |x, y| x.sin();
     cos |x, y| x.cos();
     tan |x, y| x.tan();
-    erf |x, y| c::erf(x);
     pow |x, y| x.powf(y);
+    fmod |x, y| x % y;
 }
 
 impl<'c> Ir<'c> {
@@ -86,6 +80,16 @@ impl<'c> Ir<'c> {
 
     /// `usual`, or what `other` makes where `condition` is true, behind a branch.
     pub(super) fn rarely(&self, condition: Val<'c>, usual: Val<'c>, other: impl Fn() -> Val<'c>) -> Val<'c> {
+        self.rarely_all(condition, &[usual], || vec![other()])[0]
+    }
+
+    /// The same for several values.
+    pub(super) fn rarely_all(
+        &self,
+        condition: Val<'c>,
+        usual: &[Val<'c>],
+        other: impl Fn() -> Vec<Val<'c>>,
+    ) -> Vec<Val<'c>> {
         let before = self.builder.get_insert_block().expect("the builder is positioned");
         let function = before.get_parent().expect("blocks stand in functions");
         let rare = self.context.append_basic_block(function, "rare");
@@ -97,8 +101,11 @@ impl<'c> Ir<'c> {
         let end = self.builder.get_insert_block().expect("the builder is positioned");
         self.builder.build_unconditional_branch(after).expect("the builder is positioned");
         self.builder.position_at_end(after);
-        let phi = self.builder.build_phi(usual.get_type(), "").expect("the builder is positioned");
-        phi.add_incoming(&[(&usual, before), (&other, end)]);
-        phi.as_basic_value()
+        let merged = |(usual, other): (&Val<'c>, &Val<'c>)| {
+            let phi = self.builder.build_phi(usual.get_type(), "").expect("the builder is positioned");
+            phi.add_incoming(&[(usual, before), (other, end)]);
+            phi.as_basic_value()
+        };
+        usual.iter().zip(&other).map(merged).collect()
     }
 }

@@ -15,6 +15,7 @@ pub(crate) use lanes::external;
 use crate::emit::ir::{Ir, Repr, Val};
 use hloom_ir::op::{BinaryOp, UnaryOp};
 use inkwell::FloatPredicate::{OEQ, OGE, OLT, UNE};
+use inkwell::IntPredicate::SLT;
 
 impl<'c> Ir<'c> {
     /// `op` of floats; those of f16 and bf16 are rounded by the caller.
@@ -86,6 +87,26 @@ impl<'c> Ir<'c> {
             sum = self.fma(sum, x, self.like(x, c));
         }
         sum
+    }
+
+    /// What is left of `x` after whole multiples of `y`, with the sign of `x`; exact, as it always is.
+    pub(crate) fn remainder(&self, x: Val<'c>, y: Val<'c>) -> Val<'c> {
+        let (x, y) = self.same_lanes(x, y);
+        self.in_f64_2(x, y, |x, y| {
+            let q = self.call1("llvm.trunc", self.fdiv(x, y));
+            // q may be one too many if the quotient was rounded up; what is left is exact either way.
+            let left = self.fma(self.fneg(q), y, x);
+            let (size, divisor) = (self.fabs(left), self.fabs(y));
+            let negative = |v| self.icmp(SLT, self.bitcast(v, Repr::I64), self.int(Repr::I64, 0));
+            let beyond = self.and(self.xor(negative(left), negative(x)), self.fcmp(UNE, left, self.like(x, 0.0)));
+            let inside = self.select(beyond, self.fsub(divisor, size), size);
+            let usual = self.copysign(inside, x);
+            let known = self.and(
+                self.fcmp(OLT, self.fabs(q), self.like(x, (1u64 << 50) as f64)),
+                self.fcmp(OLT, divisor, self.like(x, f64::INFINITY)),
+            );
+            self.rarely(self.any(self.not(known)), usual, || self.by_lanes("fmod", x, y))
+        })
     }
 
     /// `√(1 − x²)`.

@@ -175,7 +175,6 @@ impl Sweep<'_> {
         }
         let times = place.times * times_made(module, i, user)?;
         let element_by_element = module[user].op.is_elementwise() && same_dims(module, i, user);
-        let reduces = matches!(module[user].op, Op::Reduce { .. });
         if let Some(&result) = group.results.first()
             && matches!(module[result].op, Op::DynamicUpdateSlice)
             && !is_safe_beside_update(module, i, result)
@@ -187,7 +186,12 @@ impl Sweep<'_> {
             times,
             at_result: place.at_result && element_by_element,
             is_outer: place.is_outer && (element_by_element || keeps_outer_dims(module, i, user)),
-            loops: if reduces { SmallVec::from_slice(&[user]) } else { place.loops.clone() },
+            loops: match &module[user].op {
+                Op::Reduce { .. } => SmallVec::from_slice(&[user]),
+                // The parts of a concatenation are loops of their own, and share nothing.
+                Op::Concatenate { .. } => SmallVec::from_slice(&[i]),
+                _ => place.loops.clone(),
+            },
         })
     }
 

@@ -15,7 +15,13 @@ use hloom_ir::shape::{ArrayShape, Shape};
 use serde_json::Value as Json;
 
 /// The rules.
-pub(super) static RULES: [Rule; 3] = [
+pub(super) static RULES: [Rule; 4] = [
+    Rule {
+        name: "sharding-call",
+        statement: "a call that says how a value is spread, where there is one partition → the value",
+        opcodes: &[Opcode::CustomCall],
+        apply: sharding,
+    },
     Rule {
         name: "gemm-call",
         statement: "a call of cuBLAS → dot, scaled, with what is added and the activation",
@@ -50,6 +56,12 @@ fn number(options: &Json, key: &str, default: f64) -> Option<f64> {
         Some(n) => n.as_f64(),
         None => Some(default),
     }
+}
+
+fn sharding(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let &[value] = module[i].operands() else { return None };
+    let alone = module.config.num_partitions <= 1 && target(module, i)? == "Sharding";
+    (alone && module[i].shape.equal_ignoring_layout(&module[value].shape)).then_some(value)
 }
 
 fn gemm(module: &mut Module, i: InstructionId) -> Option<InstructionId> {

@@ -1,7 +1,7 @@
 //! Operations written out in simpler ones: what kernels need not know.
 
 use super::functions::applied;
-use super::{array, beside, custom_call, dims, operand, pooling};
+use super::{array, beside, custom_call, dims, operand, pooling, random};
 use crate::pass::{Context, Pass};
 use crate::rewrite::{Rule, rewrite};
 use hloom_ir::attributes::ResultAccuracy;
@@ -17,9 +17,11 @@ use hloom_ir::opcode::Opcode;
 /// The pass.
 pub static PASS: Pass = Pass {
     name: "expand",
-    statement: "writes out logistic, batch normalisation, map, select-and-scatter and calls of other machines' libraries in simpler operations",
+    statement: "writes out logistic, batch normalisation, map, random bits, select-and-scatter and calls of other machines' libraries in simpler operations",
     keeps_schedule: false,
-    run: |module: &mut Module, _: &Context<'_>| Ok(rewrite(module, &[RULES, &custom_call::RULES, pooling::RULES])),
+    run: |module: &mut Module, _: &Context<'_>| {
+        Ok(rewrite(module, &[RULES, &custom_call::RULES, pooling::RULES, random::RULES]))
+    },
 };
 
 /// The rules.

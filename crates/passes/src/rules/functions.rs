@@ -13,7 +13,7 @@ const MAX_FUNCTION: usize = 256;
 
 /// The results of applying `function`, which is one of scalars, to arrays of the dimensions `to` beside `i`; one for each
 /// element of its result. `None` if it does more than arithmetic, or wants other types.
-pub(super) fn applied(
+pub(crate) fn applied(
     module: &mut Module,
     i: InstructionId,
     function: ComputationId,
@@ -85,7 +85,7 @@ fn is_scalar_step(module: &Module, f: InstructionId) -> bool {
 }
 
 /// The operation that a function applies to its two parameters, if that is all it does and their order does not matter.
-pub(super) fn reducer(module: &Module, function: ComputationId) -> Option<BinaryOp> {
+pub(crate) fn reducer(module: &Module, function: ComputationId) -> Option<BinaryOp> {
     use BinaryOp::{Add, And, Maximum, Minimum, Multiply, Or, Xor};
     let root = module.root(function)?;
     let Op::Binary(op) = module[root].op else { return None };
@@ -99,7 +99,7 @@ pub(super) fn reducer(module: &Module, function: ComputationId) -> Option<Binary
 }
 
 /// Which of its parameters a function gives back, if it does nothing else.
-pub(super) fn parameter_given_back(module: &Module, function: ComputationId) -> Option<i64> {
+pub(crate) fn parameter_given_back(module: &Module, function: ComputationId) -> Option<i64> {
     match module[module.root(function)?].op {
         Op::Parameter { number, .. } => Some(number),
         _ => None,

@@ -1,11 +1,11 @@
 //! Gathers, scatters and sorts that are something simpler.
 
 use super::functions::{parameter_given_back, reducer};
-use super::numbers::{Number, bounds, scalar};
+use super::numbers::{Number, bounds, scalar, splat};
 use super::{array, beside, dims, is_identity, operand};
 use crate::pass::{Context, Pass};
 use crate::rewrite::{Rule, rewrite};
-use hloom_ir::attributes::SliceDim;
+use hloom_ir::attributes::{ComparisonDirection, SliceDim};
 use hloom_ir::builder::Builder;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
@@ -55,6 +55,12 @@ pub static RULES: &[Rule] = &[
         statement: "a scatter of one update that lies within its operand → dynamic-update-slice",
         opcodes: &[Opcode::Scatter],
         apply: scatter_at_one_place,
+    },
+    Rule {
+        name: "scatter-one-in-each-row",
+        statement: "scatter of one update into each row of a made-up array → select(iota == index, updated, array)",
+        opcodes: &[Opcode::Scatter],
+        apply: scatter_one_in_each_row,
     },
     Rule {
         name: "sort-of-one",
@@ -234,6 +240,46 @@ fn scatter_at_one_place(module: &mut Module, i: InstructionId) -> Option<Instruc
         new = b.push(Op::Binary(op), &[old, new]).ok()?;
     }
     b.dynamic_update_slice(x, new, &starts).ok()
+}
+
+/// With one update in each row, which element it falls on is a question to each element; the answers need no memory.
+fn scatter_one_in_each_row(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let Op::Scatter(scatter) = &module[i].op else { return None };
+    let &[x, indices, updates] = module[i].operands() else { return None };
+    let (d, function) = (scatter.dims.clone(), scatter.to_apply);
+    let element_type = array(module, i)?.element_type;
+    let same = [x, updates].iter().all(|&o| array(module, o).is_some_and(|a| a.element_type == element_type));
+    // Where the operand has to be made anyway, making it with the updates in it is no more work.
+    let is_made = splat(module, x).is_some() || matches!(module[x].op, Op::Broadcast { .. });
+    let &[row] = &d.scatter_dims_to_operand_dims[..] else { return None };
+    let whole = DimVec::from(dims(module, x)?);
+    let rank = whole.len() as i64;
+    let every_dim = (0..rank).all(|k| k == row || d.input_batching_dims.contains(&k));
+    let single = d.update_window_dims.is_empty() && d.inserted_window_dims[..] == [row];
+    let in_order = d.input_batching_dims.is_sorted() && d.scatter_indices_batching_dims.is_sorted();
+    (same && is_made && every_dim && single && in_order && rank > 1).then_some(())?;
+    // No more than one index in each row: all other dimensions of the indices are of size 1.
+    let batch: DimVec = d.input_batching_dims.iter().map(|&k| whole[k as usize]).collect();
+    (array(module, indices)?.element_count()? == batch.iter().product::<i64>()).then_some(())?;
+    (array(module, updates)?.element_count()? == batch.iter().product::<i64>()).then_some(())?;
+    let combined = reducer(module, function);
+    (combined.is_some() || parameter_given_back(module, function) == Some(1)).then_some(())?;
+    let index_type = array(module, indices)?.element_type;
+    let is_narrow = index_type == ElementType::S32 && whole[row as usize] < i64::from(i32::MAX);
+    let counted = if is_narrow { ElementType::S32 } else { ElementType::S64 };
+    (index_type.is_integer() && index_type != ElementType::U64).then_some(())?;
+    let mut b = beside(module, i);
+    let at = b.reshape(indices, batch.iter().copied()).ok()?;
+    let at = if index_type == counted { at } else { b.convert(at, counted).ok()? };
+    let at = b.broadcast(at, whole.iter().copied(), d.input_batching_dims.iter().copied()).ok()?;
+    let numbers = b.iota(hloom_ir::shape::ArrayShape::new(counted, whole.iter().copied()), row).ok()?;
+    let hit = b.compare(ComparisonDirection::Eq, numbers, at).ok()?;
+    let new = b.reshape(updates, batch).ok()?;
+    let mut new = b.broadcast(new, whole, d.input_batching_dims.iter().copied()).ok()?;
+    if let Some(op) = combined {
+        new = b.push(Op::Binary(op), &[x, new]).ok()?;
+    }
+    b.select(hit, new, x).ok()
 }
 
 fn sort_of_one(module: &mut Module, i: InstructionId) -> Option<InstructionId> {

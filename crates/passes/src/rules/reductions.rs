@@ -309,7 +309,7 @@ fn reduce_of_reshape(module: &mut Module, i: InstructionId) -> Option<Instructio
 }
 
 /// Whether `init` changes nothing that `op` combines it with.
-pub(super) fn is_neutral(op: BinaryOp, element_type: ElementType, init: Number) -> bool {
+pub(crate) fn is_neutral(op: BinaryOp, element_type: ElementType, init: Number) -> bool {
     let bounds = type_bounds(element_type);
     match (op, init) {
         (BinaryOp::Add | BinaryOp::Or | BinaryOp::Xor, n) => n.is(0),

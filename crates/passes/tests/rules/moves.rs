@@ -290,6 +290,7 @@ fn each_rule_of_moves_and_reductions_is_right() {
         "copy",
         "scatter-nothing",
         "scatter-at-one-place",
+        "scatter-one-in-each-row",
         "sort-of-one",
         "sort-of-unused",
         "window-of-one",
