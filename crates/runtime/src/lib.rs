@@ -7,6 +7,7 @@
 //!
 //! Results do not depend on the number of threads.
 
+mod affinity;
 mod beside;
 pub mod buffer;
 pub mod ceiling;

@@ -5,6 +5,7 @@
 //! there are permits; helpers join a loop only with a permit of their own. What a loop computes does not depend on who
 //! computes which part of it.
 
+use crate::affinity::{self, Processors, Sleeper};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -34,6 +35,9 @@ struct Shared {
     /// Loops that were offered so far, so that idle helpers can watch without the lock.
     offered: AtomicUsize,
     closing: AtomicBool,
+    /// Where each helper sleeps.
+    sleepers: Vec<Sleeper>,
+    processors: Processors,
 }
 
 #[derive(Debug, Default)]
@@ -92,7 +96,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn help(&self) {
+    fn help(&self, sleeper: &Sleeper) {
         let mut seen = 0;
         let mut state = self.lock();
         while !self.closing.load(Ordering::Relaxed) {
@@ -126,7 +130,9 @@ impl Shared {
             state = self.lock();
             let offered = self.offered.load(Ordering::Relaxed);
             if !news && offered == seen && !self.closing.load(Ordering::Relaxed) {
+                sleeper.sleeps();
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                sleeper.wakes(&self.processors);
             }
             seen = self.offered.load(Ordering::Relaxed);
         }
@@ -144,11 +150,14 @@ impl Pool {
             permits,
             offered: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
+            sleepers: (1..permits).map(|_| Sleeper::default()).collect(),
+            processors: Processors::of_this_thread(),
         });
         // A thread that cannot be had is one helper less, no more.
         let helpers = (1..permits).filter_map(|n| {
             let shared = shared.clone();
-            std::thread::Builder::new().name(format!("helper {n}")).spawn(move || shared.help()).ok()
+            let help = move || shared.help(&shared.sleepers[n - 1]);
+            std::thread::Builder::new().name(format!("helper {n}")).spawn(help).ok()
         });
         let helpers = helpers.collect();
         Pool { shared, helpers }
@@ -203,6 +212,10 @@ impl Pool {
         });
         self.shared.lock().loops.push_back(job.clone());
         self.shared.offered.fetch_add(1, Ordering::Relaxed);
+        let here = affinity::processor();
+        for sleeper in &self.shared.sleepers {
+            sleeper.keep_off(here, &self.shared.processors);
+        }
         if places == 1 {
             self.shared.work.notify_one();
         } else {
