@@ -8,7 +8,7 @@
 //! nearly equal sizes are taken for each other. What is kept is bounded: beyond the bound blocks go back to the system.
 
 use hloom_eval::Fault;
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,6 +17,9 @@ pub const ALIGNMENT: usize = 64;
 
 /// From this size on the system is asked whether it has the memory.
 const LARGE: usize = 64 << 20;
+
+/// The size of a large page. Memory in such pages is there sooner, and found faster, than in small ones.
+const LARGE_PAGE: usize = 2 << 20;
 
 /// Gives and takes back blocks. Clones are the same allocator.
 #[derive(Clone, Debug)]
@@ -95,9 +98,16 @@ fn class_size(class: usize) -> usize {
     ((1 << k) + (step << (k - 2))) * ALIGNMENT
 }
 
+/// Whether blocks of this size are put into large pages.
+fn in_large_pages(size: usize) -> bool {
+    size >= 2 * LARGE_PAGE
+}
+
 /// The layout of a class's blocks. Sizes are checked before a class is made, so it exists.
 fn layout(class: usize) -> Layout {
-    Layout::from_size_align(class_size(class), ALIGNMENT).unwrap_or(Layout::new::<u64>())
+    let size = class_size(class);
+    let alignment = if in_large_pages(size) { LARGE_PAGE } else { ALIGNMENT };
+    Layout::from_size_align(size, alignment).unwrap_or(Layout::new::<u64>())
 }
 
 impl Allocator {
@@ -171,9 +181,28 @@ fn fresh(class: usize) -> Result<Memory, Fault> {
     if size >= LARGE && hloom_eval::memory::available().is_some_and(|available| size as u64 > available) {
         return Err(Fault::out_of_memory(size));
     }
-    // SAFETY: no class is of size zero.
-    let start = unsafe { alloc_zeroed(layout(class)) };
+    let start = if in_large_pages(size) {
+        zeroed_in_large_pages(layout(class))
+    } else {
+        // SAFETY: no class is of size zero.
+        unsafe { alloc_zeroed(layout(class)) }
+    };
     NonNull::new(start).map(|start| Memory { start, class }).ok_or_else(|| Fault::out_of_memory(size))
+}
+
+/// Asks for large pages before the memory is touched for the first time: after that it is too late.
+fn zeroed_in_large_pages(layout: Layout) -> *mut u8 {
+    // SAFETY: the layout is not of size zero. What is advised is the memory's own whole pages, and advice that the system
+    // does not take changes nothing. The memory is of the layout's size.
+    unsafe {
+        let start = alloc(layout);
+        if !start.is_null() {
+            #[cfg(all(target_os = "linux", not(miri)))]
+            libc::madvise(start.cast(), layout.size() / LARGE_PAGE * LARGE_PAGE, libc::MADV_HUGEPAGE);
+            start.write_bytes(0, layout.size());
+        }
+        start
+    }
 }
 
 /// A piece of memory, given back to its allocator when dropped.
