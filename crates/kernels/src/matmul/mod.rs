@@ -173,23 +173,20 @@ impl Matmul {
         let (down, across) = (self.m.div_ceil(tile_m), self.n.div_ceil(tile_n));
         let work = tile_m.saturating_mul(tile_n).saturating_mul(self.k).max(1);
         let output = Shared::new(output);
-        let right: Vec<Matrix<S, W>> = (0..groups)
-            .map(|group| {
-                let rhs = &rhs[self.offsets(group).1..];
-                Matrix::new(rhs, [self.n, self.rhs_column], [self.k, self.rhs_row])
-            })
-            .collect();
-        let right: Vec<&dyn Columns<W::Unit>> = right.iter().map(|r| r as &dyn Columns<W::Unit>).collect();
-        let source =
-            Source { columns: &right, n: self.n, k: vec![self.k; groups], unit: W::DEPTH, width: micro.columns };
-        let tiles = |right: &[&dyn Columns<W::Unit>], begin: usize, end: usize| {
+        let right = |group: usize| {
+            let rhs = &rhs[self.offsets(group).1..];
+            Matrix::<S, W>::new(rhs, [self.n, self.rhs_column], [self.k, self.rhs_row])
+        };
+        let tiles = |packed: Option<&[&dyn Columns<W::Unit>]>, begin: usize, end: usize| {
             for at in begin..end {
                 let (group, at) = (at / (down * across), at % (down * across));
                 let (row, column) = (at / across * tile_m, at % across * tile_n);
                 let (rows, columns) = (row..self.m.min(row + tile_m), column..self.n.min(column + tile_n));
                 let lhs = &lhs[self.offsets(group).0..];
                 let left = Matrix::<S, W>::new(lhs, [self.m, self.lhs_row], [self.k, self.lhs_column]);
-                let product = Product { micro, k: self.k, unit: W::DEPTH, rows: &left, columns: right[group] };
+                let right = right(group);
+                let columns_of = packed.map_or(&right as &dyn Columns<W::Unit>, |packed| packed[group]);
+                let product = Product { micro, k: self.k, unit: W::DEPTH, rows: &left, columns: columns_of };
                 let first = (group * self.m + rows.start) * self.n + columns.start;
                 let (height, width) = (rows.len(), columns.len());
                 let to = output.address(first, (height - 1) * self.n + width);
@@ -211,10 +208,19 @@ impl Matmul {
                 });
             }
         };
-        source.with_packed([self.m, down], parallel, |right| {
+        let each_tile = |packed: Option<&[&dyn Columns<W::Unit>]>| {
             let chunk = WORTH_SHARING.div_ceil(work);
-            parallel.each(groups * down * across, chunk, &|begin, end| tiles(right, begin, end));
-        });
+            parallel.each(groups * down * across, chunk, &|begin, end| tiles(packed, begin, end));
+        };
+        // There may be very many groups of one tile: for those nothing is made beforehand.
+        if down < 2 {
+            return each_tile(None);
+        }
+        let right: Vec<Matrix<S, W>> = (0..groups).map(right).collect();
+        let right: Vec<&dyn Columns<W::Unit>> = right.iter().map(|r| r as &dyn Columns<W::Unit>).collect();
+        let source =
+            Source { columns: &right, n: self.n, k: vec![self.k; groups], unit: W::DEPTH, width: micro.columns };
+        source.with_packed([self.m, down], parallel, |right| each_tile(Some(right)));
     }
 
     /// Multiplications and additions.

@@ -23,7 +23,7 @@ pub(crate) const DEPTH: usize = 256;
 pub(crate) const ROW: usize = DEPTH + 16;
 
 /// So many columns are kept, if there are more rows; otherwise a tile's rows are.
-const FEW_COLUMNS: usize = 128;
+const FEW_COLUMNS: usize = 256;
 
 /// Rows of the left operand.
 pub(crate) trait Rows<U>: Sync {
