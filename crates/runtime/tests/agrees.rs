@@ -1,7 +1,10 @@
 //! The runtime against the evaluator: generated programs, programs of every kind of step, and one thread against many.
 
+mod common;
+
+use common::{execute, parse};
 use hloom_eval::run::{DeviceGrid, Options as RunOptions, run};
-use hloom_eval::{Array, Fault, Value};
+use hloom_eval::{Array, Value};
 use hloom_formats::hlo_text::{self, PrintOptions};
 use hloom_fuzz::choices::Choices;
 use hloom_fuzz::differential::{Agreement, compare, inputs};
@@ -10,18 +13,12 @@ use hloom_fuzz::generate::{Options, generate};
 use hloom_ir::diagnostic::codes::eval as codes;
 use hloom_ir::module::Module;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
-use hloom_runtime::buffer::assemble;
-use hloom_runtime::{Buffer, Client, ClientOptions, CompileOptions, Effort, Executable, ExecuteOptions};
+use hloom_runtime::{Client, ClientOptions, CompileOptions, Effort, Executable, ExecuteOptions};
 
 const MODULES: u64 = 150;
 
 fn verified(module: Module) -> VerifiedModule {
     verify(module, &VerifyOptions::default()).unwrap_or_else(|e| panic!("{:?}", e.diagnostics))
-}
-
-fn parse(text: &str) -> VerifiedModule {
-    let read = hlo_text::read(text.as_bytes());
-    verified(read.module.unwrap_or_else(|| panic!("{:?}\n{text}", read.diagnostics)))
 }
 
 fn print(module: &Module) -> String {
@@ -35,21 +32,6 @@ fn client(threads: usize) -> Client {
 fn compile(client: &Client, module: &VerifiedModule, grid: DeviceGrid) -> Executable {
     let options = CompileOptions { grid, fill_constants: true, effort: Effort::Full };
     client.compile(module, &options).unwrap_or_else(|e| panic!("{e:?}\n{}", print(module.module())))
-}
-
-fn upload(client: &Client, arguments: &[Vec<Value>]) -> Vec<Vec<Buffer>> {
-    let leaves = |a: &Vec<Value>| {
-        let values = a.iter().flat_map(|v| Buffer::from_value(client.allocator(), v).expect("there is memory"));
-        values.collect::<Vec<_>>()
-    };
-    arguments.iter().map(leaves).collect()
-}
-
-fn execute(client: &Client, compiled: &Executable, arguments: &[Vec<Value>]) -> Result<Vec<Value>, Fault> {
-    let results = compiled.execute(upload(client, arguments), &ExecuteOptions::default())?;
-    let module = compiled.module().module();
-    let shape = &module[module.root(module.entry().expect("an entry")).expect("a root")].shape;
-    results.into_iter().map(|leaves| assemble(shape, &mut leaves.into_iter())).collect()
 }
 
 fn grid(replicas: usize) -> DeviceGrid {
@@ -69,7 +51,8 @@ fn agrees(text: &str, arguments: &[Array], tolerance: f64) -> Executable {
     let arguments = vec![arguments.iter().cloned().map(Value::Array).collect::<Vec<_>>()];
     let expected = evaluated(&module, grid(1), &arguments);
     for _ in 0..2 {
-        let results = execute(&client, &compiled, &arguments).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
+        let results = execute(&client, &compiled, &arguments, &ExecuteOptions::default())
+            .unwrap_or_else(|e| panic!("{e:?}\n{text}"));
         compare(&results, &expected, Agreement::Within(tolerance)).unwrap_or_else(|e| panic!("{e}\n{text}"));
     }
     compiled
@@ -98,7 +81,8 @@ fn generated_programs_agree_with_the_evaluator() {
             let compiled = compile(&client, &module, grid);
             all += 1;
             planned += u64::from(compiled.report().evaluated.is_none());
-            let results = execute(&client, &compiled, &arguments).map_err(|e| format!("{e:?}"));
+            let results =
+                execute(&client, &compiled, &arguments, &ExecuteOptions::default()).map_err(|e| format!("{e:?}"));
             match results.and_then(|r| agree(module.module(), &expected, &r)) {
                 Ok(one) => (compared.agree, compared.open) = (compared.agree + one.agree, compared.open + one.open),
                 Err(e) => panic!("seed {seed}, {replicas} replicas: {e}\n{}", print(module.module())),
@@ -118,7 +102,8 @@ fn one_thread_and_many_give_the_same_bits() {
         let results = [1, 4].map(|threads| {
             let client = client(threads);
             let compiled = compile(&client, &module, grid(1));
-            execute(&client, &compiled, &arguments).unwrap_or_else(|e| panic!("seed {seed}: {e:?}"))
+            execute(&client, &compiled, &arguments, &ExecuteOptions::default())
+                .unwrap_or_else(|e| panic!("seed {seed}: {e:?}"))
         });
         compare(&results[0], &results[1], Agreement::Exact)
             .unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", print(module.module())));
@@ -264,10 +249,10 @@ fn devices_that_disagree_end_with_an_error_and_not_in_a_wait() {
     let arguments = vec![vec![Value::Array(floats(&[3]))]; 2];
     let compiled = compile(&client, &module, grid(2));
     let expected = evaluated(&module, grid(2), &arguments);
-    let results = execute(&client, &compiled, &arguments).expect("both arrive");
+    let results = execute(&client, &compiled, &arguments, &ExecuteOptions::default()).expect("both arrive");
     compare(&results, &expected, Agreement::Exact).expect("the sum of both");
     let limited = ExecuteOptions { max_steps: Some(0), ..ExecuteOptions::default() };
-    let fault = compiled.execute(upload(&client, &arguments), &limited).expect_err("no step is allowed");
+    let fault = execute(&client, &compiled, &arguments, &limited).expect_err("no step is allowed");
     assert_eq!(fault.diagnostic().code, &codes::TOO_MANY_STEPS);
 }
 
@@ -296,7 +281,7 @@ fn sums_and_gathers_between_devices_need_no_evaluator() {
         let client = client(threads);
         let compiled = compile(&client, &module, grid(4));
         assert_eq!(compiled.report().native.get("collective"), Some(&4), "{:?}", compiled.report());
-        let results = execute(&client, &compiled, &arguments).expect("it runs");
+        let results = execute(&client, &compiled, &arguments, &ExecuteOptions::default()).expect("it runs");
         compare(&results, &expected, Agreement::Exact).expect("sums are made in the same order");
     }
 }

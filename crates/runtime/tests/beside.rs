@@ -1,22 +1,17 @@
 //! Steps beside each other, and collectives that are waited for late: the same results as one after another.
 #![cfg(feature = "llvm")]
 
+mod common;
+
+use common::{execute, parse};
 use hloom_eval::run::{DeviceGrid, Options, run};
-use hloom_eval::{Array, Fault, Value};
-use hloom_formats::hlo_text;
+use hloom_eval::{Array, Value};
 use hloom_fuzz::choices::Choices;
 use hloom_fuzz::differential::{Agreement, compare};
 use hloom_ir::diagnostic::codes::eval as codes;
-use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
-use hloom_runtime::buffer::assemble;
-use hloom_runtime::{Buffer, Client, ClientOptions, CompileOptions, Effort, Executable, ExecuteOptions};
+use hloom_ir::verify::VerifiedModule;
+use hloom_runtime::{Client, ClientOptions, CompileOptions, Effort, Executable, ExecuteOptions};
 use std::fmt::Write as _;
-
-fn parse(text: &str) -> VerifiedModule {
-    let read = hlo_text::read(text.as_bytes());
-    let module = read.module.unwrap_or_else(|| panic!("{:?}\n{text}", read.diagnostics));
-    verify(module, &VerifyOptions::default()).unwrap_or_else(|e| panic!("{:?}\n{text}", e.diagnostics))
-}
 
 fn compile(module: &VerifiedModule, replicas: usize, threads: usize) -> (Client, Executable) {
     let client = Client::new(&ClientOptions { threads: Some(threads), ..ClientOptions::default() });
@@ -24,21 +19,6 @@ fn compile(module: &VerifiedModule, replicas: usize, threads: usize) -> (Client,
     let options = CompileOptions { grid, fill_constants: false, effort: Effort::Full };
     let compiled = client.compile(module, &options).unwrap_or_else(|e| panic!("{e:?}"));
     (client, compiled)
-}
-
-fn execute(
-    (client, compiled): &(Client, Executable),
-    arguments: &[Vec<Value>],
-    options: &ExecuteOptions<'_>,
-) -> Result<Vec<Value>, Fault> {
-    let upload = |a: &Vec<Value>| {
-        let leaves = a.iter().flat_map(|v| Buffer::from_value(client.allocator(), v).expect("there is memory"));
-        leaves.collect::<Vec<_>>()
-    };
-    let results = compiled.execute(arguments.iter().map(upload).collect(), options)?;
-    let module = compiled.module().module();
-    let shape = &module[module.root(module.entry().expect("an entry")).expect("a root")].shape;
-    results.into_iter().map(|leaves| assemble(shape, &mut leaves.into_iter())).collect()
 }
 
 /// Forks of the compiled program.
@@ -54,10 +34,10 @@ fn agrees(text: &str, arguments: &[Vec<Value>], tolerance: f64) -> usize {
     let (alone, three) = (compile(&module, arguments.len(), 1), compile(&module, arguments.len(), 3));
     assert_eq!(forks(&alone), 0, "one thread has nobody to run beside");
     let options = ExecuteOptions::default();
-    let first = execute(&alone, arguments, &options).unwrap_or_else(|e| panic!("{e:?}"));
+    let first = execute(&alone.0, &alone.1, arguments, &options).unwrap_or_else(|e| panic!("{e:?}"));
     compare(&first, &expected, Agreement::Within(tolerance)).unwrap_or_else(|e| panic!("{e}\n{text}"));
     for _ in 0..4 {
-        let results = execute(&three, arguments, &options).unwrap_or_else(|e| panic!("{e:?}"));
+        let results = execute(&three.0, &three.1, arguments, &options).unwrap_or_else(|e| panic!("{e:?}"));
         compare(&results, &first, Agreement::Exact).unwrap_or_else(|e| panic!("{e}\n{text}"));
     }
     forks(&three)
@@ -118,7 +98,8 @@ fn loops_run_beside_each_other() {
     // The limit of steps holds for each of them.
     let module = parse(&text);
     let limited = ExecuteOptions { max_steps: Some(3000), ..ExecuteOptions::default() };
-    let fault = execute(&compile(&module, 1, 3), &[vec![floats(&[8], 1)]], &limited).expect_err("they take longer");
+    let (client, compiled) = compile(&module, 1, 3);
+    let fault = execute(&client, &compiled, &[vec![floats(&[8], 1)]], &limited).expect_err("they take longer");
     assert_eq!(fault.diagnostic().code, &codes::TOO_MANY_STEPS);
 }
 
@@ -252,6 +233,7 @@ fn a_device_that_fails_while_others_wait_for_it_ends_the_run() {
     let begin = |n: i32| Value::Array(Array::scalar(hloom_ir::element_type::ElementType::S32, n).expect("a scalar"));
     let arguments = vec![vec![floats(&[8], 1), begin(0)], vec![floats(&[8], 2), begin(1_000_000_000)]];
     let limited = ExecuteOptions { max_steps: Some(100_000), ..ExecuteOptions::default() };
-    let fault = execute(&compile(&parse(&text), 2, 2), &arguments, &limited).expect_err("one of them spins");
+    let (client, compiled) = compile(&parse(&text), 2, 2);
+    let fault = execute(&client, &compiled, &arguments, &limited).expect_err("one of them spins");
     assert_eq!(fault.diagnostic().code, &codes::TOO_MANY_STEPS);
 }

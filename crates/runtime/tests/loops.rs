@@ -1,43 +1,24 @@
 //! Loops against the evaluator: loops of every kind of state, generated loops, loops without end.
 
+mod common;
+
+use common::{execute, parse};
 use hloom_eval::run::{DeviceGrid, Options as RunOptions, run};
-use hloom_eval::{Array, Fault, Value};
-use hloom_formats::hlo_text;
+use hloom_eval::{Array, Value};
 use hloom_fuzz::choices::Choices;
 use hloom_fuzz::differential::{Agreement, compare};
 use hloom_ir::diagnostic::codes::eval as codes;
-use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
-use hloom_runtime::buffer::assemble;
-use hloom_runtime::{Buffer, Client, ClientOptions, CompileOptions, Effort, Executable, ExecuteOptions};
+use hloom_runtime::{Client, ClientOptions, CompileOptions, Effort, Executable, ExecuteOptions};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const GRID: DeviceGrid = DeviceGrid { replicas: 1, partitions: 1 };
-
-fn parse(text: &str) -> VerifiedModule {
-    let read = hlo_text::read(text.as_bytes());
-    let module = read.module.unwrap_or_else(|| panic!("{:?}\n{text}", read.diagnostics));
-    verify(module, &VerifyOptions::default()).unwrap_or_else(|e| panic!("{:?}\n{text}", e.diagnostics))
-}
 
 fn compile(text: &str, effort: Effort) -> (Client, Executable) {
     let client = Client::new(&ClientOptions { threads: Some(2), ..ClientOptions::default() });
     let options = CompileOptions { grid: GRID, fill_constants: true, effort };
     let compiled = client.compile(&parse(text), &options).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
     (client, compiled)
-}
-
-fn execute(
-    client: &Client,
-    compiled: &Executable,
-    arguments: &[Value],
-    options: &ExecuteOptions<'_>,
-) -> Result<Vec<Value>, Fault> {
-    let leaves = arguments.iter().flat_map(|v| Buffer::from_value(client.allocator(), v).expect("there is memory"));
-    let results = compiled.execute(vec![leaves.collect()], options)?;
-    let module = compiled.module().module();
-    let shape = &module[module.root(module.entry().expect("an entry")).expect("a root")].shape;
-    results.into_iter().map(|leaves| assemble(shape, &mut leaves.into_iter())).collect()
 }
 
 /// Compiles `text`, runs it twice and compares with the evaluator; returns how many loops became regions.
@@ -50,7 +31,7 @@ fn agrees(text: &str, arguments: &[Array], tolerance: f64) -> usize {
     for effort in [Effort::Full, Effort::Quick] {
         let (client, compiled) = compile(text, effort);
         for _ in 0..2 {
-            let results = execute(&client, &compiled, &arguments, &ExecuteOptions::default());
+            let results = execute(&client, &compiled, std::slice::from_ref(&arguments), &ExecuteOptions::default());
             let results = results.unwrap_or_else(|e| panic!("{e:?}\n{text}"));
             compare(&results, &expected, Agreement::Within(tolerance)).unwrap_or_else(|e| panic!("{e}\n{text}"));
         }
@@ -239,7 +220,7 @@ fn a_loop_whose_state_stays_as_it_is_ends() {
 #[test]
 fn a_loop_without_end_can_be_stopped() {
     let (client, compiled) = compile(&for_ever("negate(x)"), Effort::Full);
-    let arguments = start().map(Value::Array);
+    let arguments = [start().map(Value::Array).to_vec()];
     let options = ExecuteOptions { max_steps: Some(1_000_000), ..ExecuteOptions::default() };
     let fault = execute(&client, &compiled, &arguments, &options).expect_err("it has no end");
     assert_eq!(fault.diagnostic().code, &codes::TOO_MANY_STEPS);

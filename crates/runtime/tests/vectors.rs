@@ -1,17 +1,17 @@
 //! Programs whose loops are cut, split or written out before they are compiled, against the evaluator; on one thread and
 //! on two the results are the same to the bit.
 
+mod common;
+
+use common::{execute, parse};
 use hloom_eval::ops::elementwise::convert;
 use hloom_eval::run::{DeviceGrid, Options as RunOptions, run};
 use hloom_eval::{Array, Value};
-use hloom_formats::hlo_text;
 use hloom_fuzz::differential::{Agreement, compare};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
-use hloom_ir::verify::{VerifyOptions, verify};
-use hloom_runtime::buffer::assemble;
-use hloom_runtime::{Buffer, Client, ClientOptions, CompileOptions, Effort, ExecuteOptions};
+use hloom_runtime::{Client, ClientOptions, CompileOptions, Effort, ExecuteOptions};
 
 const ONE: DeviceGrid = DeviceGrid { replicas: 1, partitions: 1 };
 
@@ -37,9 +37,7 @@ fn arguments(module: &Module) -> Vec<Value> {
 
 /// Compares with the evaluator, and one thread with two; nothing may be left to the evaluator where there are kernels.
 fn agrees(text: &str, tolerance: f64) {
-    let read = hlo_text::read(text.as_bytes());
-    let module = read.module.unwrap_or_else(|| panic!("{:?}\n{text}", read.diagnostics));
-    let module = verify(module, &VerifyOptions::default()).unwrap_or_else(|e| panic!("{:?}", e.diagnostics));
+    let module = parse(text);
     let arguments = arguments(module.module());
     let options = RunOptions::default();
     let expected = run(&module, ONE, vec![arguments.clone()], &options).unwrap_or_else(|e| panic!("{e:?}"));
@@ -50,14 +48,9 @@ fn agrees(text: &str, tolerance: f64) {
         let compiled = client.compile(&module, &options).unwrap_or_else(|e| panic!("{e:?}"));
         let left = &compiled.report().fallback;
         assert!(left.is_empty() || !cfg!(feature = "llvm"), "{left:?}\n{text}");
-        let leaf = |v: &Value| Buffer::from_leaf(client.allocator(), v).expect("there is memory");
-        let buffers: Vec<Buffer> = arguments.iter().flat_map(Value::leaves).map(leaf).collect();
-        let results = compiled.execute(vec![buffers], &ExecuteOptions::default()).unwrap_or_else(|e| panic!("{e:?}"));
-        let optimised = compiled.module().module();
-        let root = optimised.entry().and_then(|e| optimised.root(e)).expect("a root");
-        let results: Result<Vec<Value>, _> =
-            results.into_iter().map(|l| assemble(&optimised[root].shape, &mut l.into_iter())).collect();
-        let results = results.unwrap_or_else(|e| panic!("{e:?}"));
+        let arguments = std::slice::from_ref(&arguments);
+        let results = execute(&client, &compiled, arguments, &ExecuteOptions::default());
+        let results = results.unwrap_or_else(|e| panic!("{e:?}\n{text}"));
         compare(&results, &expected, Agreement::Within(tolerance)).unwrap_or_else(|e| panic!("{e}\n{text}"));
         match &first {
             None => first = Some(results),
