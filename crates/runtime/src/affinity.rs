@@ -3,7 +3,7 @@
 //! A thread that sleeps is woken where it went to sleep, also if whoever wakes it goes on computing there and the other
 //! processors are idle: the system notices only after milliseconds, which may be longer than the work to share. So who
 //! wakes a helper that sleeps on its own processor first forbids it that processor, and the helper lifts that when it is
-//! awake. Elsewhere than on Linux nothing is known and nothing done.
+//! awake. Elsewhere than on Linux, and in Miri, nothing is known and nothing done.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -56,7 +56,7 @@ pub(crate) fn processor() -> i32 {
 
 pub(crate) use system::Processors;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 mod system {
     use std::mem::size_of;
 
@@ -112,7 +112,7 @@ mod system {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 mod system {
     #[derive(Clone, Debug)]
     pub(crate) struct Processors;

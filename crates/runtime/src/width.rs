@@ -60,13 +60,6 @@ impl Estimate<'_> {
         let instruction = &self.module[i];
         let own = nanoseconds(self.cost.own(i));
         let time = match &instruction.op {
-            Op::Parameter { .. }
-            | Op::Constant(_)
-            | Op::Tuple
-            | Op::GetTupleElement { .. }
-            | Op::Bitcast
-            | Op::AfterAll
-            | Op::OptBarrier => return Some(0.0),
             Op::Fusion(fusion) => own + self.of(fusion.calls, depth + 1)?,
             Op::While { condition, body } => {
                 let turn = self.of(*condition, depth + 1)? + self.of(*body, depth + 1)?;

@@ -1,55 +1,14 @@
-//! Instructions that are routines written by hand, against the evaluator; that they are used is checked, too.
+//! Instructions that are routines written by hand.
 
-mod common;
-
-use common::{execute, parse};
-use hloom_eval::ops::elementwise::convert;
-use hloom_eval::run::{DeviceGrid, Options as RunOptions, run};
-use hloom_eval::{Array, Value};
-use hloom_fuzz::differential::{Agreement, compare};
-use hloom_ir::entity::InstructionId;
-use hloom_ir::module::Module;
-use hloom_runtime::{Client, ClientOptions, CompileOptions, Effort, ExecuteOptions};
-
-const ONE: DeviceGrid = DeviceGrid { replicas: 1, partitions: 1 };
-
-/// Small numbers of both signs, some of them equal, for each parameter.
-fn arguments(module: &Module) -> Vec<Value> {
-    let parameters = module.parameters(module.entry().expect("an entry"));
-    let argument = |p: InstructionId| {
-        let shape = module[p].shape.as_array().expect("parameters are arrays");
-        let count = shape.dims().iter().product::<i64>();
-        let elements: Vec<f64> = (0..count).map(|n| ((n * 37) % 101) as f64 / 2.0 - 20.0).collect();
-        let array = Array::new(shape.dims(), &elements).expect("as many as the dimensions say");
-        Value::Array(convert(array, shape.element_type).expect("every type is converted to"))
-    };
-    parameters.iter().map(|&p| argument(p)).collect()
+/// Small numbers of both signs, some of them equal.
+fn numbers(n: i64) -> (f64, f64) {
+    (((n * 37) % 101) as f64 / 2.0 - 20.0, 0.0)
 }
 
-/// Runs a program on one thread and on two, compares both with the evaluator, and checks that no such
-/// instruction is left to the evaluator.
+/// None of these may be left to the evaluator; what is around them may, where the build has no compiler of kernels.
 fn agrees(text: &str, tolerance: f64) {
-    let module = parse(text);
-    let arguments = arguments(module.module());
-    let options = RunOptions::default();
-    let expected = run(&module, ONE, vec![arguments.clone()], &options).unwrap_or_else(|e| panic!("{e:?}"));
-    for threads in [1, 2] {
-        let client = Client::new(&ClientOptions { threads: Some(threads), ..ClientOptions::default() });
-        let options = CompileOptions { grid: ONE, fill_constants: false, effort: Effort::Full };
-        let compiled = client.compile(&module, &options).unwrap_or_else(|e| panic!("{e:?}"));
-        // What is around them may be left to the evaluator, where the build has no compiler of kernels.
-        let left = &compiled.report().fallback;
-        let is_left = ["fft", "topk", "sort", "select-and-scatter"].iter().any(|&name| left.contains_key(name));
-        assert!(
-            !is_left,
-            "{left:?}
-{text}"
-        );
-        let arguments = std::slice::from_ref(&arguments);
-        let results = execute(&client, &compiled, arguments, &ExecuteOptions::default());
-        let results = results.unwrap_or_else(|e| panic!("{e:?}\n{text}"));
-        compare(&results, &expected, Agreement::Within(tolerance)).unwrap_or_else(|e| panic!("{e}\n{text}"));
-    }
+    let routines = ["fft", "topk", "sort", "select-and-scatter"];
+    crate::agrees(text, numbers, tolerance, |report| !routines.iter().any(|&name| report.fallback.contains_key(name)));
 }
 
 #[test]

@@ -1,64 +1,13 @@
-//! Programs whose loops are cut, split or written out before they are compiled, against the evaluator; on one thread and
-//! on two the results are the same to the bit.
+//! Programs whose loops are cut, split or written out before they are compiled.
 
-mod common;
-
-use common::{execute, parse};
-use hloom_eval::ops::elementwise::convert;
-use hloom_eval::run::{DeviceGrid, Options as RunOptions, run};
-use hloom_eval::{Array, Value};
-use hloom_fuzz::differential::{Agreement, compare};
-use hloom_ir::element_type::ElementType;
-use hloom_ir::entity::InstructionId;
-use hloom_ir::module::Module;
-use hloom_runtime::{Client, ClientOptions, CompileOptions, Effort, ExecuteOptions};
-
-const ONE: DeviceGrid = DeviceGrid { replicas: 1, partitions: 1 };
-
-/// Small numbers of both signs for each parameter; whole ones for integers.
-fn arguments(module: &Module) -> Vec<Value> {
-    let parameters = module.parameters(module.entry().expect("an entry"));
-    let argument = |p: InstructionId| {
-        let shape = module[p].shape.as_array().expect("parameters are arrays");
-        let count = shape.dims().iter().product::<i64>();
-        let elements: Vec<f64> = (0..count).map(|n| ((n * 37) % 101) as f64 / 8.0 - 5.0).collect();
-        let array = Array::new(shape.dims(), &elements).expect("as many as the dimensions say");
-        if shape.element_type.is_complex() {
-            let other: Vec<f64> = (0..count).map(|n| ((n * 53) % 97) as f64 / 9.0 - 4.0).collect();
-            let bytes: Vec<u8> =
-                elements.iter().zip(&other).flat_map(|(a, b)| [a.to_le_bytes(), b.to_le_bytes()].concat()).collect();
-            let pairs = Array::from_bytes(ElementType::C128, shape.dims(), &bytes).expect("as many as there are");
-            return Value::Array(convert(pairs, shape.element_type).expect("every type is converted to"));
-        }
-        Value::Array(convert(array, shape.element_type).expect("every type is converted to"))
-    };
-    parameters.iter().map(|&p| argument(p)).collect()
+/// Small numbers of both signs; whole ones for integers.
+fn numbers(n: i64) -> (f64, f64) {
+    (((n * 37) % 101) as f64 / 8.0 - 5.0, ((n * 53) % 97) as f64 / 9.0 - 4.0)
 }
 
-/// Compares with the evaluator, and one thread with two; nothing may be left to the evaluator where there are kernels.
+/// Nothing may be left to the evaluator where there are kernels.
 fn agrees(text: &str, tolerance: f64) {
-    let module = parse(text);
-    let arguments = arguments(module.module());
-    let options = RunOptions::default();
-    let expected = run(&module, ONE, vec![arguments.clone()], &options).unwrap_or_else(|e| panic!("{e:?}"));
-    let mut first: Option<Vec<Value>> = None;
-    for threads in [1, 2] {
-        let client = Client::new(&ClientOptions { threads: Some(threads), ..ClientOptions::default() });
-        let options = CompileOptions { grid: ONE, fill_constants: false, effort: Effort::Full };
-        let compiled = client.compile(&module, &options).unwrap_or_else(|e| panic!("{e:?}"));
-        let left = &compiled.report().fallback;
-        assert!(left.is_empty() || !cfg!(feature = "llvm"), "{left:?}\n{text}");
-        let arguments = std::slice::from_ref(&arguments);
-        let results = execute(&client, &compiled, arguments, &ExecuteOptions::default());
-        let results = results.unwrap_or_else(|e| panic!("{e:?}\n{text}"));
-        compare(&results, &expected, Agreement::Within(tolerance)).unwrap_or_else(|e| panic!("{e}\n{text}"));
-        match &first {
-            None => first = Some(results),
-            Some(one) => {
-                compare(&results, one, Agreement::Within(0.0)).unwrap_or_else(|e| panic!("threads: {e}\n{text}"));
-            }
-        }
-    }
+    crate::agrees(text, numbers, tolerance, |report| report.fallback.is_empty() || !cfg!(feature = "llvm"));
 }
 
 /// A module whose entry is these lines.
