@@ -1,6 +1,7 @@
 //! LLVM's code generator: made once per machine and kept, and told to leave out what explicit vector code does not need.
 
 use crate::failure::{self, Failure};
+use crate::gate::{self, Pass};
 use crate::machine::Machine;
 use inkwell::OptimizationLevel;
 use inkwell::context::Context;
@@ -45,6 +46,7 @@ const LEFT_OUT: [&CStr; 14] = [
 pub(crate) struct Generator {
     key: (Machine, Effort),
     target: Option<Shared>,
+    pass: Pass,
 }
 
 struct Shared(TargetMachine);
@@ -59,6 +61,7 @@ const MOST_KEPT: usize = 16;
 
 impl Generator {
     pub(crate) fn for_machine(machine: &Machine, effort: Effort) -> Result<Generator, String> {
+        let pass = gate::enter();
         let key = (machine.clone(), effort);
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
         let found = kept.iter().position(|(k, _)| *k == key).map(|n| kept.swap_remove(n).1);
@@ -67,7 +70,7 @@ impl Generator {
             Some(target) => target,
             None => Shared(target_machine(machine, effort)?),
         };
-        Ok(Generator { key, target: Some(target) })
+        Ok(Generator { key, target: Some(target), pass })
     }
 
     fn target(&self) -> &TargetMachine {
@@ -94,6 +97,7 @@ impl Generator {
         })?;
         // SAFETY: the module is of that context, and all are ours alone.
         let made = unsafe { failure::object(self.target().as_mut_ptr(), context.raw(), module.as_mut_ptr()) };
+        self.pass.used();
         match made {
             Ok(object) => Ok(object),
             Err(Failure::Refused(why)) => Err(why),

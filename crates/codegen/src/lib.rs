@@ -29,6 +29,7 @@ mod cut;
 mod elementwise;
 mod emit;
 mod failure;
+mod gate;
 mod generator;
 mod graph;
 mod library;
