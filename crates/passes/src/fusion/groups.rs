@@ -49,6 +49,11 @@ const MAX_COPIES: usize = 4;
 /// What may be made again in several loops of one group, and in how many.
 const AFFORDABLE: f32 = 16.0;
 const MAX_LOOPS: usize = 4;
+/// What costs so much is better made by whole vectors, if there are some of them, than for each of many rows of at most
+/// so many elements.
+const DEAR: f32 = 8.0;
+const SOME_VECTORS: i64 = 64;
+const SHORT_ROW: i64 = 48;
 /// A reduction within a group reads rows of at most so many bytes, which stay near for those who read them again; and
 /// there are at least so many rows to share among threads.
 const MAX_ROW_BYTES: i64 = 1 << 16;
@@ -175,6 +180,10 @@ impl Sweep<'_> {
         }
         let times = place.times * times_made(module, i, user)?;
         let element_by_element = module[user].op.is_elementwise() && same_dims(module, i, user);
+        let is_outer = place.is_outer && (element_by_element || keeps_outer_dims(module, i, user));
+        if self.roles[i] == Role::Value && self.loses_lanes(i, user, is_outer) {
+            return None;
+        }
         if let Some(&result) = group.results.first()
             && matches!(module[result].op, Op::DynamicUpdateSlice)
             && !is_safe_beside_update(module, i, result)
@@ -185,7 +194,7 @@ impl Sweep<'_> {
             group: place.group,
             times,
             at_result: place.at_result && element_by_element,
-            is_outer: place.is_outer && (element_by_element || keeps_outer_dims(module, i, user)),
+            is_outer,
             loops: match &module[user].op {
                 Op::Reduce { .. } => SmallVec::from_slice(&[user]),
                 // The parts of a concatenation are loops of their own, and share nothing.
@@ -228,6 +237,37 @@ impl Sweep<'_> {
         let dear = |&m: &InstructionId| if elements(module, m) == rows { own_cost(module, m).min(100.0) } else { 0.0 };
         let after: f32 = group.members.iter().map(dear).sum();
         rows >= 8 && after >= 8.0 && ((read / rows.max(1)) as f32) < 16.0 * after && is_along_rows(module, reduce)
+    }
+}
+
+impl Sweep<'_> {
+    /// Whether `i` is dear and `user` repeats it along short rows: within the loop over these it is made one number at a
+    /// time, in a loop of its own by whole vectors. What is made of reductions of the group's own rows stays with them,
+    /// as the rows would have to be read once more.
+    fn loses_lanes(&self, i: InstructionId, user: InstructionId, is_outer: bool) -> bool {
+        let module = self.module;
+        let (Op::Broadcast { dimensions }, Some(to)) = (&module[user].op, plain_array(module, user)) else {
+            return false;
+        };
+        let innermost = dimensions.last().map_or(-1, |&d| d) as usize;
+        let row: i64 = to.dims().iter().skip(innermost.wrapping_add(1)).product();
+        let is_dear = self.cost[i] >= DEAR && elements(module, i) >= SOME_VECTORS && (2..=SHORT_ROW).contains(&row);
+        is_dear && !(is_outer && self.is_made_of_reduction(i))
+    }
+
+    /// Whether a reduction is among what `i` is made of, as far as it is worth looking.
+    fn is_made_of_reduction(&self, i: InstructionId) -> bool {
+        let mut pending: SmallVec<[InstructionId; 8]> = SmallVec::from_slice(&[i]);
+        let mut looked_at = 0;
+        while let (Some(i), true) = (pending.pop(), looked_at < 32) {
+            looked_at += 1;
+            match self.roles[i] {
+                Role::Reduce => return true,
+                Role::Value => pending.extend(self.module[i].operands().iter().copied()),
+                Role::Free | Role::Last | Role::None => {}
+            }
+        }
+        false
     }
 }
 

@@ -159,6 +159,9 @@ fn sides(module: &Module, i: InstructionId) -> Option<(Side, Side)> {
 fn canonical_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let (mut lhs, mut rhs) = sides(module, i)?;
     let was_canonical = lhs.is_canonical() && rhs.is_canonical();
+    // Where nothing is summed up there is no product of matrices: in the form it becomes a multiplication.
+    let is_outer = lhs.size(&lhs.summed)? == 1;
+    let is_fine = |side: &Side, is_first: bool| side.has_form() || !is_outer && side.is_readable(is_first);
     let mut changed = false;
     for is_first in [true, false] {
         let side = if is_first { &lhs } else { &rhs };
@@ -170,8 +173,8 @@ fn canonical_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId>
             false => in_order(lhs.clone(), before)?,
         };
         let readable = |(lhs, rhs): &(Side, Side), first: bool| match first {
-            true => lhs.is_readable(true),
-            false => rhs.is_readable(false),
+            true => is_fine(lhs, true),
+            false => is_fine(rhs, false),
         };
         // The other operand must not need a transpose instead.
         let other_is_fine = readable(&folded, !is_first) || !readable(&untouched, !is_first);
@@ -183,11 +186,11 @@ fn canonical_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId>
     changed |= !lhs.summed.is_sorted();
     (lhs, rhs) = in_order(lhs, rhs)?;
     let in_form = lhs.has_form() && rhs.has_form();
-    let readable = lhs.is_readable(true) && rhs.is_readable(false);
+    let readable = is_fine(&lhs, true) && is_fine(&rhs, false);
     if !changed && (was_canonical || readable && !in_form) {
         return None;
     }
-    let readable_swapped = rhs.is_readable(true) && lhs.is_readable(false);
+    let readable_swapped = is_fine(&rhs, true) && is_fine(&lhs, false);
     // What is summed over in another order cannot be read in one stride from either side.
     if !readable && readable_swapped && rhs.summed.is_sorted() && is_larger(module, rhs.value, i) {
         return swapped_dot(module, i, lhs, rhs);
@@ -202,8 +205,8 @@ fn canonical_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId>
         to = lhs.batch.iter().map(|&d| lhs.dims[d as usize]).collect();
         to.extend([lhs.size(&lhs.free)?, rhs.size(&rhs.free)?]);
     } else {
-        lhs = if lhs.is_readable(true) { lhs } else { lhs.transposed(&mut b, true)? };
-        rhs = if rhs.is_readable(false) { rhs } else { rhs.transposed(&mut b, false)? };
+        lhs = if is_fine(&lhs, true) { lhs } else { lhs.transposed(&mut b, true)? };
+        rhs = if is_fine(&rhs, false) { rhs } else { rhs.transposed(&mut b, false)? };
     }
     let dims = DotDimensionNumbers {
         lhs_contracting: lhs.summed,
