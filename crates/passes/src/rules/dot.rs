@@ -159,9 +159,9 @@ fn sides(module: &Module, i: InstructionId) -> Option<(Side, Side)> {
 fn canonical_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let (mut lhs, mut rhs) = sides(module, i)?;
     let was_canonical = lhs.is_canonical() && rhs.is_canonical();
-    // Where nothing is summed up there is no product of matrices: in the form it becomes a multiplication.
-    let is_outer = lhs.size(&lhs.summed)? == 1;
-    let is_fine = |side: &Side, is_first: bool| side.has_form() || !is_outer && side.is_readable(is_first);
+    // What is no work for the kernels for matrices is brought into the form all the same: then it becomes sums.
+    let is_tiny = is_tiny(module, i, &lhs, &rhs)?;
+    let is_fine = |side: &Side, is_first: bool| side.has_form() || !is_tiny && side.is_readable(is_first);
     let mut changed = false;
     for is_first in [true, false] {
         let side = if is_first { &lhs } else { &rhs };
@@ -315,11 +315,8 @@ const TINY: i64 = 256;
 const TINY_IN_LOOP: i64 = 4096;
 const TINY_OF_VECTOR: i64 = 1 << 14;
 
-fn tiny_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
-    let (lhs, rhs) = sides(module, i)?;
-    if !lhs.is_canonical() || !rhs.is_canonical() {
-        return None;
-    }
+/// Whether a dot is better written out as multiplications and sums.
+fn is_tiny(module: &Module, i: InstructionId, lhs: &Side, rhs: &Side) -> Option<bool> {
     let element_type = array(module, i)?.element_type;
     let same = |s: &Side| array(module, s.value).is_some_and(|a| a.element_type == element_type);
     let (m, n, k) = (lhs.size(&lhs.free)?, rhs.size(&rhs.free)?, lhs.size(&lhs.summed)?);
@@ -337,7 +334,13 @@ fn tiny_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
         Bf16 | F16 => k == 1,
         _ => false,
     };
-    if !tiny || !same(&lhs) || !same(&rhs) {
+    Some(tiny && same(lhs) && same(rhs))
+}
+
+fn tiny_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let (lhs, rhs) = sides(module, i)?;
+    let k = lhs.size(&lhs.summed)?;
+    if !lhs.is_canonical() || !rhs.is_canonical() || !is_tiny(module, i, &lhs, &rhs)? {
         return None;
     }
     let result = DimVec::from(dims(module, i)?);

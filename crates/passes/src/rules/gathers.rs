@@ -52,7 +52,7 @@ pub static RULES: &[Rule] = &[
     },
     Rule {
         name: "scatter-at-one-place",
-        statement: "a scatter of one update that lies within its operand → dynamic-update-slice",
+        statement: "a scatter of one update → dynamic-update-slice, of what is there already if it reaches outside",
         opcodes: &[Opcode::Scatter],
         apply: scatter_at_one_place,
     },
@@ -225,21 +225,52 @@ fn scatter_at_one_place(module: &mut Module, i: InstructionId) -> Option<Instruc
         sizes.push(if d.inserted_window_dims.contains(&k) { 1 } else { windows.next()?? });
     }
     array(module, updates)?.element_count().filter(|&n| n == sizes.iter().product::<i64>())?;
-    // What would reach outside is left out, but an update is moved inside: it must be known to be within.
-    let room = |&k: &i64| whole.get(k as usize).zip(sizes.get(k as usize)).map(|(w, s)| i128::from(w - s));
-    let (low, high) = bounds(module, indices)?;
-    let fits = |k: &i64| room(k).is_some_and(|room| low >= 0 && high <= room);
-    let elsewhere = (0..whole.len() as i64).filter(|k| !d.scatter_dims_to_operand_dims.contains(k));
-    let others_fit = elsewhere.clone().all(|k| room(&k).is_some_and(|room| room >= 0));
-    (d.scatter_dims_to_operand_dims.iter().all(fits) && others_fit).then_some(())?;
+    whole.iter().zip(&sizes).all(|(w, s)| s <= w).then_some(())?;
+    let limits = bounds(module, indices)?;
     let starts = only_index(module, i, indices, &d.scatter_dims_to_operand_dims, whole.len())?;
     let mut b = beside(module, i);
     let mut new = b.reshape(updates, sizes.iter().copied()).ok()?;
-    if let Some(op) = combined {
-        let old = b.dynamic_slice(x, &starts, sizes).ok()?;
+    let mut fits = None;
+    for &k in &d.scatter_dims_to_operand_dims {
+        let room = whole[k as usize] - sizes[k as usize];
+        fits = and_within(&mut b, fits, starts[k as usize], limits, room)?;
+    }
+    // What would reach outside is left out, but an update is moved inside: there it puts what it finds.
+    let old = match combined.is_some() || fits.is_some() {
+        true => Some(b.dynamic_slice(x, &starts, sizes.iter().copied()).ok()?),
+        false => None,
+    };
+    if let (Some(op), Some(old)) = (combined, old) {
         new = b.push(Op::Binary(op), &[old, new]).ok()?;
     }
+    if let (Some(fits), Some(old)) = (fits, old) {
+        let fits = b.broadcast(fits, sizes, []).ok()?;
+        new = b.select(fits, new, old).ok()?;
+    }
     b.dynamic_update_slice(x, new, &starts).ok()
+}
+
+/// `condition`, if there is one, and `0 <= index <= room`, as far as the index's limits do not say so already.
+fn and_within(
+    b: &mut Builder<'_>,
+    condition: Option<InstructionId>,
+    index: InstructionId,
+    limits: (i128, i128),
+    room: i64,
+) -> Option<Option<InstructionId>> {
+    let element_type = b.shape(index).element_type()?;
+    let low = (limits.0 < 0).then_some((ComparisonDirection::Ge, 0));
+    let high = (limits.1 > i128::from(room)).then_some((ComparisonDirection::Le, i128::from(room)));
+    let mut condition = condition;
+    for (direction, limit) in low.into_iter().chain(high) {
+        let limit = scalar(b, element_type, Number::Int(limit))?;
+        let holds = b.compare(direction, index, limit).ok()?;
+        condition = Some(match condition {
+            Some(condition) => b.and(condition, holds).ok()?,
+            None => holds,
+        });
+    }
+    Some(condition)
 }
 
 /// With one update in each row, which element it falls on is a question to each element; the answers need no memory.
