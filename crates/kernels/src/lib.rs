@@ -1,5 +1,5 @@
 //! Kernels that are written by hand because a generic loop would lose: matrix products, convolutions, sorting, Fourier
-//! transforms, the gradient of pooling.
+//! transforms, the gradient of pooling, linear algebra.
 //!
 //! Nothing here knows HLO. A kernel is told sizes and strides, in elements, and gets slices; it checks that the slices
 //! are long enough for what it was told, so its interface is safe. Work is shared through [`Parallel`], which the caller
@@ -7,6 +7,7 @@
 
 pub mod convolution;
 pub mod fft;
+pub mod linear_algebra;
 pub mod matmul;
 pub mod number;
 pub mod order;

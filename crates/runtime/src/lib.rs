@@ -20,6 +20,7 @@ mod exchange;
 pub mod executable;
 mod graph;
 mod library;
+mod linear_algebra;
 mod lower;
 pub mod memory;
 mod native;

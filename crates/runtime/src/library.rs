@@ -95,7 +95,7 @@ impl Call {
     ///
     /// # Safety
     /// The addresses must be those of the instruction's arrays: operands, then results, none of which overlaps another;
-    /// only a sort's result may be its operand.
+    /// only the results of sorts and of linear algebra may be their operands.
     pub(crate) unsafe fn run(&self, arrays: &[*mut u8], parallel: &Threads<'_>) -> Option<()> {
         use ElementType::{Bf16, F16, F32, F64, S8, S16, S32, U8, U32};
         // SAFETY (all): the caller's promise; the types are those of the arrays, as `new` has found.

@@ -349,7 +349,10 @@ impl Lowering<'_, '_> {
             | Op::Sort { .. }
             | Op::TopK { .. }
             | Op::Fft { .. }
-            | Op::SelectAndScatter { .. } => match Call::new(module, id) {
+            | Op::SelectAndScatter { .. }
+            | Op::Cholesky { .. }
+            | Op::TriangularSolve { .. }
+            | Op::CustomCall(_) => match Call::new(module, id) {
                 Ok(call) => {
                     let arrays = self.arrays(id);
                     self.native(call.name());

@@ -1,8 +1,9 @@
 //! Instructions that are routines of the crate `kernels`, besides products and convolutions: sorts, the first few in
-//! order, Fourier transforms, the gradient of pooling.
+//! order, Fourier transforms, the gradient of pooling, and [`crate::linear_algebra`].
 
 use crate::comparator;
 use crate::library::{Threads, array, size, slice, slice_mut};
+use crate::linear_algebra::LinearAlgebra;
 use half::{bf16, f16};
 use hloom_ir::attributes::{ComparisonDirection, ComparisonType, FftType};
 use hloom_ir::element_type::ElementType;
@@ -26,6 +27,7 @@ pub(crate) enum Routine {
     TopK(TopK),
     Fft(Box<Transform>),
     SelectAndScatter(SelectAndScatter, ElementType),
+    LinearAlgebra(LinearAlgebra),
 }
 
 impl Routine {
@@ -37,6 +39,9 @@ impl Routine {
             Op::TopK { .. } => top_k(module, instruction),
             Op::Fft { .. } => fft(module, instruction),
             Op::SelectAndScatter { .. } => select_and_scatter(module, instruction),
+            Op::Cholesky { .. } | Op::TriangularSolve { .. } | Op::CustomCall(_) => {
+                LinearAlgebra::new(module, instruction).map(Routine::LinearAlgebra)
+            }
             other => Err(format!("there is no kernel for {}", other.opcode())),
         }
     }
@@ -48,6 +53,7 @@ impl Routine {
             Routine::TopK(_) => "topk",
             Routine::Fft(_) => "fft",
             Routine::SelectAndScatter(..) => "select-and-scatter",
+            Routine::LinearAlgebra(algebra) => algebra.name(),
         }
     }
 
@@ -60,7 +66,7 @@ impl Routine {
     ///
     /// # Safety
     /// The addresses must be those of the instruction's arrays, `bytes` long: operands, then results, none of which
-    /// overlaps another; only a sort's result may be its operand.
+    /// overlaps another; only the results of sorts and of linear algebra may be their operands.
     pub(crate) unsafe fn run(&self, arrays: &[*mut u8], bytes: &[usize], parallel: &Threads<'_>) -> Option<()> {
         // SAFETY (all): the caller's promise; the types are those of the arrays, as `new` has found.
         match self {
@@ -83,6 +89,7 @@ impl Routine {
                     _ => run_selection::<f16>(selection, arrays, bytes, parallel),
                 }
             },
+            Routine::LinearAlgebra(algebra) => unsafe { algebra.run(arrays, bytes, parallel) },
         }
     }
 }
@@ -149,7 +156,7 @@ unsafe fn has_nan(element_type: ElementType, address: *mut u8, bytes: usize) -> 
 }
 
 /// The number of elements of an array with those sizes.
-fn count(dims: &[i64]) -> Result<usize, String> {
+pub(crate) fn count(dims: &[i64]) -> Result<usize, String> {
     let product = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?));
     product.ok_or_else(|| "it is too large".into())
 }

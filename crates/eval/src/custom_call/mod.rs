@@ -4,6 +4,7 @@
 //! [`CustomCalls::register`], which also takes precedence.
 
 mod async_collective;
+pub mod attributes;
 mod convolution;
 mod dynamic_shape;
 mod gemm;

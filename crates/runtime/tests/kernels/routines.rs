@@ -7,7 +7,7 @@ fn numbers(n: i64) -> (f64, f64) {
 
 /// None of these may be left to the evaluator; what is around them may, where the build has no compiler of kernels.
 fn agrees(text: &str, tolerance: f64) {
-    let routines = ["fft", "topk", "sort", "select-and-scatter"];
+    let routines = ["fft", "topk", "sort", "select-and-scatter", "cholesky", "triangular-solve", "custom-call"];
     crate::agrees(text, numbers, tolerance, |report| !routines.iter().any(|&name| report.fallback.contains_key(name)));
 }
 
@@ -109,4 +109,102 @@ fn a_nan_that_no_order_knows_is_left_to_the_evaluator() {
         p = f32[4] parameter(0)\n  s = f32[4] add(c, p)\n  \
         ROOT r = f32[4] sort(s), dimensions={0}, to_apply=f\n}\n";
     agrees(text, 1e-6);
+}
+
+/// Rows of the identity, so many to each matrix of a batch of two, times a number.
+fn diagonal(t: &str, n: usize, times: i32) -> String {
+    let dims = format!("2,{n},{n}");
+    format!(
+        "  i = s32[{dims}] iota(), iota_dimension=1\n  j = s32[{dims}] iota(), iota_dimension=2\n  \
+         same = pred[{dims}] compare(i, j), direction=EQ\n  ones = {t}[{dims}] convert(same)\n  \
+         k = {t}[] constant({times})\n  ks = {t}[{dims}] broadcast(k), dimensions={{}}\n  \
+         d = {t}[{dims}] multiply(ones, ks)\n"
+    )
+}
+
+#[test]
+fn factors_of_matrices() {
+    for (t, letter, tolerance) in [("f32", 's', 1e-4), ("f64", 'd', 1e-11)] {
+        for n in [1, 3, 20, 110] {
+            let dims = format!("2,{n},{n}");
+            let head = format!("HloModule m\nENTRY e {{\n  p = {t}[{dims}] parameter(0)\n");
+            // Layouts as LAPACK has them, and the factors in place of the matrix.
+            let lu = format!(
+                "{head}{}  a = {t}[{dims}] add(p, d)\n  \
+                 ROOT r = ({t}[{dims}]{{1,2,0}}, s32[2,{n}]{{1,0}}, s32[2]{{0}}) custom-call(a), \
+                 custom_call_target=\"lapack_{letter}getrf_ffi\", operand_layout_constraints={{{t}[{dims}]{{1,2,0}}}}, \
+                 output_to_operand_aliasing={{{{0}}: (0, {{}})}}, api_version=API_VERSION_TYPED_FFI, \
+                 backend_config={{}}\n}}\n",
+                diagonal(t, n, 70)
+            );
+            agrees(&lu, tolerance);
+            for lower in [true, false] {
+                let positive = format!(
+                    "{head}{}  pp = {t}[{dims}] dot(p, p), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, \
+                     lhs_contracting_dims={{2}}, rhs_contracting_dims={{2}}\n  a = {t}[{dims}] add(pp, d)\n",
+                    diagonal(t, n, 100_000)
+                );
+                agrees(&format!("{positive}  ROOT r = {t}[{dims}] cholesky(a), lower={lower}\n}}\n"), tolerance);
+                let uplo = if lower { b'L' } else { b'U' };
+                agrees(
+                    &format!(
+                        "{positive}  ROOT r = ({t}[{dims}]{{1,2,0}}, s32[2]{{0}}) custom-call(a), \
+                         custom_call_target=\"lapack_{letter}potrf_ffi\", \
+                         operand_layout_constraints={{{t}[{dims}]{{1,2,0}}}}, \
+                         output_to_operand_aliasing={{{{0}}: (0, {{}})}}, api_version=API_VERSION_TYPED_FFI, \
+                         backend_config={{uplo = {uplo} : ui8}}\n}}\n"
+                    ),
+                    tolerance,
+                );
+            }
+        }
+        let negative = format!(
+            "HloModule m\nENTRY e {{\n  p = {t}[2,2] parameter(0)\n  n = {t}[2,2] constant({{{{1, 2}}, {{2, 1}}}})\n  \
+             ROOT r = {t}[2,2] cholesky(n), lower=true\n}}\n"
+        );
+        agrees(&negative, 0.0);
+    }
+}
+
+#[test]
+fn triangular_systems() {
+    for (t, letter, tolerance) in [("f32", 's', 1e-4), ("f64", 'd', 1e-11)] {
+        for (n, others) in [(3, 1), (7, 4), (70, 20)] {
+            for case in 0..8 {
+                let [left, lower, transposed] = [0, 1, 2].map(|bit| case & (1 << bit) != 0);
+                let dims = format!("2,{n},{n}");
+                let (rows, columns) = if left { (n, others) } else { (others, n) };
+                let head = format!(
+                    "HloModule m\nENTRY e {{\n  p = {t}[{dims}] parameter(0)\n  q = {t}[2,{rows},{columns}] \
+                     parameter(1)\n{}  a = {t}[{dims}] add(p, d)\n",
+                    diagonal(t, n, 100_000)
+                );
+                let transpose = if transposed { "TRANSPOSE" } else { "NO_TRANSPOSE" };
+                agrees(
+                    &format!(
+                        "{head}  ROOT r = {t}[2,{rows},{columns}] triangular-solve(a, q), left_side={left}, \
+                         lower={lower}, unit_diagonal=false, transpose_a={transpose}\n}}\n"
+                    ),
+                    tolerance,
+                );
+                let letters = [
+                    if left { b'L' } else { b'R' },
+                    if lower { b'L' } else { b'U' },
+                    if transposed { b'T' } else { b'N' },
+                ];
+                let [side, uplo, trans] = letters;
+                agrees(
+                    &format!(
+                        "{head}  ROOT r = {t}[2,{rows},{columns}]{{1,2,0}} custom-call(a, q), \
+                         custom_call_target=\"lapack_{letter}trsm_ffi\", \
+                         operand_layout_constraints={{{t}[{dims}]{{1,2,0}}, {t}[2,{rows},{columns}]{{1,2,0}}}}, \
+                         output_to_operand_aliasing={{{{}}: (1, {{}})}}, api_version=API_VERSION_TYPED_FFI, \
+                         backend_config={{diag = 78 : ui8, side = {side} : ui8, trans_x = {trans} : ui8, \
+                         uplo = {uplo} : ui8}}\n}}\n"
+                    ),
+                    tolerance,
+                );
+            }
+        }
+    }
 }

@@ -1,0 +1,133 @@
+//! Factors and solutions, put together again.
+
+use super::*;
+use crate::Serial;
+
+/// Numbers between -1 and 1 that look random.
+fn random(count: usize, seed: u64) -> Vec<f64> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// The product of an `m × k` and a `k × n` matrix.
+fn times(x: &[f64], y: &[f64], m: usize, k: usize, n: usize) -> Vec<f64> {
+    let sum = |r: usize, c: usize| (0..k).map(|i| x[r * k + i] * y[i * n + c]).sum();
+    (0..m * n).map(|i| sum(i / n, i % n)).collect()
+}
+
+fn distance(x: &[f64], y: &[f64]) -> f64 {
+    assert_eq!(x.len(), y.len());
+    x.iter().zip(y).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max)
+}
+
+const SIZES: [(usize, usize); 7] = [(1, 1), (3, 3), (5, 2), (4, 9), (48, 48), (100, 131), (131, 100)];
+
+#[test]
+fn lower_times_upper_is_the_matrix_with_its_rows_exchanged() {
+    for (rows, columns) in SIZES {
+        let (batch, few) = (3, rows.min(columns));
+        let matrices = random(batch * rows * columns, 1);
+        let mut factors = matrices.clone();
+        let (mut pivots, mut singular) = (vec![0; batch * few], vec![0; batch]);
+        let lu = Lu { batch, rows, columns };
+        lu.run(&mut factors, &mut pivots, &mut singular, &Serial).expect("the sizes fit");
+        assert_eq!(singular, [0; 3]);
+        for n in 0..batch {
+            let factors = &factors[n * rows * columns..][..rows * columns];
+            let mut matrix = matrices[n * rows * columns..][..rows * columns].to_vec();
+            for (k, &pivot) in pivots[n * few..][..few].iter().enumerate() {
+                let pivot = pivot as usize - 1;
+                (0..columns).for_each(|c| matrix.swap(k * columns + c, pivot * columns + c));
+            }
+            let at = |r: usize, c: usize| factors[r * columns + c];
+            let lower: Vec<f64> = (0..rows * few)
+                .map(|i| match (i / few).cmp(&(i % few)) {
+                    std::cmp::Ordering::Less => 0.0,
+                    std::cmp::Ordering::Equal => 1.0,
+                    std::cmp::Ordering::Greater => at(i / few, i % few),
+                })
+                .collect();
+            assert!(lower.iter().all(|x| x.abs() <= 1.0), "pivots are the largest");
+            let above = |i: usize| i % columns >= i / columns;
+            let upper: Vec<f64> = (0..few * columns).map(|i| if above(i) { factors[i] } else { 0.0 }).collect();
+            let product = times(&lower, &upper, rows, few, columns);
+            assert!(distance(&product, &matrix) < 1e-11, "{rows} × {columns}");
+        }
+    }
+}
+
+#[test]
+fn a_pivot_of_zero_is_named() {
+    let (mut matrix, mut pivots, mut singular) = ([1.0f32, 2.0, 2.0, 4.0], [0; 2], [0]);
+    let lu = Lu { batch: 1, rows: 2, columns: 2 };
+    lu.run(&mut matrix, &mut pivots, &mut singular, &Serial).expect("the sizes fit");
+    assert_eq!((pivots, singular), ([2, 2], [2]));
+    assert!(lu.run(&mut matrix, &mut pivots[..1], &mut singular, &Serial).is_none(), "too few pivots");
+}
+
+#[test]
+fn a_factor_times_its_transpose_is_the_matrix() {
+    for n in [1, 2, 7, 48, 49, 150] {
+        let x = random(n * n, 2);
+        let transposed: Vec<f64> = (0..n * n).map(|i| x[i % n * n + i / n]).collect();
+        let mut matrix = times(&x, &transposed, n, n, n);
+        (0..n).for_each(|k| matrix[k * n + k] += 1.0);
+        for lower in [true, false] {
+            let (mut factor, mut failed) = (matrix.clone(), [7]);
+            Cholesky { batch: 1, n, lower }.run(&mut factor, &mut failed, &Serial).expect("the sizes fit");
+            let inside = |i: usize| if lower { i % n <= i / n } else { i % n >= i / n };
+            for i in 0..n * n {
+                assert!(inside(i) || factor[i] == matrix[i], "the other triangle stays");
+            }
+            let at = |r: usize, c: usize| if inside(r * n + c) { factor[r * n + c] } else { 0.0 };
+            let l: Vec<f64> = (0..n * n).map(|i| if lower { at(i / n, i % n) } else { at(i % n, i / n) }).collect();
+            let lt: Vec<f64> = (0..n * n).map(|i| l[i % n * n + i / n]).collect();
+            assert_eq!(failed, [0]);
+            assert!(distance(&times(&l, &lt, n, n, n), &matrix) < 1e-10 * n as f64, "{n}");
+        }
+    }
+}
+
+#[test]
+fn a_matrix_that_is_not_positive_stays_as_it_is() {
+    let given = [4.0f64, 0.0, 2.0, -1.0];
+    let (mut matrix, mut failed) = (given, [0]);
+    Cholesky { batch: 1, n: 2, lower: true }.run(&mut matrix, &mut failed, &Serial).expect("the sizes fit");
+    assert_eq!((matrix, failed), (given, [2]));
+}
+
+#[test]
+fn solutions_solve_their_systems() {
+    for (n, others) in [(1, 1), (3, 1), (5, 4), (60, 1), (60, 3), (60, 20), (130, 17)] {
+        for case in 0..16 {
+            let has = |bit: i32| case & (1 << bit) != 0;
+            let (left, lower, unit_diagonal, transposed) = (has(0), has(1), has(2), has(3));
+            let solve = TriangularSolve { batch: 2, n, others, left, lower, unit_diagonal, transposed };
+            let mut a = random(2 * n * n, 3);
+            a.iter_mut().for_each(|x| *x /= n as f64);
+            for matrix in a.chunks_exact_mut(n * n) {
+                (0..n).for_each(|k| matrix[k * n + k] += 2.0);
+            }
+            let x = random(2 * n * others, 4);
+            let mut b = Vec::new();
+            for (a, x) in a.chunks_exact(n * n).zip(x.chunks_exact(n * others)) {
+                let given = |r: usize, c: usize| match r == c {
+                    true if unit_diagonal => 1.0,
+                    false if (c < r) != lower => 0.0,
+                    _ => a[r * n + c],
+                };
+                let op = |r: usize, c: usize| if transposed { given(c, r) } else { given(r, c) };
+                let op: Vec<f64> = (0..n * n).map(|i| op(i / n, i % n)).collect();
+                b.extend(if left { times(&op, x, n, n, others) } else { times(x, &op, others, n, n) });
+            }
+            solve.run(&a, &mut b, &Serial).expect("the sizes fit");
+            assert!(distance(&b, &x) < 1e-12, "{solve:?}: {:e}", distance(&b, &x));
+        }
+    }
+}
