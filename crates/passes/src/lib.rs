@@ -21,6 +21,7 @@ pub mod flatten_call_graph;
 pub mod fold;
 pub mod fusion;
 pub mod inline;
+pub mod layout_assignment;
 pub mod lists;
 pub mod loops;
 pub mod manager;

@@ -47,6 +47,8 @@ static LISTS: &[(&str, &[Named])] = &[(
         Once("flatten-call-graph"),
         // Transposes of products go into them before they sink below what comes after.
         Once("canonicalize-dots"),
+        // Before what it puts in can meet transposes to cancel with.
+        Once("layout-assignment"),
         Fixpoint(
             4,
             &[
