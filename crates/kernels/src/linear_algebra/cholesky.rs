@@ -1,8 +1,11 @@
 //! The Cholesky decomposition.
 
-use super::{BLOCK, Scalar, dot, each_matrix, part, subtract_product};
+use super::{BLOCK, Scalar, each_matrix, part, subtract, subtract_product, two_rows};
 use crate::matmul::Matmul;
-use crate::parallel::{Parallel, Shared};
+use crate::parallel::Parallel;
+
+/// Rows of the triangle that are brought up to date by one product.
+const ROWS: usize = 4 * BLOCK;
 
 /// The triangular factor of each symmetric matrix of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,8 +30,8 @@ impl Cholesky {
         fits.then_some(())?;
         let multiplications = n.saturating_mul(n).saturating_mul(n) / 6;
         each_matrix(self.batch, multiplications, (matrices, failed), parallel, &|_, matrix, failed, parallel| {
-            // The lower triangle, row by row; the matrix stays until it is known that there is a factor.
-            let at = |r: usize, c: usize| if self.lower { r * n + c } else { c * n + r };
+            // The upper triangle, row by row; the matrix stays until it is known that there is a factor.
+            let at = |r: usize, c: usize| if self.lower { c * n + r } else { r * n + c };
             let mut factor: Vec<T> = (0..n * n).map(|i| matrix[at(i / n, i % n)]).collect();
             let outcome = pulp::Arch::new().dispatch(
                 #[inline(always)]
@@ -37,7 +40,7 @@ impl Cholesky {
             failed[0] = outcome.err().map_or(0, |row| row as i32 + 1);
             if outcome.is_ok() {
                 for r in 0..n {
-                    (0..=r).for_each(|c| matrix[at(r, c)] = factor[r * n + c]);
+                    (r..n).for_each(|c| matrix[at(r, c)] = factor[r * n + c]);
                 }
             }
         });
@@ -45,62 +48,45 @@ impl Cholesky {
     }
 }
 
-/// Factors the lower triangle of `a` in place, or says which row is one too many.
+/// Factors the upper triangle of `a` in place, or says which row is one too many.
 #[inline(always)]
 fn factorize<T: Scalar>(a: &mut [T], n: usize, parallel: &dyn Parallel) -> Result<(), usize> {
     for start in (0..n).step_by(BLOCK) {
         let end = n.min(start + BLOCK);
-        if start > 0 {
-            // What the columns before mean for this block.
-            let (m, width) = (n - start, end - start);
-            let before = part(a, n, start..n, 0..start);
+        for k in start..end {
+            let row = &mut a[k * n..(k + 1) * n];
+            // NaN is not positive either.
+            if row[k].partial_cmp(&T::default()) != Some(std::cmp::Ordering::Greater) {
+                return Err(k);
+            }
+            let root = row[k].sqrt();
+            row[k..].iter_mut().for_each(|x| *x = *x / root);
+            row[k] = root;
+            for r in k + 1..end {
+                let (upper, row) = two_rows(a, n, k, r);
+                subtract(&mut row[r..], upper[r], &upper[r..]);
+            }
+        }
+        // What the block means for the rows below it, of which the triangle alone is wanted: by some rows at a time.
+        let rest = n - end;
+        let panel = part(a, n, start..end, end..n);
+        for first in (0..rest).step_by(ROWS) {
+            let m = ROWS.min(rest - first);
             let product = Matmul {
                 batch: Vec::new(),
                 m,
-                n: width,
-                k: start,
-                lhs_row: start,
-                lhs_column: 1,
-                rhs_row: 1,
-                rhs_column: start,
+                n: rest - first,
+                k: end - start,
+                lhs_row: 1,
+                lhs_column: rest,
+                rhs_row: rest,
+                rhs_column: 1,
             };
+            let (row, from) = (end + first, &panel[first..]);
+            let rows = &mut a[row * n..(row + m) * n];
             // It cannot be refused: the sizes are those of the parts.
-            let _ = subtract_product(&product, (&before, &before), &mut a[start * n..], n, start, parallel);
+            let _ = subtract_product(&product, (from, from), rows, n, row, parallel);
         }
-        for r in start..end {
-            let (above, row) = a.split_at_mut(r * n);
-            let row = &mut row[..n];
-            reduce(above, row, n, start, r);
-            let square = row[r] - dot(&row[start..r], &row[start..r]);
-            // NaN is not positive either.
-            if square.partial_cmp(&T::default()) != Some(std::cmp::Ordering::Greater) {
-                return Err(r);
-            }
-            row[r] = square.sqrt();
-        }
-        let (block, below) = a.split_at_mut(end * n);
-        let rows = Shared::new(below);
-        let chunk = (super::WORTH_SHARING / (BLOCK * BLOCK)).max(1);
-        parallel.each(n - end, chunk, &|from, to| {
-            pulp::Arch::new().dispatch(
-                #[inline(always)]
-                || {
-                    for r in from..to {
-                        // SAFETY: every row is asked for by one thread only.
-                        reduce(block, unsafe { rows.slice(r * n, (r + 1) * n) }, n, start, end);
-                    }
-                },
-            );
-        });
     }
     Ok(())
-}
-
-/// Makes the elements `start..end` of a row of the factor, of which the rows `start..end` are above.
-#[inline(always)]
-fn reduce<T: Scalar>(above: &[T], row: &mut [T], n: usize, start: usize, end: usize) {
-    for c in start..end {
-        let upper = &above[c * n..][..n];
-        row[c] = (row[c] - dot(&row[start..c], &upper[start..c])) / upper[c];
-    }
 }

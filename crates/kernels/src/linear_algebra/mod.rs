@@ -73,7 +73,12 @@ fn dot<T: Scalar>(x: &[T], y: &[T]) -> T {
                 *sum = *sum + x * y;
             }
         }
-        sum = sums.iter().fold(sum, |sum, &x| sum + x);
+        let mut half = LANES / 2;
+        while half > 0 {
+            (0..half).for_each(|i| sums[i] = sums[i] + sums[i + half]);
+            half /= 2;
+        }
+        sum = sum + sums[0];
     }
     sum
 }
