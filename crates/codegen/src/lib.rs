@@ -32,6 +32,7 @@ mod failure;
 mod gate;
 mod generator;
 mod graph;
+mod keep;
 mod library;
 mod loader;
 mod lower;

@@ -179,7 +179,7 @@ pub struct Prepared {
 pub fn llvm_ir(module: &Module, requests: &[KernelRequest], options: &Options) -> Result<String, Refused> {
     let (work, _) = lowered(module, requests, options);
     let context = Context::create();
-    let ir = Ir::new(&context, "kernels");
+    let ir = Ir::new(&context, &options.machine);
     let mut constants = Constants { globals: FxHashMap::default(), kept: Vec::new() };
     for (n, w) in work.iter().enumerate() {
         let w = w.as_ref().map_err(|why| Refused::Unsupported(why.clone()))?;
@@ -209,7 +209,8 @@ fn lowered(
         let number = *numbers.entry((graph, request.in_place)).or_insert_with_key(|(graph, in_place)| {
             work.push(programs(graph, *in_place).map(|programs| {
                 let parts = programs.into_iter().flat_map(|p| cut(p, &options.machine));
-                let programs = parts.flat_map(|p| tile(p, &options.machine)).collect();
+                let mut programs: Vec<Program> = parts.flat_map(|p| tile(p, &options.machine)).collect();
+                programs.iter_mut().for_each(Program::keep_rows);
                 Work { graph: graph.clone(), programs }
             }));
             number
@@ -393,7 +394,7 @@ fn compile_batch(all: &Prepared, job: &Job, regions: &[Region]) -> Result<Batch,
     let mut constants = Vec::new();
     let mut facts = Vec::new();
     let object = generator.object(|generator, context| {
-        let ir = Ir::new(context, "kernels");
+        let ir = Ir::new(context, machine);
         generator.prepare(&ir.module);
         let mut known = Constants { globals: FxHashMap::default(), kept: Vec::new() };
         for &n in &job.kernels {

@@ -6,6 +6,7 @@
 
 use crate::affine::{Affine, ItemId, Term, VarId};
 use crate::graph::{Data, Function, ScalarOp};
+use crate::keep::Row;
 use hloom_ir::ElementType;
 use hloom_ir::op::BinaryOp;
 use rustc_hash::FxHashMap;
@@ -19,6 +20,8 @@ pub(crate) enum Source {
     Constant(Data),
     /// A tile of a transpose, on the stack.
     Tile(u32),
+    /// A row that is kept, on the stack.
+    Row(u32),
 }
 
 /// A square part of an array that is read the other way round.
@@ -117,6 +120,9 @@ pub(crate) struct Program {
     /// Buffers (from, to) and bytes to copy first, if they are not the same memory.
     pub(crate) copy_first: Option<(u32, u32, i64)>,
     pub(crate) tiles: Vec<Tile>,
+    pub(crate) rows: Vec<Row>,
+    /// How many of the innermost loops of the nest walk along rows that are kept: they are done in one piece.
+    pub(crate) uncut: usize,
     /// What is to be done first, in the same unit; only of sequential programs.
     pub(crate) before: Option<Box<Program>>,
 }
@@ -124,6 +130,14 @@ pub(crate) struct Program {
 impl Program {
     pub(crate) fn item(&self, id: ItemId) -> &ItemData {
         &self.items[id as usize]
+    }
+
+    /// The type in which a load finds its element.
+    pub(crate) fn loaded_type(&self, data: &ItemData) -> ElementType {
+        match &data.item {
+            Item::Load { source: Source::Row(n), .. } => self.rows[*n as usize].element_type,
+            _ => data.element_type,
+        }
     }
 
     /// The scan, if there is one.
@@ -171,7 +185,7 @@ impl Program {
     }
 
     /// The affine expressions of an item.
-    fn affine_mut(item: &mut Item) -> Option<&mut Affine> {
+    pub(crate) fn affine_mut(item: &mut Item) -> Option<&mut Affine> {
         match item {
             Item::Load { offset: index, .. }
             | Item::Index(index)
@@ -304,7 +318,7 @@ impl Program {
         }
         for id in (0..self.items.len()).rev() {
             if live[id] {
-                self.items[id].item.for_each_operand(|o| live[o as usize] = true);
+                self.for_each_needed(id as ItemId, |o| live[o as usize] = true);
             }
         }
         let mut new_id: FxHashMap<ItemId, ItemId> = FxHashMap::default();
@@ -317,10 +331,29 @@ impl Program {
             }
         }
         self.items = kept;
+        self.rename_stored(|i| new_id.get(&i).copied().unwrap_or(i));
+    }
+
+    /// Calls `f` with all that must be computed before an item: what it is made of, and the row it is read from.
+    pub(crate) fn for_each_needed(&self, id: ItemId, mut f: impl FnMut(ItemId)) {
+        let item = &self.items[id as usize].item;
+        item.for_each_operand(&mut f);
+        if let Item::Load { source: Source::Row(n), .. } = item {
+            let row = &self.rows[*n as usize];
+            f(row.item);
+            f(row.fold);
+        }
+    }
+
+    /// Gives the items that stores and rows name their new numbers.
+    pub(crate) fn rename_stored(&mut self, new: impl Fn(ItemId) -> ItemId) {
         for store in &mut self.stores {
-            store.item = new_id[&store.item];
-            store.condition = store.condition.map(|c| new_id[&c]);
-            rename_terms(&mut store.offset, &|i| new_id[&i]);
+            store.item = new(store.item);
+            store.condition = store.condition.map(&new);
+            rename_terms(&mut store.offset, &new);
+        }
+        for row in &mut self.rows {
+            (row.item, row.fold) = (new(row.item), new(row.fold));
         }
     }
 }

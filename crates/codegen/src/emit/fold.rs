@@ -3,7 +3,7 @@
 //! Where the innermost loop has lanes, each lane folds its share and the lanes are folded into one at the end. The lanes
 //! start from the operation's identity; the initial value is folded in once, at the end.
 
-use super::ir::{Repr, Val};
+use super::ir::{Ir, Repr, Val};
 use super::kernel::Emitter;
 use super::value::V;
 use crate::affine::{ItemId, VarId};
@@ -16,10 +16,15 @@ impl<'c> Emitter<'_, 'c> {
         let inits: Vec<V<'c>> = fold.inits.iter().map(|&i| self.value(i)).collect();
         let lanes = fold.vars.last().map_or(1, |&v| self.schedule.lanes[v as usize]);
         let around = self.lanes_around(fold);
+        if lanes.max(around) > 1
+            && let Some(order) = self.order_of(fold)
+        {
+            return vec![self.fold_in_order(fold, order, lanes, around)];
+        }
         let identity = fold.function.single_operation().and_then(|op| self.identity(op, fold.function.parameters[0]));
         if lanes == 1 {
             let start: Vec<V<'c>> = inits.iter().map(|v| v.map(|p| self.ir.splat(p, around))).collect();
-            return self.fold_loops(fold, 0, &start);
+            return self.fold_loops(fold, 0, &start, None);
         }
         let outer_mask = self.mask.take();
         // Without an identity it is a choice, and may have the initial value in every lane.
@@ -28,7 +33,7 @@ impl<'c> Emitter<'_, 'c> {
             Some(identity) => vec![splat(identity)],
             None => inits.iter().map(|&v| splat(v)).collect(),
         };
-        let mut state = self.fold_loops(fold, 0, &start);
+        let mut state = self.fold_loops(fold, 0, &start, None);
         if let Some(&v) = fold.vars.last() {
             self.lanes_now[v as usize] = 1;
         }
@@ -45,6 +50,39 @@ impl<'c> Emitter<'_, 'c> {
             return state;
         }
         self.ir.apply(&fold.function, &[inits, state].concat())
+    }
+
+    /// The order in which a fold looks for the greatest or the least of floats, if it does that.
+    fn order_of(&self, fold: &Fold) -> Option<Order> {
+        let repr = Repr::of(fold.function.parameters[0]);
+        let is_float = repr == Repr::F32 || (repr == Repr::F64 && self.machine.has_masks);
+        let is_greatest = match fold.function.single_operation()? {
+            BinaryOp::Maximum => true,
+            BinaryOp::Minimum => false,
+            _ => return None,
+        };
+        (is_float && fold.function.parameters[0].is_float()).then_some(Order { repr, is_greatest })
+    }
+
+    /// The greatest or least of floats, as integers in the same order: that takes one short instruction for each, where
+    /// floats with their NaN and two zeros take several, one waiting for the other.
+    fn fold_in_order(&mut self, fold: &Fold, order: Order, lanes: u32, around: u32) -> V<'c> {
+        let init = self.value(fold.inits[0]).re;
+        let init = self.ir.ordered(order, init);
+        let outer_mask = if lanes > 1 { self.mask.take() } else { None };
+        let start = self.ir.splat(init, lanes.max(around)).into();
+        let mut state = self.fold_loops(fold, 0, &[start], Some(order))[0].re;
+        if lanes > 1 {
+            self.lanes_now[fold.vars[fold.vars.len() - 1] as usize] = 1;
+            let mut count = lanes;
+            while count > 1 {
+                count /= 2;
+                let half = |first: u32| (first..first + count).collect::<Vec<u32>>();
+                state = self.ir.further(order, self.ir.pick(state, &half(0)), self.ir.pick(state, &half(count)));
+            }
+            self.mask = outer_mask;
+        }
+        self.ir.unordered(order, state).into()
     }
 
     /// Two parts of a fold as one. Where a place is looked for, in the order of the places.
@@ -80,16 +118,23 @@ impl<'c> Emitter<'_, 'c> {
         });
     }
 
-    fn fold_loops(&mut self, fold: &Fold, level: usize, state: &[V<'c>]) -> Vec<V<'c>> {
-        let Some(&var) = fold.vars.get(level) else { return self.fold_step(fold, state) };
+    fn fold_loops(&mut self, fold: &Fold, level: usize, state: &[V<'c>], order: Option<Order>) -> Vec<V<'c>> {
+        let Some(&var) = fold.vars.get(level) else { return self.fold_turn(fold, state, order) };
         let high = self.ir.i64(self.program.extents[var as usize]);
         let low = self.ir.i64(0);
-        self.lane_loop(var, (low, high), state, &mut |e, state| e.fold_loops(fold, level + 1, state))
+        self.lane_loop(var, (low, high), state, &mut |e, state| e.fold_loops(fold, level + 1, state, order))
     }
 
     pub(super) fn fold_step(&mut self, fold: &Fold, state: &[V<'c>]) -> Vec<V<'c>> {
+        self.fold_turn(fold, state, None)
+    }
+
+    fn fold_turn(&mut self, fold: &Fold, state: &[V<'c>], order: Option<Order>) -> Vec<V<'c>> {
         let inputs: Vec<V<'c>> = fold.inputs.iter().map(|&i| self.value(i)).collect();
-        let results = self.ir.apply(&fold.function, &[state, &inputs[..]].concat());
+        let results = match order {
+            Some(order) => vec![self.ir.further(order, state[0].re, self.ir.ordered(order, inputs[0].re)).into()],
+            None => self.ir.apply(&fold.function, &[state, &inputs[..]].concat()),
+        };
         // A function that drops its accumulator may have lost the lanes.
         let spread = |(r, s): (&V<'c>, &V<'c>)| r.map(|p| self.ir.splat(p, s.lanes()));
         let results: Vec<V<'c>> = results.iter().zip(state).map(spread).collect();
@@ -125,6 +170,40 @@ impl<'c> Emitter<'_, 'c> {
             _ => return None,
         };
         Some(V { re: value, im: t.is_complex().then_some(value) })
+    }
+}
+
+/// Floats as integers in the same order; NaN comes before all others, whatever is looked for.
+#[derive(Clone, Copy)]
+struct Order {
+    repr: Repr,
+    is_greatest: bool,
+}
+
+impl<'c> Ir<'c> {
+    /// The integer that stands for a float: of a negative one the bits below the sign are turned round.
+    fn ordered(&self, order: Order, v: Val<'c>) -> Val<'c> {
+        let int = order.repr.as_int();
+        let first = i64::MAX >> (64 - int.bits());
+        let first = if order.is_greatest { first } else { !first };
+        let is_nan = self.fcmp(inkwell::FloatPredicate::UNO, v, v);
+        self.select(is_nan, self.int(int, first), self.turned(order, self.bitcast(v, int)))
+    }
+
+    fn unordered(&self, order: Order, v: Val<'c>) -> Val<'c> {
+        self.bitcast(self.turned(order, v), order.repr)
+    }
+
+    fn turned(&self, order: Order, bits: Val<'c>) -> Val<'c> {
+        let int = order.repr.as_int();
+        let width = i64::from(int.bits());
+        let sign = self.ashr(bits, self.int(int, width - 1));
+        self.xor(bits, self.and(sign, self.int(int, i64::MAX >> (64 - width))))
+    }
+
+    /// The one of two that is looked for.
+    fn further(&self, order: Order, a: Val<'c>, b: Val<'c>) -> Val<'c> {
+        self.call2(if order.is_greatest { "llvm.smax" } else { "llvm.smin" }, a, b)
     }
 }
 

@@ -4,6 +4,7 @@
 //! Where a scalar meets a vector it is spread over the lanes. The builder fails only when it is used wrongly (without a
 //! position, with types that do not fit), which the callers here never do: such a failure is a bug, hence `expect`.
 
+use crate::machine::Machine;
 use hloom_ir::ElementType;
 use inkwell::builder::{Builder, BuilderError};
 use inkwell::context::Context;
@@ -11,10 +12,11 @@ use inkwell::intrinsics::Intrinsic;
 use inkwell::module::Module;
 use inkwell::types::{AsTypeRef, BasicTypeEnum};
 use inkwell::values::{
-    AsValueRef, BasicMetadataValueEnum, BasicValue, BasicValueEnum, InstructionOpcode, IntValue, PointerValue,
-    VectorValue,
+    AsValueRef, BasicMetadataValueEnum, BasicValue, BasicValueEnum, FunctionValue, InstructionOpcode, IntValue,
+    PointerValue, VectorValue,
 };
 use inkwell::{AddressSpace, FloatPredicate, IntPredicate};
+use std::cell::Cell;
 
 /// A scalar or vector.
 pub(crate) type Val<'c> = BasicValueEnum<'c>;
@@ -71,6 +73,10 @@ pub(crate) struct Ir<'c> {
     pub(crate) context: &'c Context,
     pub(crate) module: Module<'c>,
     pub(crate) builder: Builder<'c>,
+    /// Whether the machine has the instructions that came with masks.
+    pub(crate) has_masks: bool,
+    /// The room for rows that are kept, and the function it is in.
+    rows: Cell<Option<(FunctionValue<'c>, PointerValue<'c>)>>,
 }
 
 fn built<T>(result: Result<T, BuilderError>) -> T {
@@ -107,8 +113,22 @@ pub(crate) fn lanes(v: Val<'_>) -> u32 {
 }
 
 impl<'c> Ir<'c> {
-    pub(crate) fn new(context: &'c Context, name: &str) -> Ir<'c> {
-        Ir { context, module: context.create_module(name), builder: context.create_builder() }
+    pub(crate) fn new(context: &'c Context, machine: &Machine) -> Ir<'c> {
+        let (module, builder) = (context.create_module("kernels"), context.create_builder());
+        Ir { context, module, builder, has_masks: machine.has_masks, rows: Cell::new(None) }
+    }
+
+    /// The room for rows that are kept: one for each function, since no two of its nests run at once.
+    pub(crate) fn rows(&self) -> PointerValue<'c> {
+        let function = self.builder.get_insert_block().and_then(|b| b.get_parent());
+        match self.rows.get() {
+            Some((of, rows)) if Some(of) == function => rows,
+            _ => {
+                let rows = self.stack_bytes(crate::keep::MAX_BYTES);
+                self.rows.set(function.map(|f| (f, rows)));
+                rows
+            }
+        }
     }
 
     pub(crate) fn ty(&self, repr: Repr, lanes: u32) -> BasicTypeEnum<'c> {

@@ -46,12 +46,13 @@ impl Units {
             return Units { loops: program.apart, chunk: None, count };
         }
         let (mut loops, mut count) = (0, 1i64);
-        while loops + 1 < extents.len() && count < ENOUGH_UNITS {
+        // The loop that a scan runs along is not cut, nor are rows that are kept.
+        let uncut = if program.scan().is_some() { 1 } else { program.uncut };
+        while loops + uncut.max(1) < extents.len() && count < ENOUGH_UNITS {
             count = count.saturating_mul(extents[loops]);
             loops += 1;
         }
-        // The loop that a scan runs along is not cut.
-        if loops + 1 == extents.len() && program.scan().is_some() {
+        if loops + uncut == extents.len() {
             return Units { loops, chunk: None, count };
         }
         // What one turn of the next loop costs says how many make a chunk. Chunks end where vectors do.
@@ -119,6 +120,7 @@ impl<'c> Place<'_, 'c> {
             folds: FxHashMap::default(),
             addresses: vec![None; schedule.addresses.len()],
             tiles: vec![None; program.tiles.len()],
+            rows: vec![None; program.rows.len()],
             vars: vec![None; program.extents.len()],
             lanes_now: vec![1; program.extents.len()],
             mask: None,
@@ -147,6 +149,8 @@ pub(crate) struct Emitter<'e, 'c> {
     pub(crate) addresses: Vec<Option<PointerValue<'c>>>,
     /// The stack arrays of the tiles.
     pub(crate) tiles: Vec<Option<PointerValue<'c>>>,
+    /// Rows that are a single vector, and in a register.
+    pub(crate) rows: Vec<Option<V<'c>>>,
     /// The values of the loop variables; of one with lanes, that of its first lane.
     pub(crate) vars: Vec<Option<IntValue<'c>>>,
     /// The lanes that each loop has now: none in the rest of a vector loop without masks.
@@ -480,6 +484,7 @@ impl<'c> Emitter<'_, 'c> {
                     let value = self.item(id);
                     self.values[id as usize] = value;
                 }
+                Step::Row(n) => self.keep(n),
             }
         }
     }
@@ -494,6 +499,10 @@ impl<'c> Emitter<'_, 'c> {
             Source::Tile(n) => {
                 let program = self.program;
                 self.tile_slot(*n as usize, &program.tiles[*n as usize])
+            }
+            Source::Row(n) => {
+                let start = self.program.rows[*n as usize].start;
+                self.ir.offset(self.ir.rows(), self.ir.i64(start.into()))
             }
         }
     }
@@ -535,7 +544,7 @@ impl<'c> Emitter<'_, 'c> {
         let data = program.item(id);
         Some(match &data.item {
             Item::Constant(t, bytes) => self.ir.constant(*t, bytes),
-            Item::Load { source, guard, .. } => self.load(id, source, *guard, data.element_type),
+            Item::Load { source, guard, .. } => self.load(id, source, *guard, program.loaded_type(data)),
             Item::Index(affine) => self.index(affine).into(),
             Item::Quotient(affine, divisor) => self.ir.udiv(self.index(affine), self.ir.i64(*divisor).into()).into(),
             Item::Remainder(affine, divisor) => self.ir.urem(self.index(affine), self.ir.i64(*divisor).into()).into(),

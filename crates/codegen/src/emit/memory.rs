@@ -7,7 +7,7 @@ use super::ir::{Repr, Val, lanes};
 use super::kernel::Emitter;
 use super::schedule::Access;
 use super::value::{V, memory_repr};
-use crate::affine::{ItemId, Term};
+use crate::affine::{Affine, ItemId, Term};
 use crate::graph::ScalarOp;
 use crate::program::{Item, Source};
 use hloom_ir::ElementType;
@@ -82,6 +82,11 @@ impl<'c> Emitter<'_, 'c> {
     pub(crate) fn load(&mut self, id: ItemId, source: &Source, guard: Option<ItemId>, t: ElementType) -> V<'c> {
         let schedule = self.schedule;
         let access = &schedule.loads[&id];
+        if let Source::Row(n) = source
+            && let Some(row) = self.rows[*n as usize]
+        {
+            return row;
+        }
         if let Some((number, elements)) = self.register_of(source) {
             return self.load_register(&access.offset, number, elements, t);
         }
@@ -260,6 +265,41 @@ impl<'c> Emitter<'_, 'c> {
                 false => self.store_vector(pointer, value, align, mask),
             }
         }
+    }
+
+    /// Puts what was computed into the row that is kept of it.
+    pub(crate) fn keep(&mut self, number: u32) {
+        let (program, schedule) = (self.program, self.schedule);
+        let row = &program.rows[number as usize];
+        let (value, t) = (self.value(row.item), row.element_type);
+        if self.is_one_vector(number) {
+            self.rows[number as usize] = Some(value);
+            return;
+        }
+        let access = schedule.rows[number as usize].as_ref().expect("rows are scheduled with their items");
+        let pointer = self.addresses[access.address as usize].expect("addresses come before stores");
+        let Spread::Stride(1, count) = self.spread(access, t.bytes() as i64) else {
+            return self.store_one(pointer, value, None, t, None);
+        };
+        let value = self.ir.as_memory(self.ir.splat(value.re, count), t);
+        self.store_vector(pointer, value, t.bytes() as u32, self.all_of(None, count));
+    }
+
+    /// Whether a row is one vector, as wide where it is computed as wherever it is read.
+    fn is_one_vector(&self, number: u32) -> bool {
+        let (program, lanes) = (self.program, &self.schedule.lanes);
+        let width = |offset: &Affine| {
+            let [(Term::Var(v), 1)] = offset.terms[..] else { return 1 };
+            let (extent, lanes) = (program.extents[v as usize], lanes[v as usize]);
+            let is_one = if self.machine.has_masks { extent <= lanes.into() } else { extent == lanes.into() };
+            if is_one { lanes } else { 1 }
+        };
+        let written = width(&program.rows[number as usize].offset);
+        let is_as_wide = |data: &crate::program::ItemData| match &data.item {
+            Item::Load { source: Source::Row(n), offset, .. } if *n == number => width(offset) == written,
+            _ => true,
+        };
+        written > 1 && program.items.iter().all(is_as_wide)
     }
 
     fn store_vector(&self, pointer: PointerValue<'c>, value: Val<'c>, align: u32, mask: Option<Val<'c>>) {

@@ -7,7 +7,7 @@
 
 use crate::affine::ItemId;
 use crate::graph::ScalarOp;
-use crate::program::{Item, Program};
+use crate::program::{Item, Program, Source};
 use hloom_ir::ElementType;
 use hloom_ir::op::{BinaryOp, UnaryOp};
 
@@ -21,6 +21,8 @@ pub(crate) fn exact(program: &Program) -> Vec<bool> {
     for id in (0..program.items.len()).rev() {
         let data = &program.items[id];
         match &data.item {
+            // What is kept is as exact as whoever reads it wants it.
+            Item::Load { source: Source::Row(n), .. } => exact[program.rows[*n as usize].item as usize] |= exact[id],
             Item::Scalar(op, operands) => {
                 if sees_bits(*op, data.element_type) || (hands_on(*op) && exact[id]) {
                     operands.iter().for_each(|&o| exact[o as usize] = true);

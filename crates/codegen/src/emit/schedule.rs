@@ -26,6 +26,8 @@ pub(crate) enum Step {
     Address(AddressId),
     /// A tile is filled.
     Tile(u32),
+    /// What has just been computed is put into a row.
+    Row(u32),
 }
 
 /// A part of an address: another address, or the start of an array, plus multiples of terms.
@@ -60,6 +62,7 @@ pub(crate) struct Schedule {
     pub(crate) loads: FxHashMap<ItemId, Access>,
     pub(crate) stores: Vec<Access>,
     pub(crate) tiles: Vec<Access>,
+    pub(crate) rows: Vec<Option<Access>>,
     /// The number of lanes of each loop, by variable; 1 for most.
     pub(crate) lanes: Vec<u32>,
     /// For each item whether it must be rounded to what its type has.
@@ -109,6 +112,7 @@ impl Schedule {
             loads: FxHashMap::default(),
             stores: Vec::new(),
             tiles: Vec::new(),
+            rows: vec![None; program.rows.len()],
             lanes,
             exact: exact(program),
             scope_of_var: scopes.of_var.clone(),
@@ -126,12 +130,18 @@ impl Schedule {
                 schedule.steps[scopes.of_var[tile.inside as usize] as usize].push(Step::Tile(*n));
             }
             if let Item::Load { source, offset, .. } = &data.item {
-                let bytes = data.element_type.bytes() as i64;
+                let bytes = program.loaded_type(data).bytes() as i64;
                 let access = schedule.access(program, &scopes, &vector_vars, &mut made, source.clone(), offset, bytes);
                 schedule.loads.insert(id, access);
             }
             let scope = scopes.innermost(&data.vars);
             schedule.steps[scope as usize].push(Step::Item(id));
+            for (n, row) in program.rows.iter().enumerate().filter(|(_, row)| row.item == id) {
+                let (source, bytes) = (Source::Row(n as u32), row.element_type.bytes() as i64);
+                let access = schedule.access(program, &scopes, &vector_vars, &mut made, source, &row.offset, bytes);
+                schedule.rows[n] = Some(access);
+                schedule.steps[scope as usize].push(Step::Row(n as u32));
+            }
         }
         for store in &program.stores {
             let bytes = store.element_type.bytes() as i64;

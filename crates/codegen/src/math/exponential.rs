@@ -40,26 +40,33 @@ const LOG_F64: [f64; 7] = [
     0.15313756222720398,
     0.1479906065259113,
 ];
-/// erf(x) / x by x², for |x| below 0.92.
-const ERF_SMALL: [f64; 7] = [
-    1.1283791065216064,
-    -0.3761262595653534,
-    0.11283600330352783,
-    -0.026854444295167923,
-    0.005189534742385149,
-    -0.0008020836976356804,
-    7.889106927905232e-05,
+/// erf(x) / x by x² − 1.75, for |x| up to 2, with a zero so that there are as many as of the other.
+const ERF_NEAR: [f64; 11] = [
+    0.709538459777832,
+    -0.14670158922672272,
+    0.03486035019159317,
+    -0.007262899540364742,
+    0.00129702128469944,
+    -0.00020012310415040702,
+    2.7074507670477033e-05,
+    -3.2945265502348775e-06,
+    3.614141519392433e-07,
+    -2.6990360169065752e-08,
+    0.0,
 ];
-/// −ln(1 − erf(x)) for x from 0.92 to 4; beyond it erf is 1 in f32.
-const ERF_TAIL: [f64; 8] = [
-    -0.0001758900616550818,
-    1.1295208930969238,
-    0.6333345174789429,
-    0.10829412192106247,
-    -0.025128737092018127,
-    0.004174686037003994,
-    -0.0004352278192527592,
-    2.116268478857819e-05,
+/// 1 − erf(x) by x − 2.75, for x from 2 to 3.93; beyond it erf is 1 in f32.
+const ERF_FAR: [f64; 11] = [
+    0.00010061724606202915,
+    -0.0005863342084921896,
+    0.0016125959809869528,
+    -0.002759158844128251,
+    0.0032539640087634325,
+    -0.0027623178903013468,
+    0.0016767381457611918,
+    -0.0006363571737892926,
+    4.992261528968811e-05,
+    7.627300510648638e-05,
+    -2.583521381893661e-05,
 ];
 
 /// erf(x) / x by x² in f64, for |x| up to 1; the error is below 2⁻⁵⁵.
@@ -133,10 +140,13 @@ fn format(repr: Repr) -> Format {
 
 /// x = n·ln 2 + r.
 struct Reduced<'c> {
-    /// n as an integer.
+    /// n as a float.
     n: Val<'c>,
-    /// eʳ − 1.
-    minus_one: Val<'c>,
+    /// n as an integer, but for the upper bits.
+    shifted: Val<'c>,
+    r: Val<'c>,
+    /// (eʳ − 1 − r) / r².
+    rest: Val<'c>,
 }
 
 impl<'c> Ir<'c> {
@@ -151,19 +161,29 @@ impl<'c> Ir<'c> {
 
     /// For arguments that are known to be in range.
     fn reduce_bounded_exp(&self, x: Val<'c>) -> Reduced<'c> {
-        let repr = self.repr(x);
-        let f = format(repr);
-        // Adding 1.5·2ᵐ leaves the nearest integer in the low bits.
-        let shift = self.like(x, 1.5 * (1u64 << f.mantissa) as f64);
+        let f = format(self.repr(x));
+        let shift = self.exp_shift(x);
         let shifted = self.fma(x, self.like(x, std::f64::consts::LOG2_E), shift);
-        let n_float = self.fsub(shifted, shift);
-        let int = repr.as_int();
-        let n = self.sub(self.bitcast(shifted, int), self.bitcast(shift, int));
-        let r = self.fma(n_float, self.like(x, -f.ln2.0), x);
-        let r = self.fma(n_float, self.like(x, -f.ln2.1), r);
-        let p = self.polynomial(r, f.exp);
-        let minus_one = self.fma(self.fmul(r, r), p, r);
-        Reduced { n, minus_one }
+        let n = self.fsub(shifted, shift);
+        let r = self.fma(n, self.like(x, -f.ln2.0), x);
+        let r = self.fma(n, self.like(x, -f.ln2.1), r);
+        Reduced { n, shifted, r, rest: self.polynomial(r, f.exp) }
+    }
+
+    /// Adding 1.5·2ᵐ leaves the nearest integer in the low bits.
+    fn exp_shift(&self, x: Val<'c>) -> Val<'c> {
+        self.like(x, 1.5 * (1u64 << format(self.repr(x)).mantissa) as f64)
+    }
+
+    /// eʳ − 1.
+    fn minus_one(&self, reduced: &Reduced<'c>) -> Val<'c> {
+        self.fma(self.fmul(reduced.r, reduced.r), reduced.rest, reduced.r)
+    }
+
+    /// n as an integer.
+    fn exponent(&self, reduced: &Reduced<'c>) -> Val<'c> {
+        let int = self.repr(reduced.n).as_int();
+        self.sub(self.bitcast(reduced.shifted, int), self.bitcast(self.exp_shift(reduced.n), int))
     }
 
     /// 2ⁿ for n in the range of normal exponents.
@@ -183,8 +203,15 @@ impl<'c> Ir<'c> {
 
     pub(crate) fn exp(&self, x: Val<'c>) -> Val<'c> {
         let reduced = self.reduce_exp(x);
-        let value = self.fadd(reduced.minus_one, self.like(x, 1.0));
-        self.scale(value, reduced.n)
+        let one = self.like(x, 1.0);
+        let value = match self.repr(x) {
+            Repr::F64 => self.fadd(self.minus_one(&reduced), one),
+            _ => self.fma(self.fma(reduced.rest, reduced.r, one), reduced.r, one),
+        };
+        match self.scaled_by_instruction(value, reduced.n) {
+            Some(scaled) => scaled,
+            None => self.scale(value, self.exponent(&reduced)),
+        }
     }
 
     pub(super) fn exp_m1(&self, x: Val<'c>) -> Val<'c> {
@@ -194,8 +221,8 @@ impl<'c> Ir<'c> {
         let inside = self.select(self.fcmp(OGT, x, bound), bound, x);
         let inside = self.select(self.fcmp(OLT, x, self.fneg(bound)), self.fneg(bound), inside);
         let reduced = self.reduce_exp(inside);
-        let power = self.power_of_two(reduced.n, repr);
-        let near = self.fma(power, reduced.minus_one, self.fsub(power, self.like(x, 1.0)));
+        let power = self.power_of_two(self.exponent(&reduced), repr);
+        let near = self.fma(power, self.minus_one(&reduced), self.fsub(power, self.like(x, 1.0)));
         // −0 stays −0.
         let near = self.select(self.fcmp(OEQ, x, self.like(x, 0.0)), x, near);
         self.select(self.fcmp(OGT, x, bound), self.exp(x), near)
@@ -281,16 +308,16 @@ impl<'c> Ir<'c> {
     fn bounded_exp(&self, x: Val<'c>) -> Val<'c> {
         let repr = self.repr(x);
         let reduced = self.reduce_bounded_exp(x);
-        let power = self.power_of_two(reduced.n, repr);
-        self.fma(power, reduced.minus_one, power)
+        let power = self.power_of_two(self.exponent(&reduced), repr);
+        self.fma(power, self.minus_one(&reduced), power)
     }
 
     /// eˣ − 1 for x from 0 to 40.
     fn exp_m1_near(&self, x: Val<'c>) -> Val<'c> {
         let repr = self.repr(x);
         let reduced = self.reduce_bounded_exp(x);
-        let power = self.power_of_two(reduced.n, repr);
-        self.fma(power, reduced.minus_one, self.fsub(power, self.like(x, 1.0)))
+        let power = self.power_of_two(self.exponent(&reduced), repr);
+        self.fma(power, self.minus_one(&reduced), self.fsub(power, self.like(x, 1.0)))
     }
 
     pub(super) fn erf(&self, x: Val<'c>) -> Val<'c> {
@@ -306,12 +333,17 @@ impl<'c> Ir<'c> {
             let far = self.copysign(self.fsub(self.like(x, 1.0), tail), x);
             return self.select(self.fcmp(OLE, size, self.like(x, 1.0)), near, far);
         }
-        let bound = self.like(x, 4.0);
+        // One polynomial, whose coefficients are chosen lane by lane: choosing costs less than a second one.
+        let bound = self.like(x, 3.93);
         let inside = self.select(self.fcmp(OGT, size, bound), bound, size);
-        let near = self.fmul(x, self.polynomial(self.fmul(x, x), &ERF_SMALL));
-        let e = self.bounded_exp(self.fneg(self.polynomial(inside, &ERF_TAIL)));
-        let far = self.copysign(self.fsub(self.like(x, 1.0), e), x);
-        self.select(self.fcmp(OLE, size, self.like(x, 0.92)), near, far)
+        let is_near = self.fcmp(OLE, inside, self.like(x, 2.0));
+        let choose = |near: f64, far: f64| self.select(is_near, self.like(x, near), self.like(x, far));
+        let square = self.fma(inside, inside, self.like(x, -1.75));
+        let at = self.select(is_near, square, self.fsub(inside, self.like(x, 2.75)));
+        let coefficients = ERF_NEAR.iter().zip(&ERF_FAR).rev().map(|(&near, &far)| choose(near, far));
+        let value = coefficients.reduce(|sum, c| self.fma(sum, at, c)).unwrap_or(at);
+        let factor = self.select(is_near, inside, self.like(x, -1.0));
+        self.copysign(self.fma(factor, value, choose(0.0, 1.0)), x)
     }
 
     pub(super) fn sinh(&self, x: Val<'c>) -> Val<'c> {
@@ -333,8 +365,9 @@ impl<'c> Ir<'c> {
     /// eˣ / 2 where eˣ itself may be too large.
     fn half_exp(&self, x: Val<'c>) -> Val<'c> {
         let reduced = self.reduce_exp(x);
-        let value = self.fadd(reduced.minus_one, self.like(x, 1.0));
-        let finite = self.scale(value, self.sub(reduced.n, self.int(self.repr(x).as_int(), 1)));
+        let value = self.fadd(self.minus_one(&reduced), self.like(x, 1.0));
+        let exponent = self.exponent(&reduced);
+        let finite = self.scale(value, self.sub(exponent, self.int(self.repr(x).as_int(), 1)));
         // The reduction is cut at e⁷¹⁰, half of which is still a number.
         self.select(
             self.fcmp(OGT, x, self.like(x, 710.0)),

@@ -1,6 +1,6 @@
 //! Functions of the system's library, for what is too rare for code of its own: all lanes are handed over in memory.
 
-use crate::emit::ir::{Ir, Val, lanes};
+use crate::emit::ir::{Ir, Repr, Val, lanes};
 use inkwell::values::PointerValue;
 
 /// Replaces each `x` by a function of it and the `y` beside it.
@@ -54,6 +54,42 @@ impl<'c> Ir<'c> {
         let arguments = [first.into(), second.into(), self.i64(count.into()).into()];
         self.builder.build_call(function, &arguments, "").expect("the builder is positioned");
         self.load(x.get_type(), first, 8)
+    }
+
+    /// `v`·2ⁿ by the instruction that x86 has for it, where the machine has it and the lanes fill registers.
+    pub(super) fn scaled_by_instruction(&self, v: Val<'c>, n: Val<'c>) -> Option<Val<'c>> {
+        let (count, repr) = (lanes(v), self.repr(v));
+        let width = (512 / repr.bits()).min(count);
+        if !self.has_masks || count == 1 || width * repr.bits() < 256 || count % width != 0 {
+            return None;
+        }
+        let (name, mask) = match (repr, width * repr.bits()) {
+            (Repr::F32, 512) => ("llvm.x86.avx512.mask.scalef.ps.512", Repr::I16),
+            (Repr::F32, 256) => ("llvm.x86.avx512.mask.scalef.ps.256", Repr::I8),
+            (Repr::F64, 512) => ("llvm.x86.avx512.mask.scalef.pd.512", Repr::I8),
+            (Repr::F64, 256) => ("llvm.x86.avx512.mask.scalef.pd.256", Repr::I8),
+            _ => return None,
+        };
+        let mut scaled: Option<Val<'c>> = None;
+        for first in (0..count).step_by(width as usize) {
+            let part: Vec<u32> = (first..first + width).collect();
+            let of = |v: Val<'c>| if width == count { v } else { self.pick(v, &part) };
+            let (v, n) = (of(v), of(n));
+            let mut arguments = vec![v, n, v, self.int(mask, -1)];
+            if width * repr.bits() == 512 {
+                // Rounded as usual.
+                arguments.push(self.int(Repr::I32, 4));
+            }
+            let part = self.intrinsic(name, &[], &arguments)?;
+            scaled = Some(scaled.map_or(part, |before| {
+                let all: Vec<u32> = (0..first + width).collect();
+                let wide = |v: Val<'c>| self.pick(v, &(0..first.max(width)).map(|l| l % lanes(v)).collect::<Vec<_>>());
+                let (a, b) = (wide(before), wide(part));
+                // Lanes of the part come after those of what was there before.
+                self.shuffle(a, b, &all)
+            }));
+        }
+        scaled
     }
 
     /// Room for so many f64 on the stack.
