@@ -114,7 +114,7 @@ impl Convolution {
     /// positions, as in the gradient of such a convolution's kernel, since the sums of all of them are kept.
     fn is_by_channel(&self) -> bool {
         let few = self.input_features == 1 || self.input_group_stride == 1 && self.positions() <= 64;
-        few && self.input_features > 0 && self.output_features == 1 && self.groups > 1
+        few && self.input_features > 0 && self.output_features == 1 && (self.groups > 1 || self.input_features == 1)
     }
 
     /// The product of matrices that it is, if it is one, and whether the kernel is the left operand.

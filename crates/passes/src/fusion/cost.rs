@@ -125,6 +125,8 @@ pub(super) fn times_made(module: &Module, value: InstructionId, user: Instructio
             Some(repeated.filter(|&(d, _)| (d as i64) < innermost).map(|(_, &n)| n as f32).product())
         }
         Op::Gather(_) if position == 0 => Some((count(user) / count(value)).max(1.0)),
+        // Where single elements are taken, each index is asked for once.
+        Op::Gather(gather) if gather.slice_sizes.iter().all(|&n| n == 1) => Some(1.0),
         Op::Gather(_) => Some(2.0),
         Op::ReduceWindow { window, .. } => Some(window.dims.iter().map(|d| d.size.max(1) as f32).product()),
         _ => Some(1.0),

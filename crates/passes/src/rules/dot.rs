@@ -51,6 +51,9 @@ pub static RULES: &[Rule] = &[
     },
 ];
 
+/// Rows that are worth a product of matrices of their own.
+const SOME_ROWS: i64 = 16;
+
 /// One operand of a dot: which of its dimensions are what, in the order in which they go together.
 #[derive(Clone)]
 struct Side {
@@ -102,10 +105,13 @@ impl Side {
     }
 
     /// Whether kernels can read it as it is: what is summed over in one stride, and what is not as well. Of the first
-    /// operand the outer ones of the others may lie elsewhere: they are like a batch that uses the second again.
+    /// operand the outer ones of the others may lie elsewhere: they are like a batch that uses the second again, which
+    /// is good work only if each of its products has some rows.
     fn is_readable(&self, is_first: bool) -> bool {
         let consecutive = |list: &[i64]| list.windows(2).all(|pair| pair[0] + 1 == pair[1]);
-        self.has_form() || consecutive(&self.summed) && (is_first || consecutive(&self.free))
+        let inner = self.free.windows(2).rposition(|pair| pair[0] + 1 != pair[1]).map_or(0, |n| n + 1);
+        let has_rows = || self.size(&self.free[inner..]).is_some_and(|rows| rows >= SOME_ROWS);
+        self.has_form() || consecutive(&self.summed) && (inner == 0 || is_first && has_rows())
     }
 
     /// Whether it is an operand in the form.
