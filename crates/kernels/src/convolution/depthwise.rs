@@ -79,10 +79,19 @@ impl Plane<'_> {
         let mut row = 0;
         let mut inputs: Vec<Option<usize>> = (0..width).map(|at| last.within(at)).collect();
         inputs.iter_mut().for_each(|at| *at = at.map(|at| at * last.input_stride));
+        // Values of a row that lie side by side, in the plane and in its copy.
+        let is_run = self.lanes == 1 && last.input_stride == 1 && last.base_dilation == 1;
+        let first = inputs.iter().position(Option::is_some).filter(|_| is_run);
+        let run = first.map(|first| (first, inputs[first..].iter().take_while(|at| at.is_some()).count()));
         for_each_index(heights, |index| {
             let places = outer.iter().zip(index).map(|(a, &i)| a.within(i).map(|at| at * a.input_stride));
             if let Some(start) = places.sum::<Option<usize>>() {
                 let to = &mut padded[row * width * self.lanes..][..width * self.lanes];
+                if let Some((first, count)) = run {
+                    S::load_all(&input[start + inputs[first].unwrap_or(0)..][..count], &mut to[first..first + count]);
+                    row += 1;
+                    return;
+                }
                 for (to, at) in to.chunks_exact_mut(self.lanes).zip(&inputs) {
                     let Some(at) = at else { continue };
                     for (to, from) in to.iter_mut().zip(&input[start + at..][..self.lanes]) {
@@ -204,15 +213,12 @@ fn sweep_row<C: crate::number::Real>(
     stride: usize,
     sums: &mut [C],
 ) {
-    let width = sums.len() / lanes;
+    if lanes == 1 && stride == 1 {
+        return sweep_run(plane, taps, factors, sums);
+    }
     for (&tap, factors) in taps.iter().zip(factors.chunks_exact(lanes)) {
         let plane = &plane[tap..];
         match factors {
-            [factor] if stride == 1 => {
-                for (sum, &x) in sums.iter_mut().zip(&plane[..width]) {
-                    *sum = *sum + x * *factor;
-                }
-            }
             [factor] => {
                 for (sum, &x) in sums.iter_mut().zip(plane.iter().step_by(stride)) {
                     *sum = *sum + x * *factor;
@@ -225,6 +231,28 @@ fn sweep_row<C: crate::number::Real>(
                     }
                 }
             }
+        }
+    }
+}
+
+/// The same for one channel whose windows begin side by side: some sums at a time stay in registers.
+#[inline(always)]
+fn sweep_run<C: crate::number::Real>(plane: &[C], taps: &[usize], factors: &[C], sums: &mut [C]) {
+    const MANY: usize = 32;
+    let (many, rest) = sums.as_chunks_mut::<MANY>();
+    for (n, sums) in many.iter_mut().enumerate() {
+        let mut own = *sums;
+        for (&tap, &factor) in taps.iter().zip(factors) {
+            for (sum, &x) in own.iter_mut().zip(&plane[tap + n * MANY..][..MANY]) {
+                *sum = *sum + x * factor;
+            }
+        }
+        *sums = own;
+    }
+    let done = many.len() * MANY;
+    for (&tap, &factor) in taps.iter().zip(factors) {
+        for (sum, &x) in rest.iter_mut().zip(&plane[tap + done..]) {
+            *sum = *sum + x * factor;
         }
     }
 }

@@ -191,6 +191,45 @@ proptest! {
     }
 }
 
+/// Rows long enough for several sums to be kept in registers, with and without padding.
+#[test]
+fn a_plane_with_long_rows() {
+    let axis = |input: usize, padding_low: isize, window_dilation: usize| Axis {
+        input,
+        kernel: 3,
+        output: (input as isize + 2 * padding_low) as usize - 2 * window_dilation,
+        stride: 1,
+        padding_low,
+        base_dilation: 1,
+        window_dilation,
+        reversed: false,
+        input_stride: 1,
+        kernel_stride: 1,
+        output_stride: 1,
+    };
+    for (padding, dilation) in [(0, 1), (1, 1), (4, 2), (-2, 1)] {
+        for groups in [1, 3] {
+            let c = Convolution {
+                batch: 2,
+                input_batch_stride: 0,
+                output_batch_stride: 0,
+                groups,
+                input_group_stride: 0,
+                input_features: 1,
+                input_feature_stride: 0,
+                output_features: 1,
+                output_feature_stride: 0,
+                kernel_input_stride: 0,
+                kernel_output_stride: 0,
+                axes: vec![axis(9, padding, dilation), axis(81, padding, dilation)],
+            };
+            let c = laid_out(c, false, [Layout::FeaturesFirst; 3]);
+            agrees::<f64>(&c, |x| x, |x| x, 1e-12);
+            agrees::<bf16>(&c, bf16::from_f64, |x| f64::from(x.to_f32()), 1e-2);
+        }
+    }
+}
+
 #[test]
 fn short_slices_are_refused() {
     let axis = Axis {

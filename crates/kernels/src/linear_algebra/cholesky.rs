@@ -29,7 +29,7 @@ impl Cholesky {
             && i32::try_from(n).is_ok();
         fits.then_some(())?;
         let multiplications = n.saturating_mul(n).saturating_mul(n) / 6;
-        each_matrix(self.batch, multiplications, (matrices, failed), parallel, &|_, matrix, failed, parallel| {
+        each_matrix(self.batch, multiplications, (matrices, failed), parallel, |_, matrix, failed, parallel| {
             // The upper triangle, row by row; the matrix stays until it is known that there is a factor.
             let at = |r: usize, c: usize| if self.lower { c * n + r } else { r * n + c };
             let mut factor: Vec<T> = (0..n * n).map(|i| matrix[at(i / n, i % n)]).collect();

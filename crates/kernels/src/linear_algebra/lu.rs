@@ -34,7 +34,7 @@ impl Lu {
         // Pivots and the word of each matrix, side by side.
         let mut words = vec![0i32; self.batch * (few + 1)];
         let multiplications = self.rows.saturating_mul(self.columns).saturating_mul(few) / 3;
-        each_matrix(self.batch, multiplications, (matrices, &mut words), parallel, &|_, matrix, words, parallel| {
+        each_matrix(self.batch, multiplications, (matrices, &mut words), parallel, |_, matrix, words, parallel| {
             if let Some((singular, pivots)) = words.split_first_mut() {
                 pulp::Arch::new().dispatch(
                     #[inline(always)]

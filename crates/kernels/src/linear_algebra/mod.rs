@@ -120,7 +120,7 @@ fn each_matrix<T: Scalar, U: Copy + Send>(
     multiplications: usize,
     (a, b): (&mut [T], &mut [U]),
     parallel: &dyn Parallel,
-    work: &(dyn Fn(usize, &mut [T], &mut [U], &dyn Parallel) + Sync),
+    work: impl Fn(usize, &mut [T], &mut [U], &dyn Parallel) + Sync,
 ) {
     let (of_a, of_b) = (a.len() / batch.max(1), b.len() / batch.max(1));
     let (a, b) = (Shared::new(a), Shared::new(b));

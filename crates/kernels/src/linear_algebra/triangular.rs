@@ -34,7 +34,7 @@ impl TriangularSolve {
         let multiplications = size.saturating_mul(self.others) / 2;
         // There is nothing to write besides.
         let nothing: &mut [u8] = &mut [];
-        each_matrix(self.batch, multiplications, (b, nothing), parallel, &|m, b, _, parallel| {
+        each_matrix(self.batch, multiplications, (b, nothing), parallel, |m, b, _, parallel| {
             let a = &a[m * size..(m + 1) * size];
             pulp::Arch::new().dispatch(
                 #[inline(always)]
