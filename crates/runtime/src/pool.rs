@@ -9,7 +9,7 @@ use crate::affinity::{self, Processors, Sleeper};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, Thread};
 
 /// A loop over `0..units`, of which each call gets a part.
 type Body<'a> = dyn Fn(usize, usize) + Sync + 'a;
@@ -58,6 +58,9 @@ struct Loop {
     places: AtomicUsize,
     /// Helpers at work.
     helping: AtomicUsize,
+    /// Whose loop it is, and whether that thread sleeps until nobody helps any more.
+    owner: Thread,
+    owner_sleeps: AtomicBool,
     panicked: AtomicBool,
 }
 
@@ -114,7 +117,10 @@ impl Shared {
                 if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.work())).is_err() {
                     job.panicked.store(true, Ordering::Relaxed);
                 }
-                job.helping.fetch_sub(1, Ordering::Release);
+                // Either the owner sees that nobody helps, or it is seen to sleep.
+                if job.helping.fetch_sub(1, Ordering::SeqCst) == 1 && job.owner_sleeps.load(Ordering::SeqCst) {
+                    job.owner.unpark();
+                }
                 state = self.lock();
                 state.computing -= 1;
                 if state.waiting > 0 {
@@ -208,6 +214,8 @@ impl Pool {
             next: AtomicUsize::new(0),
             places: AtomicUsize::new(places),
             helping: AtomicUsize::new(0),
+            owner: std::thread::current(),
+            owner_sleeps: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
         });
         self.shared.lock().loops.push_back(job.clone());
@@ -239,11 +247,17 @@ impl Drop for Finish<'_> {
     fn drop(&mut self) {
         self.job.next.store(self.job.units, Ordering::Relaxed);
         self.shared.lock().loops.retain(|l| !Arc::ptr_eq(l, self.job));
-        let mut spins = 0;
-        // Helpers are within one part of their end.
-        while self.job.helping.load(Ordering::Acquire) > 0 {
-            spins += 1;
-            if spins < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+        // Helpers are within one part of their end, unless the system has something else to do than to run them.
+        let helped = |_| {
+            std::hint::spin_loop();
+            self.job.helping.load(Ordering::Acquire) == 0
+        };
+        if (0..SPINS).any(helped) {
+            return;
+        }
+        self.job.owner_sleeps.store(true, Ordering::SeqCst);
+        while self.job.helping.load(Ordering::SeqCst) > 0 {
+            std::thread::park();
         }
     }
 }
