@@ -42,6 +42,7 @@ impl<'c> Ir<'c> {
                 let result = self.ty(repr, lanes(x));
                 self.intrinsic(name, &[result, x.get_type()], &[x]).expect("the intrinsic has a result")
             }
+            (false, true) if from == Pred => self.select(x, self.float(repr, 1.0), self.float(repr, 0.0)),
             (false, true) => {
                 // 16 bits and fewer are exact in f32, 32 bits in f64; what is rounded twice must be rounded to odd first.
                 let wide = if narrow && from.bits() > 16 { Repr::F64 } else { repr };
@@ -49,7 +50,8 @@ impl<'c> Ir<'c> {
                 let float = if signed { self.sitofp(x, wide) } else { self.uitofp(x, wide) };
                 match (narrow, wide) {
                     (true, Repr::F64) => self.round_to(self.odd_f32(float), to),
-                    (true, _) => self.round_to(float, to),
+                    // Eight bits are exact in any of them.
+                    (true, _) if from.bits() > 8 => self.round_to(float, to),
                     _ => float,
                 }
             }

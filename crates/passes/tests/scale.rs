@@ -56,6 +56,25 @@ fn a_long_chain() {
 }
 
 #[test]
+fn a_polynomial_with_many_coefficients_is_one_fusion() {
+    const TERMS: usize = 45;
+    let list = PassList::of_names(["fusion"]).expect("there is such a pass");
+    let left = left_after(&list, |b| {
+        let x = b.parameter(0, f32s(&[4096]), "x")?;
+        let mut sum = x;
+        for n in 0..TERMS {
+            let coefficient = b.constant(1.0 / (n + 2) as f32)?;
+            let everywhere = b.broadcast(coefficient, [4096], [])?;
+            let product = b.multiply(sum, x)?;
+            sum = b.add(product, everywhere)?;
+        }
+        Ok(sum)
+    });
+    // The four of each term and the parameter, which are all inside, and outside the parameter and the fusion.
+    assert_eq!(left, 4 * TERMS + 3);
+}
+
+#[test]
 fn a_value_with_very_many_users() {
     let left = optimized(|b| {
         let x = b.parameter(0, f32s(&[4, 2]), "x")?;

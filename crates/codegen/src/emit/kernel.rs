@@ -9,6 +9,7 @@ use super::register::Straight;
 use super::schedule::{AddressBase, Schedule, Step};
 use super::value::V;
 use crate::affine::{Affine, ItemId, Term, VarId};
+use crate::graph::ScalarOp;
 use crate::machine::Machine;
 use crate::program::{Item, Program, Source};
 use inkwell::IntPredicate::{SGE, SLT};
@@ -527,13 +528,18 @@ impl<'c> Emitter<'_, 'c> {
 
     /// An index, with lanes if it changes along them.
     pub(crate) fn index(&self, affine: &Affine) -> Val<'c> {
-        let mut sum = self.affine(affine);
+        self.index_of(affine, Repr::I64)
+    }
+
+    /// The lower bits of an index.
+    fn index_of(&self, affine: &Affine, repr: Repr) -> Val<'c> {
+        let mut sum = self.ir.trunc(self.affine(affine), repr);
         for &(term, factor) in &affine.terms {
             if let Term::Var(v) = term
                 && self.lanes_now[v as usize] > 1
             {
-                let numbers = self.ir.lane_numbers(Repr::I64, self.lanes_now[v as usize]);
-                sum = self.ir.add(sum, self.ir.mul(numbers, self.ir.i64(factor).into()));
+                let numbers = self.ir.lane_numbers(repr, self.lanes_now[v as usize]);
+                sum = self.ir.add(sum, self.ir.mul(numbers, self.ir.int(repr, factor)));
             }
         }
         sum
@@ -553,6 +559,14 @@ impl<'c> Emitter<'_, 'c> {
                 let from_low = self.index(&index.plus_constant(low.wrapping_neg()));
                 let size: Val<'c> = self.ir.i64(high.wrapping_sub(*low)).into();
                 self.ir.icmp(inkwell::IntPredicate::ULT, from_low, size).into()
+            }
+            Item::Scalar(ScalarOp::Convert, operands)
+                if data.element_type.is_integer()
+                    && data.element_type.bits() <= 32
+                    && let Item::Index(affine) = &program.item(operands[0]).item =>
+            {
+                // What is left of an index in fewer bits is computed in fewer bits.
+                self.index_of(affine, Repr::of(data.element_type)).into()
             }
             Item::Scalar(op, operands) => {
                 let values: Vec<V<'c>> = operands.iter().map(|&o| self.value(o)).collect();

@@ -9,8 +9,9 @@ use super::schedule::Access;
 use super::value::{V, memory_repr};
 use crate::affine::{Affine, ItemId, Term};
 use crate::graph::ScalarOp;
-use crate::program::{Item, Source};
+use crate::program::{Item, Source, Store};
 use hloom_ir::ElementType;
+use inkwell::basic_block::BasicBlock;
 use inkwell::values::PointerValue;
 
 /// How the lanes of an access lie.
@@ -233,37 +234,70 @@ impl<'c> Emitter<'_, 'c> {
                 continue;
             }
             let pointer = self.addresses[access.address as usize].expect("addresses come before stores");
-            let mut value = self.value(store.item);
+            let value = self.value(store.item);
             let condition = store.condition.map(|c| self.value(c).re);
             let count = match self.spread(access, t.bytes() as i64) {
                 Spread::Stride(1, count) => count,
+                Spread::Offsets(offsets) if lanes(offsets) > 1 => {
+                    self.store_apart((pointer, offsets), value, condition, store);
+                    continue;
+                }
                 _ => 1,
             };
             if count == 1 {
                 self.store_one(pointer, value, condition, t, store.combine.as_ref());
                 continue;
             }
-            let mask = self.all_of(condition, count);
-            let memory = self.ir.ty(memory_repr(t), count);
-            let align = t.bytes() as u32;
-            if let Some(function) = &store.combine {
-                let old = match mask {
-                    None => self.ir.load(memory, pointer, align),
-                    Some(mask) => self.masked_load(memory, pointer, align, mask),
-                };
-                let old = self.ir.of_memory(old, t).into();
-                value = self.ir.apply(function, &[old, value])[0];
+            // What holds for all lanes is asked once: a store that writes none of its lanes is slow where there is no memory.
+            let (once, each) = match condition {
+                Some(c) if lanes(c) == 1 => (Some(c), None),
+                each => (None, each),
+            };
+            let after = once.map(|condition| self.enter_if(condition));
+            self.store_lanes(pointer, value, self.all_of(each, count), count, store);
+            if let Some(after) = after {
+                self.jump(after);
+                self.continue_at(after);
             }
-            let value = value.map(|v| self.ir.splat(v, count));
-            if let Some(im) = value.im {
-                self.store_complex(pointer, value.re, im, mask, t);
-                continue;
-            }
-            let value = self.ir.as_memory(value.re, t);
-            match self.streams && mask.is_none() {
-                true => self.ir.store_past_caches(pointer, value, align * count),
-                false => self.store_vector(pointer, value, align, mask),
-            }
+        }
+    }
+
+    /// Goes on where `condition` is true; what comes after that is the result.
+    fn enter_if(&self, condition: Val<'c>) -> BasicBlock<'c> {
+        let (inside, after) = (self.block("write"), self.block("written"));
+        self.branch(condition, inside, after);
+        self.continue_at(inside);
+        after
+    }
+
+    /// Writes lanes that lie next to each other.
+    fn store_lanes(
+        &mut self,
+        pointer: PointerValue<'c>,
+        value: V<'c>,
+        mask: Option<Val<'c>>,
+        count: u32,
+        store: &Store,
+    ) {
+        let (t, mut value) = (store.element_type, value);
+        let memory = self.ir.ty(memory_repr(t), count);
+        let align = t.bytes() as u32;
+        if let Some(function) = &store.combine {
+            let old = match mask {
+                None => self.ir.load(memory, pointer, align),
+                Some(mask) => self.masked_load(memory, pointer, align, mask),
+            };
+            let old = self.ir.of_memory(old, t).into();
+            value = self.ir.apply(function, &[old, value])[0];
+        }
+        let value = value.map(|v| self.ir.splat(v, count));
+        if let Some(im) = value.im {
+            return self.store_complex(pointer, value.re, im, mask, t);
+        }
+        let value = self.ir.as_memory(value.re, t);
+        match self.streams && mask.is_none() {
+            true => self.ir.store_past_caches(pointer, value, align * count),
+            false => self.store_vector(pointer, value, align, mask),
         }
     }
 
@@ -329,6 +363,39 @@ impl<'c> Emitter<'_, 'c> {
         self.store_vector(pointer, pairs, t.bytes() as u32 / 2, mask);
     }
 
+    /// Writes lanes that lie anywhere, one after another in their order: two of them may be at the same place.
+    fn store_apart(
+        &mut self,
+        (pointer, offsets): (PointerValue<'c>, Val<'c>),
+        value: V<'c>,
+        condition: Option<Val<'c>>,
+        store: &Store,
+    ) {
+        let count = lanes(offsets);
+        let offsets = self.ir.sext(offsets, Repr::I64);
+        let value = value.map(|v| self.ir.splat(v, count));
+        let write = |e: &mut Self, mask: Option<Val<'c>>| {
+            for lane in 0..count {
+                let of = |v: Val<'c>| e.ir.extract(v.into_vector_value(), lane);
+                let place = e.ir.offset(pointer, of(offsets).into_int_value());
+                let (value, condition) = (value.map(of), mask.map(of));
+                e.store_one(place, value, condition, store.element_type, store.combine.as_ref());
+            }
+        };
+        let mask = self.all_of(condition, count);
+        let Some(condition) = mask.filter(|_| self.mask.is_none()) else { return write(self, mask) };
+        // Nearly always all are to be written, and then each need not be asked for.
+        let (all, some, after) = (self.block("all"), self.block("some"), self.block("written"));
+        let is_all = self.ir.intrinsic("llvm.vector.reduce.and", &[condition.get_type()], &[condition]);
+        self.branch(is_all.expect("the intrinsic has a result"), all, some);
+        for (block, mask) in [(all, None), (some, mask)] {
+            self.continue_at(block);
+            write(self, mask);
+            self.jump(after);
+        }
+        self.continue_at(after);
+    }
+
     fn store_one(
         &mut self,
         pointer: PointerValue<'c>,
@@ -337,12 +404,7 @@ impl<'c> Emitter<'_, 'c> {
         t: ElementType,
         combine: Option<&crate::graph::Function>,
     ) {
-        let after = condition.map(|condition| {
-            let (inside, after) = (self.block("write"), self.block("written"));
-            self.branch(condition, inside, after);
-            self.continue_at(inside);
-            after
-        });
+        let after = condition.map(|condition| self.enter_if(condition));
         let memory = self.ir.ty(memory_repr(t), 1);
         let align = memory_repr(t).bits() / 8;
         let place = |e: &Self, n: usize| e.ir.offset(pointer, e.ir.i64(n as i64 * i64::from(align)));

@@ -257,7 +257,7 @@ fn choose_lanes(program: &Program, machine: &Machine) -> Vec<u32> {
     // A scan goes step by step: lanes are beside it.
     let innermost = program.nest.iter().rev().nth(program.scan().iter().len());
     if let Some(&v) = innermost
-        && prefers_lanes(program, v)
+        && (prefers_lanes(program, v) || scatters_points(program, v))
     {
         let extent = program.extents[v as usize];
         let mut n = fit(natural(v), extent);
@@ -343,6 +343,20 @@ fn contiguous(program: &Program, var: VarId) -> bool {
     }
     good >= bad
 }
+
+/// Whether single elements are written to places that are computed for each: lanes are of use for the computing.
+fn scatters_points(program: &Program, var: VarId) -> bool {
+    let varies = |t: &(Term, i64)| matches!(t.0, Term::Item(i) if program.item(i).vars.contains(&var));
+    let anywhere = |s: &crate::program::Store| !s.element_type.is_complex() && s.offset.terms.iter().any(varies);
+    let is_fold = |i: &crate::program::ItemData| matches!(i.item, Item::Fold(_) | Item::Scan(_));
+    program.is_sequential
+        && program.extents[var as usize] >= MIN_POINTS
+        && program.stores.iter().all(anywhere)
+        && !program.items.iter().any(is_fold)
+}
+
+/// Fewer are scattered one by one: that is less code.
+const MIN_POINTS: i64 = 64;
 
 /// Whether lanes should go along the innermost loop of the nest: not if stores are apart there, nor if a fold would
 /// rather have them.

@@ -22,6 +22,8 @@ pub(super) struct Group {
     pub(super) members: Vec<InstructionId>,
     /// The members whose values others need.
     pub(super) results: Vec<InstructionId>,
+    /// How many of the members are more than constants and the like, which are no code of their own.
+    computed: usize,
 }
 
 /// A member's place in a group.
@@ -40,7 +42,8 @@ struct Place {
 
 type Places = SmallVec<[Place; 1]>;
 
-/// More members than this make kernels that are slow to compile and run out of registers.
+/// More members than this, apart from those that are no code, make kernels that are slow to compile and run out of
+/// registers.
 const MAX_MEMBERS: usize = 96;
 /// What may be made again in each of several groups: a few additions per element.
 const CHEAP: f32 = 6.0;
@@ -128,6 +131,7 @@ struct Sweep<'m> {
 impl Sweep<'_> {
     /// Puts `i` into groups of its users, or into one of its own.
     fn place(&mut self, i: InstructionId, is_root: bool) {
+        let module = self.module;
         let mut joined = Places::new();
         let mut refused: SmallVec<[u32; 4]> = SmallVec::new();
         let mut escapes = is_root || self.module[i].users().is_empty();
@@ -161,12 +165,18 @@ impl Sweep<'_> {
         }
         if !(joins && everywhere) {
             let group = self.groups.len() as u32;
-            self.groups.push(Group { members: Vec::new(), results: vec![i] });
+            self.groups.push(Group { members: Vec::new(), results: vec![i], computed: 0 });
             let loops = SmallVec::from_slice(&[i]);
             joined.push(Place { group, times: 1.0, at_result: true, is_outer: true, loops });
         }
+        // Of constants in every element only one is ever made.
+        let repeats_one = matches!(module[i].op, Op::Broadcast { .. })
+            && module[i].operands().first().is_some_and(|&o| elements(module, o) == 1);
+        let is_no_code = self.roles[i] == Role::Free || repeats_one;
         for place in &joined {
-            self.groups[place.group as usize].members.push(i);
+            let group = &mut self.groups[place.group as usize];
+            group.members.push(i);
+            group.computed += usize::from(!is_no_code);
         }
         self.places.set(i, joined);
     }
@@ -175,7 +185,7 @@ impl Sweep<'_> {
     fn join(&self, i: InstructionId, user: InstructionId, place: &Place) -> Option<Place> {
         let module = self.module;
         let group = &self.groups[place.group as usize];
-        if group.members.len() >= MAX_MEMBERS || self.roles[i] == Role::Last {
+        if group.computed >= MAX_MEMBERS || self.roles[i] == Role::Last {
             return None;
         }
         let times = place.times * times_made(module, i, user)?;
