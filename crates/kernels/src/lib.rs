@@ -16,6 +16,7 @@ pub mod select_and_scatter;
 pub mod sort;
 mod tiles;
 pub mod top_k;
+pub mod transpose;
 
 pub use parallel::{Parallel, Serial};
 

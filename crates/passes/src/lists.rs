@@ -45,6 +45,7 @@ static LISTS: &[(&str, &[Named])] = &[(
         Once("inline-calls"),
         Once("dce"),
         Once("flatten-call-graph"),
+        Once("bf16-normalization"),
         // Transposes of products go into them before they sink below what comes after.
         Once("canonicalize-dots"),
         // Before what it puts in can meet transposes to cancel with.

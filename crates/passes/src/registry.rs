@@ -6,6 +6,7 @@ use hloom_ir::diagnostic::{Blame, Diagnostic, did_you_mean};
 
 /// Every pass, in alphabetical order.
 pub static ALL: &[&Pass] = &[
+    &crate::rules::bf16::PASS,
     &crate::bitcasts::PASS,
     &crate::rules::dot::PASS,
     &crate::collectives::combine::PASS,

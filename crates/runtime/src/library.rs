@@ -81,6 +81,7 @@ impl Call {
         match &self.kernel {
             Kernel::Product(product, ..) => at_memory_speed.max(product.flops() / 25.0),
             Kernel::Convolution(convolution, _) => at_memory_speed.max(convolution.flops() / 15.0),
+            Kernel::Routine(routine) if matches!(**routine, Routine::Transpose(_)) => at_memory_speed,
             // Several passes over the data.
             Kernel::Routine(_) => 10.0 * at_memory_speed,
         }
@@ -102,6 +103,8 @@ impl Call {
         match &self.kernel {
             Kernel::Product(product, from, to) => unsafe {
                 match (from, to) {
+                    (F32, Bf16) => self.product::<f32, bf16>(product, arrays, parallel),
+                    (F32, F16) => self.product::<f32, f16>(product, arrays, parallel),
                     (F32, _) => self.product::<f32, f32>(product, arrays, parallel),
                     (F64, _) => self.product::<f64, f64>(product, arrays, parallel),
                     // Sums that wrap round are the same with and without a sign.
@@ -226,7 +229,7 @@ fn product(module: &Module, instruction: &Instruction) -> Result<Kernel, String>
     let known = match from {
         S32 | U32 => to == from,
         S8 | U8 | S16 => to == S32,
-        _ => is_stored(from) && (to == from || to == F32 && from != F64),
+        _ => is_stored(from) && (to == from || to == F32 && from != F64 || from == F32 && to != F64 && is_stored(to)),
     };
     if !known || rhs.element_type != from {
         return Err(format!("there is no kernel for {from} by {} to {to}", rhs.element_type));

@@ -352,16 +352,9 @@ impl Lowering<'_, '_> {
             | Op::SelectAndScatter { .. }
             | Op::Cholesky { .. }
             | Op::TriangularSolve { .. }
-            | Op::CustomCall(_) => match Call::new(module, id) {
-                Ok(call) => {
-                    let arrays = self.arrays(id);
-                    self.native(call.name());
-                    let otherwise = call.may_refuse().then(|| Box::new(self.for_evaluator(id)));
-                    self.evaluates |= otherwise.is_some();
-                    self.push(list, id, arrays, Action::Library(Box::new(call), otherwise));
-                }
-                Err(_) => self.kernel(list, id),
-            },
+            | Op::CustomCall(_) => self.library(list, id),
+            // In a loop it is better part of native code that is one whole.
+            Op::Transpose { .. } if list == 0 => self.library(list, id),
             op => {
                 // What hands values on makes none; all else is done, for its value or its effect.
                 let hands_on = matches!(
@@ -383,6 +376,16 @@ impl Lowering<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// A kernel written by hand, if there is one, or another.
+    fn library(&mut self, list: ListId, id: InstructionId) {
+        let Ok(call) = Call::new(self.module, id) else { return self.kernel(list, id) };
+        let arrays = self.arrays(id);
+        self.native(call.name());
+        let otherwise = call.may_refuse().then(|| Box::new(self.for_evaluator(id)));
+        self.evaluates |= otherwise.is_some();
+        self.push(list, id, arrays, Action::Library(Box::new(call), otherwise));
     }
 
     /// Asks for a kernel; what has none is left to the evaluator.

@@ -17,6 +17,7 @@ use hloom_kernels::order::{FloatOrder, Order};
 use hloom_kernels::select_and_scatter::{Keep, SelectAndScatter, WindowDim};
 use hloom_kernels::sort::{Column, Key, Sort};
 use hloom_kernels::top_k::TopK;
+use hloom_kernels::transpose::Transpose;
 
 /// A routine with all it has to know but the arrays.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub(crate) enum Routine {
     Fft(Box<Transform>),
     SelectAndScatter(SelectAndScatter, ElementType),
     LinearAlgebra(LinearAlgebra),
+    Transpose(Transpose),
 }
 
 impl Routine {
@@ -39,6 +41,7 @@ impl Routine {
             Op::TopK { .. } => top_k(module, instruction),
             Op::Fft { .. } => fft(module, instruction),
             Op::SelectAndScatter { .. } => select_and_scatter(module, instruction),
+            Op::Transpose { dimensions } => transpose(module, instruction, dimensions),
             Op::Cholesky { .. } | Op::TriangularSolve { .. } | Op::CustomCall(_) => {
                 LinearAlgebra::new(module, instruction).map(Routine::LinearAlgebra)
             }
@@ -53,6 +56,7 @@ impl Routine {
             Routine::TopK(_) => "topk",
             Routine::Fft(_) => "fft",
             Routine::SelectAndScatter(..) => "select-and-scatter",
+            Routine::Transpose(_) => "transpose",
             Routine::LinearAlgebra(algebra) => algebra.name(),
         }
     }
@@ -81,6 +85,10 @@ impl Routine {
                 let (&[from, to], &[m, n]) = (arrays, bytes) else { return None };
                 transform.run(slice(from, m), slice_mut(to, n), parallel)
             },
+            Routine::Transpose(transpose) => unsafe {
+                let (&[from, to], &[m, n]) = (arrays, bytes) else { return None };
+                transpose.run(slice(from, m), slice_mut(to, n), parallel)
+            },
             Routine::SelectAndScatter(selection, element_type) => unsafe {
                 match element_type {
                     ElementType::F32 => run_selection::<f32>(selection, arrays, bytes, parallel),
@@ -92,6 +100,17 @@ impl Routine {
             Routine::LinearAlgebra(algebra) => unsafe { algebra.run(arrays, bytes, parallel) },
         }
     }
+}
+
+fn transpose(module: &Module, instruction: &Instruction, order: &[i64]) -> Result<Routine, String> {
+    let &[operand] = instruction.operands() else { return Err("it is no transpose of one operand".into()) };
+    let from = array(module, operand)?;
+    let bits = from.element_type.bits();
+    let is_whole = bits.is_multiple_of(8) && !from.is_dynamic();
+    let list = |list: &[i64]| list.iter().map(|&n| usize::try_from(n).ok()).collect::<Option<Vec<_>>>();
+    let found = list(from.dims()).zip(list(order)).filter(|_| is_whole);
+    let found = found.and_then(|(sizes, order)| Transpose::new(&sizes, &order, bits as usize / 8));
+    found.map(Routine::Transpose).ok_or_else(|| "there is no kernel for this transpose".into())
 }
 
 unsafe fn run_sort(

@@ -2,21 +2,19 @@
 //! laid out from the input when they need it.
 //!
 //! Where the features of the result lie side by side, positions are rows and features columns; otherwise features are
-//! rows and positions columns. What is summed over is cut into *runs*: the input features under one tap, or, where these
-//! are few, under all taps of a row of the window, as they lie side by side; or one feature under the taps of such a row,
-//! where images lie side by side.
+//! rows and positions columns. What is summed over is cut into [`runs`](super::runs).
 
-use super::parts::{Part, PartAxis, Tap, parts};
-use super::{Convolution, for_each_index};
+use super::Convolution;
+use super::parts::{Part, PartAxis, parts};
+use super::runs::{Kind, Run, Runs, address, looked_at};
+use super::target::Target;
 use crate::parallel::{Parallel, Shared};
 use crate::tiles::pack::{Lines, Way};
 use crate::tiles::packed::Source;
-use crate::tiles::{Columns, Placed, Product, ROW, Rows, cut, scratch};
+use crate::tiles::{Columns, Placed, Product, ROW, Rows, cut};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Features under one tap that are too few for a run.
-const FEW_FEATURES: usize = 16;
 /// Positions of an image that are enough for a product of their own.
 const MANY_POSITIONS: usize = 64;
 /// Multiplications worth handing to another thread.
@@ -119,11 +117,11 @@ impl<'a> Piece<'a> {
 
 /// A dimension of the positions: size, strides of the input's memory and of the result's; which of the axes it is.
 #[derive(Clone, Copy, Debug)]
-struct Dim {
-    size: usize,
-    input: usize,
-    output: usize,
-    axis: Option<usize>,
+pub(super) struct Dim {
+    pub(super) size: usize,
+    pub(super) input: usize,
+    pub(super) output: usize,
+    pub(super) axis: Option<usize>,
 }
 
 /// The dimensions of the positions, images included, the last fastest: so that neighbours lie side by side.
@@ -140,116 +138,6 @@ fn dims(c: &Convolution, part: &Part, images: usize) -> Vec<Dim> {
         true => axes.chain([image]).collect(),
         false => std::iter::once(image).chain(axes).collect(),
     }
-}
-
-/// What is summed over.
-struct Runs {
-    list: Vec<Run>,
-    /// Numbers of a run, and how many it is taken to have, so that each begins with a unit.
-    len: usize,
-    padded: usize,
-    kind: Kind,
-    /// From number to number in the input and in the kernel.
-    along: usize,
-    weights_along: usize,
-}
-
-/// What a run goes over.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    /// The features under one tap.
-    Features,
-    /// So many features under each tap of the last dimension, all side by side.
-    Window(usize),
-    /// One feature under each tap of the last dimension; indices into the input are so far apart.
-    Taps(usize),
-}
-
-/// One run.
-struct Run {
-    /// For each axis the index into the input at the first position (of the first tap, for a run over several).
-    at: Vec<isize>,
-    /// Where its weights begin.
-    weight: usize,
-    /// What `at` and the feature, if it is of one, add to an address; of `at`, the last axis of a run over several taps
-    /// aside.
-    offset: isize,
-}
-
-impl Runs {
-    /// `rows`: whether positions are rows, so that a run may go over several taps.
-    fn new(c: &Convolution, part: &Part, unit: usize, rows: bool) -> Runs {
-        let features = c.input_features;
-        let mut kind = Kind::Features;
-        let (mut along, mut weights_along) = (c.input_feature_stride, c.kernel_input_stride);
-        // The distances from tap to tap of the last dimension, in indices and in weights, if they are the same for all.
-        let last = part.axes.last().filter(|a| rows && a.taps.len() > 1);
-        let even = last.and_then(|a| {
-            let distance =
-                |t: &[Tap]| Some((usize::try_from(t[1].at - t[0].at).ok()?, t[1].weight.checked_sub(t[0].weight)?));
-            let first = distance(&a.taps)?;
-            a.taps.windows(2).all(|t| distance(t) == Some(first)).then_some((a, first))
-        });
-        if let Some((axis, (step, weight))) = even {
-            let side_by_side = c.input_feature_stride == 1 && axis.input_stride == features;
-            let in_order = step == 1 && weight == features * c.kernel_input_stride;
-            let images_last = c.input_batch_stride == 1 && c.batch > 1 && c.input_feature_stride != 1;
-            if features < FEW_FEATURES && side_by_side && in_order {
-                kind = Kind::Window(features);
-            } else if images_last && axis.taps.len() > features {
-                kind = Kind::Taps(step);
-                (along, weights_along) = (step * axis.input_stride, weight);
-            }
-        }
-        let taps = last.map_or(1, |a| a.taps.len());
-        let (len, times) = match kind {
-            Kind::Features => (features, 1),
-            Kind::Window(features) => (features * taps, 1),
-            Kind::Taps(_) => (taps, features),
-        };
-        let mut sizes: Vec<usize> = part.axes.iter().map(|a| a.taps.len()).collect();
-        if kind != Kind::Features
-            && let Some(size) = sizes.last_mut()
-        {
-            *size = 1;
-        }
-        let looked_at = looked_at(part, kind);
-        let mut list = Vec::new();
-        for_each_index(if features > 0 { &sizes } else { &[0] }, |index| {
-            let taps = index.iter().zip(&part.axes).map(|(&i, a)| a.taps[i]);
-            let weight: usize = taps.clone().map(|t| t.weight).sum();
-            for n in 0..times {
-                let at: Vec<isize> = taps.clone().map(|t| t.at).collect();
-                let (weight, feature) = (weight + n * c.kernel_input_stride, n * c.input_feature_stride);
-                let offset = feature as isize + address(&at, &part.axes[..looked_at]);
-                list.push(Run { at, weight, offset });
-            }
-        });
-        Runs { list, len, padded: len.next_multiple_of(unit).max(1), kind, along, weights_along }
-    }
-
-    /// The runs that `depth` goes over: each with the part of it, in numbers, and the place in units from the beginning.
-    fn within(&self, depth: Range<usize>, unit: usize) -> impl Iterator<Item = (&Run, Range<usize>, usize)> {
-        let first = depth.start / self.padded;
-        self.list.iter().enumerate().skip(first).map_while(move |(n, run)| {
-            let start = n * self.padded;
-            (start < depth.end).then(|| {
-                let begin = depth.start.saturating_sub(start);
-                let end = (depth.end - start).min(self.len);
-                (run, begin..end.max(begin), (start + begin - depth.start) / unit)
-            })
-        })
-    }
-}
-
-/// How many axes decide whether there is a value under a run, all in all: not the last one, if the run goes along it.
-fn looked_at(part: &Part, kind: Kind) -> usize {
-    part.axes.len() - usize::from(kind != Kind::Features)
-}
-
-/// What indices along some axes add to an address.
-fn address(at: &[isize], axes: &[PartAxis]) -> isize {
-    at.iter().zip(axes).map(|(&at, axis)| at * axis.input_stride as isize).sum()
 }
 
 /// The values under the windows.
@@ -514,101 +402,6 @@ impl<S: Copy + Sync, W: Way<S>> Columns<W::Unit> for Weights<'_, S, W> {
             let lines = self.lines(&columns, run, &numbers);
             // SAFETY: the weights are there, as `lines` has made sure of; the caller promises the room.
             unsafe { lines.pack::<W>(columns.len(), numbers.len(), width, to.add(unit * width)) };
-        }
-    }
-}
-
-/// Where the sums go.
-struct Target<'a, C, O> {
-    start: usize,
-    dims: &'a [Dim],
-    feature_stride: usize,
-    output: &'a Shared<'a, O>,
-    finish: Option<Finish<C, O>>,
-}
-
-impl<C: Copy + Default + 'static, O: Copy + Default> Target<'_, C, O> {
-    /// The distance from position to position, if it is one.
-    fn position_stride(&self) -> Option<usize> {
-        let mut joint: Option<(usize, usize)> = None;
-        for dim in self.dims.iter().rev().filter(|d| d.size > 1) {
-            joint = match joint {
-                None => Some((dim.size, dim.output)),
-                Some((n, s)) if dim.output == n * s => Some((n * dim.size, s)),
-                Some(_) => return None,
-            };
-        }
-        Some(joint.map_or(1, |j| j.1))
-    }
-
-    fn offset(&self, position: usize) -> usize {
-        let mut left = position;
-        let mut offset = self.start;
-        for dim in self.dims.iter().rev() {
-            offset += left % dim.size * dim.output;
-            left /= dim.size;
-        }
-        offset
-    }
-
-    /// Computes a tile.
-    fn tile<U: Copy + Default>(
-        &self,
-        product: &Product<'_, U, C>,
-        rows: Range<usize>,
-        columns: Range<usize>,
-        features_are_columns: bool,
-    ) {
-        let (height, width) = (rows.len(), columns.len());
-        let stride = self.position_stride();
-        let (row_stride, is_dense) = match features_are_columns {
-            true => (stride, self.feature_stride == 1 || width == 1),
-            false => (Some(self.feature_stride), stride == Some(1)),
-        };
-        if let (Some(row_stride), true, None) = (row_stride, is_dense, self.finish) {
-            let (row, column) = (rows.start, columns.start);
-            let first = self.start + row * row_stride + column;
-            let to = self.output.address(first, (height - 1) * row_stride + width);
-            // SAFETY: the tile lies inside the output, is nobody else's, and of the type that is summed in.
-            unsafe { product.tile(rows, columns, to.cast(), row_stride) };
-            return;
-        }
-        scratch::with_bytes(height * width * size_of::<C>(), |sums| {
-            let sums = sums.cast::<C>();
-            // SAFETY: there is room for the tile, every sum of which is set.
-            let sums = unsafe {
-                product.tile(rows.clone(), columns.clone(), sums, width);
-                std::slice::from_raw_parts(sums, height * width)
-            };
-            let mut results = vec![O::default(); width];
-            for (row, sums) in rows.zip(sums.chunks_exact(width)) {
-                let place = |column: usize| match features_are_columns {
-                    true => self.offset(row) + column * self.feature_stride,
-                    false => self.offset(column) + row * self.feature_stride,
-                };
-                if is_dense {
-                    let first = place(columns.start);
-                    // SAFETY: elements of the result lie apart, and these are this thread's.
-                    self.store(sums, unsafe { self.output.slice(first, first + width) });
-                    continue;
-                }
-                self.store(sums, &mut results);
-                for (column, &result) in columns.clone().zip(&results) {
-                    // SAFETY: as above.
-                    unsafe { self.output.write(place(column), result) };
-                }
-            }
-        });
-    }
-
-    fn store(&self, sums: &[C], to: &mut [O]) {
-        match self.finish {
-            Some(finish) => finish(sums, to),
-            None => {
-                assert!(size_of::<C>() == size_of::<O>(), "sums are results of another type");
-                // SAFETY: without `finish` the result is of the type that is summed in.
-                to.copy_from_slice(unsafe { std::slice::from_raw_parts(sums.as_ptr().cast(), sums.len()) });
-            }
         }
     }
 }

@@ -7,6 +7,8 @@
 mod depthwise;
 mod implicit;
 mod parts;
+mod runs;
+mod target;
 #[cfg(test)]
 mod tests;
 

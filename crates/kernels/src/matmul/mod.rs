@@ -3,6 +3,7 @@
 //! Products with few rows or columns read the larger operand once, as it lies ([`vector`]); all others are cut into tiles
 //! ([`crate::tiles`]), whose kernels are chosen for the type and the processor.
 
+mod columns;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -10,9 +11,10 @@ mod vector;
 
 use crate::number::Stored;
 use crate::parallel::{Parallel, Shared};
+use crate::tiles::micro::Block;
 use crate::tiles::pack::{Lines, Pairs, Plain, Way, Widened};
 use crate::tiles::packed::Source;
-use crate::tiles::{Columns, Placed, Product, ROW, Rows, cut, micro, scratch};
+use crate::tiles::{Columns, DEPTH, Placed, Product, ROW, Rows, cut, micro, scratch};
 use half::{bf16, f16};
 use std::any::TypeId;
 use std::marker::PhantomData;
@@ -112,6 +114,21 @@ impl Matmul {
         output: &mut [O],
         parallel: &dyn Parallel,
     ) -> Option<()> {
+        if columns::run(self, lhs, rhs, output, parallel).is_some() {
+            return Some(());
+        }
+        // Short sums are soon made, and then a vector of them is better than a vector for each.
+        let is_short = self.k < columns::SHORTEST && self.n > 2 && S::IS_COMPUTE && O::IS_COMPUTE;
+        if is_short && self.is_small::<f32, Plain>() {
+            if let (Some(lhs), Some(rhs)) = (cast::<S, f32>(lhs), cast::<S, f32>(rhs)) {
+                self.in_place::<f32, Plain, O>(lhs, rhs, output, parallel);
+                return Some(());
+            }
+            if let (Some(lhs), Some(rhs)) = (cast::<S, f64>(lhs), cast::<S, f64>(rhs)) {
+                self.by_tiles::<f64, Plain, O>(lhs, rhs, output, parallel, None);
+                return Some(());
+            }
+        }
         if self.m <= vector::FEW && vector::can_read(self) {
             vector::run(self, lhs, rhs, output, false, parallel);
         } else if self.n <= vector::FEW_COLUMNS && vector::can_read(&self.transposed()) {
@@ -168,6 +185,9 @@ impl Matmul {
     ) {
         assert!(finish.is_some() || TypeId::of::<W::Sum>() == TypeId::of::<O>(), "sums are results of another type");
         let micro = W::micro();
+        if finish.is_none() && self.is_small::<S, W>() {
+            return self.in_place::<S, W, O>(lhs, rhs, output, parallel);
+        }
         let groups = self.groups();
         let (tile_m, tile_n) = cut(micro, [self.m, self.n, self.k], groups, parallel.threads());
         let (down, across) = (self.m.div_ceil(tile_m), self.n.div_ceil(tile_n));
@@ -221,6 +241,64 @@ impl Matmul {
         let source =
             Source { columns: &right, n: self.n, k: vec![self.k; groups], unit: W::DEPTH, width: micro.columns };
         source.with_packed([self.m, down], parallel, |right| each_tile(Some(right)));
+    }
+
+    /// Whether nothing need be laid out: one panel of columns, short sums, and rows that do not push each other out of
+    /// the cache.
+    fn is_small<S: Copy, W: Way<S>>(&self) -> bool {
+        let lies_well = self.rhs_column == 1 && (self.lhs_column == 1 || self.lhs_row == 1);
+        let collide = collide(self.lhs_row * size_of::<S>()) || collide(self.lhs_column * size_of::<S>());
+        let is_short = self.n <= W::micro().columns && self.k <= DEPTH;
+        W::IN_PLACE && lies_well && is_short && (!collide || self.m <= 4)
+    }
+
+    /// Computes from where the operands lie, and to where the sums are results.
+    fn in_place<S: Copy + Send + Sync + 'static, W: Way<S>, O: Copy + Send + Sync + 'static>(
+        &self,
+        lhs: &[S],
+        rhs: &[S],
+        output: &mut [O],
+        parallel: &dyn Parallel,
+    ) {
+        /// Blocks that a thread takes at once.
+        const BLOCKS: usize = 8;
+        let micro = W::micro();
+        let height = self.m.div_ceil(self.m.div_ceil(micro.rows));
+        let tall = height * BLOCKS;
+        let down = self.m.div_ceil(tall);
+        let work = tall.min(self.m).saturating_mul(self.n).saturating_mul(self.k).max(1);
+        let output = Shared::new(output);
+        parallel.each(self.groups() * down, WORTH_SHARING.div_ceil(work), &|begin, end| {
+            for at in begin..end {
+                let (group, first) = (at / down, at % down * tall);
+                let (left, right) = self.offsets(group);
+                let (left, right) = (&lhs[left..], &rhs[right..]);
+                let reaches =
+                    |data: &[S], dims: [(usize, usize); 2]| crate::extent(&dims).is_some_and(|n| n <= data.len());
+                assert!(reaches(left, [(self.m, self.lhs_row), (self.k, self.lhs_column)]), "a short operand");
+                assert!(reaches(right, [(self.n, self.rhs_column), (self.k, self.rhs_row)]), "a short operand");
+                for row in (first..self.m.min(first + tall)).step_by(height) {
+                    let rows = height.min(self.m - row);
+                    let to = output.address((group * self.m + row) * self.n, rows * self.n);
+                    let block = Block {
+                        rows,
+                        columns: self.n,
+                        depth: self.k,
+                        lhs: left.as_ptr().wrapping_add(row * self.lhs_row).cast(),
+                        lhs_row: self.lhs_row,
+                        lhs_step: self.lhs_column,
+                        rhs: right.as_ptr().cast(),
+                        rhs_step: self.rhs_row,
+                        to: to.cast(),
+                        to_row: self.n,
+                        add: false,
+                    };
+                    // SAFETY: the operands are there, and are units; the rows of the result are this thread's, and of
+                    // the type that is summed in; `micro` is one that the processor can run.
+                    unsafe { (micro.run)(&block) };
+                }
+            }
+        });
     }
 
     /// Multiplications and additions.
@@ -295,10 +373,14 @@ impl<S: Copy + Sync, W: Way<S>> Matrix<'_, S, W> {
 
     /// Whether as many rows as are read at once push each other out of the first cache.
     fn rows_collide(&self) -> bool {
-        const PAGE: usize = 4096;
-        let distance = self.line * size_of::<S>() % PAGE;
-        !(64..=PAGE - 64).contains(&distance)
+        collide(self.line * size_of::<S>())
     }
+}
+
+/// Whether lines so many bytes apart push each other out of the first cache.
+fn collide(distance: usize) -> bool {
+    const PAGE: usize = 4096;
+    distance >= PAGE - 64 && !(64..=PAGE - 64).contains(&(distance % PAGE))
 }
 
 /// Rows that are read so often are worth copying: apart from each other they are on too many pages.

@@ -61,7 +61,7 @@ pub(super) fn run<S: Stored, O: Stored<Compute = S::Compute>>(
             let columns = width.min(n - first);
             let (left, right) = matmul.offsets(group);
             if packed != Some(group) {
-                load_rows(matmul, &lhs[left..], &mut rows);
+                load_rows(matmul, &lhs[left..], matmul.k, &mut rows);
                 packed = Some(group);
             }
             let sums = &mut sums[..m * columns];
@@ -86,9 +86,10 @@ pub(super) fn run<S: Stored, O: Stored<Compute = S::Compute>>(
     });
 }
 
-/// The rows of the left operand, densely.
-fn load_rows<S: Stored>(matmul: &Matmul, lhs: &[S], rows: &mut [S::Compute]) {
-    for (i, row) in rows.chunks_exact_mut(matmul.k.max(1)).enumerate() {
+/// The rows of the left operand, each dense, so far apart.
+pub(super) fn load_rows<S: Stored>(matmul: &Matmul, lhs: &[S], apart: usize, rows: &mut [S::Compute]) {
+    for (i, row) in rows.chunks_exact_mut(apart.max(1)).enumerate() {
+        let row = &mut row[..matmul.k];
         let from = &lhs[i * matmul.lhs_row..];
         if matmul.lhs_column == 1 {
             S::load_all(&from[..matmul.k], row);

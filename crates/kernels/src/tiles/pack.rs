@@ -332,6 +332,15 @@ pub(crate) unsafe fn turn<S: Copy, W: Way<S>>(starts: &[*const S], depth: usize,
     }
 }
 
+/// Turns a square of at most sixteen lines of at most sixteen elements of four bytes: the first line and the distance from
+/// line to line, how many lines and how many elements of each, and the same of what it becomes.
+pub(crate) type TurnSquare = unsafe fn(*const u8, usize, [usize; 2], *mut u8, usize);
+
+/// The function that turns squares, if the processor has a fast way.
+pub(crate) fn turn_square() -> Option<TurnSquare> {
+    turners::square()
+}
+
 #[cfg(not(target_arch = "x86_64"))]
 mod takers {
     use super::{Take, bf16, f16};
@@ -401,7 +410,10 @@ mod takers {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod turners {
-    use super::{Turn, bf16, f16};
+    use super::{Turn, TurnSquare, bf16, f16};
+    pub(super) fn square() -> Option<TurnSquare> {
+        None
+    }
     pub(super) fn f32s() -> Option<Turn<f32, f32>> {
         None
     }
@@ -422,8 +434,26 @@ mod turners {
 /// Sixteen lines by sixteen units at a time, turned in registers.
 #[cfg(target_arch = "x86_64")]
 mod turners {
-    use super::{Turn, bf16, f16};
+    use super::{Turn, TurnSquare, bf16, f16};
     use std::arch::x86_64::*;
+
+    pub(super) fn square() -> Option<TurnSquare> {
+        #[target_feature(enable = "avx512f")]
+        unsafe fn square(from: *const u8, line: usize, [lines, numbers]: [usize; 2], to: *mut u8, to_line: usize) {
+            let (from, to) = (from.cast::<i32>(), to.cast::<i32>());
+            let (left, made) = (first16(numbers), first16(lines));
+            let mut rows = [_mm512_setzero_si512(); 16];
+            for (n, row) in rows.iter_mut().enumerate().take(lines) {
+                // SAFETY: the caller's promise that the lines are there.
+                *row = unsafe { _mm512_maskz_loadu_epi32(left, from.add(n * line)) };
+            }
+            for (n, row) in turned(rows).iter().enumerate().take(numbers) {
+                // SAFETY: the caller's promise that there is room for them.
+                unsafe { _mm512_mask_storeu_epi32(to.add(n * to_line), made, *row) };
+            }
+        }
+        is_x86_feature_detected!("avx512f").then_some(square as TurnSquare)
+    }
 
     macro_rules! turner {
         ($name:ident, $s:ty, $u:ty, $depth:literal, $load:expr) => {

@@ -99,7 +99,7 @@ fn precision_kept(module: &mut Module, i: InstructionId) -> Option<InstructionId
 }
 
 /// Whether every value of `from` is a value of `to`.
-fn is_exact(from: ElementType, to: ElementType) -> bool {
+pub(super) fn is_exact(from: ElementType, to: ElementType) -> bool {
     use ElementType::{Bf16, F16, F32, F64, Pred};
     // Bits of a float's significand, with the leading one.
     let digits = |t: ElementType| match t {

@@ -1,6 +1,7 @@
 //! Rules for single instructions, one file per family; the passes that are lists of them.
 
 pub mod arithmetic;
+pub mod bf16;
 pub mod collectives;
 pub mod convert;
 mod convolution;
