@@ -1,10 +1,12 @@
 //! Convolutions of any number of spatial dimensions, in any layout, with strides, padding, dilations and groups.
 //!
 //! Where each channel is convolved by itself ([`depthwise`]), planes are padded once and swept tap by tap. A window of
-//! one element makes a product of matrices ([`crate::matmul`]). All others are such products too, of the kernel and of a
+//! one element makes a product of matrices ([`crate::matmul`]). To few features the kernels of products read images
+//! where they lie ([`direct`]). All others are such products too, of the kernel and of a
 //! matrix of the values under the window that is never made as a whole ([`implicit`]).
 
 mod depthwise;
+mod direct;
 mod implicit;
 mod parts;
 mod runs;
@@ -97,6 +99,14 @@ impl Convolution {
         let finish: implicit::Finish<f32, S> = |from, to| S::store_all(as_compute::<f32, S>(from), to);
         if self.is_by_channel() {
             depthwise::run(self, input, kernel, &output, parallel);
+        } else if let (true, Some(input), Some(kernel)) =
+            (direct::suits(self), cast::<S, f32>(input), cast::<S, f32>(kernel))
+        {
+            direct::run::<f32, Plain, S>(self, input, kernel, &output, parallel);
+        } else if let (true, Some(input), Some(kernel)) =
+            (direct::suits(self), cast::<S, f64>(input), cast::<S, f64>(kernel))
+        {
+            direct::run::<f64, Plain, S>(self, input, kernel, &output, parallel);
         } else if let (Some(input), Some(kernel)) = (cast::<S, f32>(input), cast::<S, f32>(kernel)) {
             implicit::run::<f32, Plain, S>(self, input, kernel, &output, parallel, None);
         } else if let (Some(input), Some(kernel)) = (cast::<S, f64>(input), cast::<S, f64>(kernel)) {

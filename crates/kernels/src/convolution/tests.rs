@@ -1,6 +1,6 @@
 //! Convolutions against the definition: a sum over taps and features for each element.
 
-use super::{Axis, Convolution, for_each_index};
+use super::{Axis, Convolution, direct, for_each_index};
 use crate::Serial;
 use crate::number::Stored;
 use half::{bf16, f16};
@@ -188,6 +188,52 @@ proptest! {
         agrees::<f32>(&c, |x| x as f32, f64::from, 1e-4);
         agrees::<bf16>(&c, bf16::from_f64, |x| f64::from(x.to_f32()), 1e-2);
         agrees::<f16>(&c, f16::from_f64, |x| f64::from(x.to_f32()), 2e-3);
+    }
+}
+
+/// Few features side by side: some rows of the image at a time, with all kinds of padding, strides and dilations.
+#[test]
+fn few_features() {
+    let axis = |input: usize, kernel: usize, stride: usize, padding_low: isize, window_dilation: usize| {
+        let window = (kernel - 1) * window_dilation + 1;
+        let padded = (input as isize + padding_low + 1) as usize;
+        Axis {
+            input,
+            kernel,
+            output: (padded - window) / stride + 1,
+            stride,
+            padding_low,
+            base_dilation: 1,
+            window_dilation,
+            reversed: stride == 2,
+            input_stride: 0,
+            kernel_stride: 0,
+            output_stride: 0,
+        }
+    };
+    for (stride, padding, dilation) in [(1, 1, 1), (2, 0, 1), (1, 2, 2), (1, -1, 1), (3, 3, 2)] {
+        for (input_features, output_features) in [(4, 5), (16, 16), (7, 33), (32, 48)] {
+            for down in [None, Some(axis(21, 3, stride, padding, dilation))] {
+                let c = Convolution {
+                    batch: 2,
+                    input_batch_stride: 0,
+                    output_batch_stride: 0,
+                    groups: 1,
+                    input_group_stride: 0,
+                    input_features,
+                    input_feature_stride: 0,
+                    output_features,
+                    output_feature_stride: 0,
+                    kernel_input_stride: 0,
+                    kernel_output_stride: 0,
+                    axes: down.into_iter().chain([axis(50, 3, stride, padding, dilation)]).collect(),
+                };
+                let c = laid_out(c, false, [Layout::FeaturesLast; 3]);
+                assert!(direct::suits(&c), "{c:?}");
+                agrees::<f64>(&c, |x| x, |x| x, 1e-12);
+                agrees::<f32>(&c, |x| x as f32, f64::from, 1e-4);
+            }
+        }
     }
 }
 
