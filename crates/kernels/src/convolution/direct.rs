@@ -1,4 +1,4 @@
-//! Convolutions of one or two dimensions to few features, where features lie side by side.
+//! Convolutions of one or two dimensions with few weights, where features lie side by side.
 //!
 //! With few features the matrix of patches costs more to lay out than to multiply. Here some rows of the image are copied
 //! with their padding instead, and the kernels of products read the values under the windows where they lie: next to each
@@ -11,8 +11,8 @@ use crate::tiles::pack::Way;
 use crate::tiles::scratch;
 use std::any::TypeId;
 
-/// Features of the result that are few enough: with more, patches are used often enough to be laid out.
-const MAX_FEATURES: usize = 48;
+/// Weights that stay in the cache while rows of the result are made of them one after the other.
+const MAX_WEIGHTS: usize = 1 << 16;
 /// Rows of the result that share a copy of the image's rows, which is to stay in the cache.
 const ROWS: usize = 8;
 /// Multiplications worth handing to another thread.
@@ -21,7 +21,9 @@ const WORTH_SHARING: usize = 1 << 19;
 /// Whether a convolution is best done this way.
 pub(super) fn suits(c: &Convolution) -> bool {
     let Some(last) = c.axes.last() else { return false };
-    let features = (4..=MAX_FEATURES).contains(&c.output_features) && (4..=128).contains(&c.input_features);
+    let features = c.output_features >= 4
+        && c.input_features > 0
+        && c.taps() * c.input_features * c.output_features <= MAX_WEIGHTS;
     let side_by_side = c.input_feature_stride == 1
         && c.output_feature_stride == 1
         && last.input_stride == c.input_features

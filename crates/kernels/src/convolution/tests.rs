@@ -212,7 +212,7 @@ fn few_features() {
         }
     };
     for (stride, padding, dilation) in [(1, 1, 1), (2, 0, 1), (1, 2, 2), (1, -1, 1), (3, 3, 2)] {
-        for (input_features, output_features) in [(4, 5), (16, 16), (7, 33), (32, 48)] {
+        for (input_features, output_features) in [(1, 20), (3, 64), (4, 5), (16, 16), (7, 33), (32, 48)] {
             for down in [None, Some(axis(21, 3, stride, padding, dilation))] {
                 let c = Convolution {
                     batch: 2,
