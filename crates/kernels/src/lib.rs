@@ -1,5 +1,5 @@
 //! Kernels that are written by hand because a generic loop would lose: matrix products, convolutions, sorting, Fourier
-//! transforms, the gradient of pooling, linear algebra.
+//! transforms, the gradient of pooling, linear algebra, transposes.
 //!
 //! Nothing here knows HLO. A kernel is told sizes and strides, in elements, and gets slices; it checks that the slices
 //! are long enough for what it was told, so its interface is safe. Work is shared through [`Parallel`], which the caller

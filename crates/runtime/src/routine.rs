@@ -1,5 +1,5 @@
 //! Instructions that are routines of the crate `kernels`, besides products and convolutions: sorts, the first few in
-//! order, Fourier transforms, the gradient of pooling, and [`crate::linear_algebra`].
+//! order, Fourier transforms, the gradient of pooling, transposes, and [`crate::linear_algebra`].
 
 use crate::comparator;
 use crate::library::{Threads, array, size, slice, slice_mut};

@@ -52,10 +52,6 @@ struct Shape<'c> {
 }
 
 impl Shape<'_> {
-    fn heights(&self) -> (usize, usize) {
-        self.down.map_or((1, 1), |a| (a.output, a.kernel))
-    }
-
     /// Rows of the image under so many rows of the result.
     fn rows_under(&self, rows: usize) -> usize {
         self.down.map_or(1, |a| (rows - 1) * a.stride + (a.kernel - 1) * a.window_dilation + 1)
@@ -118,7 +114,7 @@ where
             }
         }
     }
-    let (height, _) = shape.heights();
+    let height = down.map_or(1, |a| a.output);
     let blocks = height.div_ceil(ROWS);
     let work = ROWS.min(height) * across.output * c.output_features * c.input_features * taps.len();
     let chunk = WORTH_SHARING.div_ceil(work.max(1));
@@ -150,7 +146,7 @@ impl Shape<'_> {
         O: Copy,
     {
         let (c, micro) = (self.c, W::micro());
-        let (_, kernel_rows) = self.heights();
+        let kernel_rows = self.down.map_or(1, |a| a.kernel);
         let (stride, dilation) = self.down.map_or((0, 0), |a| (a.stride, a.window_dilation));
         // Blocks of positions of about the same size.
         let positions = self.across.output.div_ceil(self.across.output.div_ceil(micro.rows));

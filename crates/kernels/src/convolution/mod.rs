@@ -96,16 +96,13 @@ impl Convolution {
             return product.run(lhs, rhs, output, parallel);
         }
         let output = Shared::new(output);
+        let is_direct = direct::suits(self);
         let finish: implicit::Finish<f32, S> = |from, to| S::store_all(as_compute::<f32, S>(from), to);
         if self.is_by_channel() {
             depthwise::run(self, input, kernel, &output, parallel);
-        } else if let (true, Some(input), Some(kernel)) =
-            (direct::suits(self), cast::<S, f32>(input), cast::<S, f32>(kernel))
-        {
+        } else if let (true, Some(input), Some(kernel)) = (is_direct, cast::<S, f32>(input), cast::<S, f32>(kernel)) {
             direct::run::<f32, Plain, S>(self, input, kernel, &output, parallel);
-        } else if let (true, Some(input), Some(kernel)) =
-            (direct::suits(self), cast::<S, f64>(input), cast::<S, f64>(kernel))
-        {
+        } else if let (true, Some(input), Some(kernel)) = (is_direct, cast::<S, f64>(input), cast::<S, f64>(kernel)) {
             direct::run::<f64, Plain, S>(self, input, kernel, &output, parallel);
         } else if let (Some(input), Some(kernel)) = (cast::<S, f32>(input), cast::<S, f32>(kernel)) {
             implicit::run::<f32, Plain, S>(self, input, kernel, &output, parallel, None);

@@ -110,23 +110,29 @@ fn convolution() -> impl Strategy<Value = Convolution> {
     ];
     (1..3usize, features, prop::collection::vec(axis(), 0..3), any::<bool>(), [layout(), layout(), layout()]).prop_map(
         |(batch, (groups, input_features, output_features), axes, by_image, layouts)| {
-            let c = Convolution {
-                batch,
-                input_batch_stride: 0,
-                output_batch_stride: 0,
-                groups,
-                input_group_stride: 0,
-                input_features,
-                input_feature_stride: 0,
-                output_features,
-                output_feature_stride: 0,
-                kernel_input_stride: 0,
-                kernel_output_stride: 0,
-                axes,
-            };
+            let c = without_strides(batch, groups, [input_features, output_features], axes);
             laid_out(c, by_image, layouts)
         },
     )
+}
+
+/// A convolution whose arrays are still to be laid out.
+fn without_strides(batch: usize, groups: usize, features: [usize; 2], axes: Vec<Axis>) -> Convolution {
+    let [input_features, output_features] = features;
+    Convolution {
+        batch,
+        input_batch_stride: 0,
+        output_batch_stride: 0,
+        groups,
+        input_group_stride: 0,
+        input_features,
+        input_feature_stride: 0,
+        output_features,
+        output_feature_stride: 0,
+        kernel_input_stride: 0,
+        kernel_output_stride: 0,
+        axes,
+    }
 }
 
 /// By the definition.
@@ -214,20 +220,12 @@ fn few_features() {
     for (stride, padding, dilation) in [(1, 1, 1), (2, 0, 1), (1, 2, 2), (1, -1, 1), (3, 3, 2)] {
         for (input_features, output_features) in [(1, 20), (3, 64), (4, 5), (16, 16), (7, 33), (32, 48)] {
             for down in [None, Some(axis(21, 3, stride, padding, dilation))] {
-                let c = Convolution {
-                    batch: 2,
-                    input_batch_stride: 0,
-                    output_batch_stride: 0,
-                    groups: 1,
-                    input_group_stride: 0,
-                    input_features,
-                    input_feature_stride: 0,
-                    output_features,
-                    output_feature_stride: 0,
-                    kernel_input_stride: 0,
-                    kernel_output_stride: 0,
-                    axes: down.into_iter().chain([axis(50, 3, stride, padding, dilation)]).collect(),
-                };
+                let c = without_strides(
+                    2,
+                    1,
+                    [input_features, output_features],
+                    down.into_iter().chain([axis(50, 3, stride, padding, dilation)]).collect(),
+                );
                 let c = laid_out(c, false, [Layout::FeaturesLast; 3]);
                 assert!(direct::suits(&c), "{c:?}");
                 agrees::<f64>(&c, |x| x, |x| x, 1e-12);
@@ -255,20 +253,7 @@ fn a_plane_with_long_rows() {
     };
     for (padding, dilation) in [(0, 1), (1, 1), (4, 2), (-2, 1)] {
         for groups in [1, 3] {
-            let c = Convolution {
-                batch: 2,
-                input_batch_stride: 0,
-                output_batch_stride: 0,
-                groups,
-                input_group_stride: 0,
-                input_features: 1,
-                input_feature_stride: 0,
-                output_features: 1,
-                output_feature_stride: 0,
-                kernel_input_stride: 0,
-                kernel_output_stride: 0,
-                axes: vec![axis(9, padding, dilation), axis(81, padding, dilation)],
-            };
+            let c = without_strides(2, groups, [1, 1], vec![axis(9, padding, dilation), axis(81, padding, dilation)]);
             let c = laid_out(c, false, [Layout::FeaturesFirst; 3]);
             agrees::<f64>(&c, |x| x, |x| x, 1e-12);
             agrees::<bf16>(&c, bf16::from_f64, |x| f64::from(x.to_f32()), 1e-2);

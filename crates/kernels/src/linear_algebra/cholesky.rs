@@ -84,8 +84,7 @@ fn factorize<T: Scalar>(a: &mut [T], n: usize, parallel: &dyn Parallel) -> Resul
             };
             let (row, from) = (end + first, &panel[first..]);
             let rows = &mut a[row * n..(row + m) * n];
-            // It cannot be refused: the sizes are those of the parts.
-            let _ = subtract_product(&product, (from, from), rows, n, row, parallel);
+            subtract_product(&product, (from, from), rows, n, row, parallel);
         }
     }
     Ok(())

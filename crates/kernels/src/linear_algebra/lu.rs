@@ -97,8 +97,7 @@ fn factor<T: Scalar>(a: &mut [T], columns: usize, pivots: &mut [i32], parallel: 
             let upper = part(a, columns, start..end, end..columns);
             let product = Matmul { batch: Vec::new(), m, n, k, lhs_row: k, lhs_column: 1, rhs_row: n, rhs_column: 1 };
             let below = &mut a[end * columns..];
-            // It cannot be refused: the sizes are those of the parts.
-            let _ = subtract_product(&product, (&lower, &upper), below, columns, end, parallel);
+            subtract_product(&product, (&lower, &upper), below, columns, end, parallel);
         }
     }
     singular

@@ -96,7 +96,7 @@ fn part<T: Copy>(matrix: &[T], width: usize, rows: std::ops::Range<usize>, colum
     rows.flat_map(|row| row[columns.clone()].iter().copied()).collect()
 }
 
-/// Takes the product, a dense matrix, from the part of `rows` that begins at `column` in each.
+/// Takes the product of parts of the sizes that it names, a dense matrix, from the part of `rows` that begins at `column` in each.
 fn subtract_product<T: Scalar>(
     product: &Matmul,
     (lhs, rhs): (&[T], &[T]),
@@ -104,13 +104,12 @@ fn subtract_product<T: Scalar>(
     width: usize,
     column: usize,
     parallel: &dyn Parallel,
-) -> Option<()> {
+) {
     let mut all = vec![T::default(); product.m * product.n];
-    product.run::<T, T>(lhs, rhs, &mut all, parallel)?;
+    product.run::<T, T>(lhs, rhs, &mut all, parallel).expect("the parts are of the sizes of the product");
     for (row, product) in rows.chunks_exact_mut(width).zip(all.chunks_exact(product.n)) {
         row[column..].iter_mut().zip(product).for_each(|(x, &p)| *x = *x - p);
     }
-    Some(())
 }
 
 /// Calls `work` with the parts of `a` and `b` that belong to each matrix of a batch: by many threads if there are many

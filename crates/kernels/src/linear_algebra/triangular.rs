@@ -87,8 +87,7 @@ impl TriangularSolve {
                 };
                 let coefficients = &a[start * row + first * column..];
                 let block = &mut block[..width * m];
-                // It cannot be refused: the sizes are those of the parts.
-                let _ = subtract_product(&product, (coefficients, known), block, m, 0, parallel);
+                subtract_product(&product, (coefficients, known), block, m, 0, parallel);
             }
             for k in 0..width {
                 let r = if forward { start + k } else { start + width - 1 - k };
@@ -132,7 +131,7 @@ impl TriangularSolve {
                     rhs_column: column,
                 };
                 let coefficients = &a[first * row + start * column..];
-                let _ = subtract_product(&product, (&known, coefficients), b, n, start, parallel);
+                subtract_product(&product, (&known, coefficients), b, n, start, parallel);
             }
             let block = part(a, n, start..start + width, start..start + width);
             let inner = TriangularSolve { n: width, ..*self };

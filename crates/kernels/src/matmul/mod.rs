@@ -1,6 +1,7 @@
 //! Batches of matrix products, from operands that lie in any strides to a dense result.
 //!
-//! Products with few rows or columns read the larger operand once, as it lies ([`vector`]); all others are cut into tiles
+//! Products with few rows or columns read the larger operand once, as it lies ([`vector`], [`columns`]), and small ones
+//! both; all others are cut into tiles
 //! ([`crate::tiles`]), whose kernels are chosen for the type and the processor.
 
 mod columns;
@@ -121,7 +122,7 @@ impl Matmul {
         let is_short = self.k < columns::SHORTEST && self.n > 2 && S::IS_COMPUTE && O::IS_COMPUTE;
         if is_short && self.is_small::<f32, Plain>() {
             if let (Some(lhs), Some(rhs)) = (cast::<S, f32>(lhs), cast::<S, f32>(rhs)) {
-                self.in_place::<f32, Plain, O>(lhs, rhs, output, parallel);
+                self.by_tiles::<f32, Plain, O>(lhs, rhs, output, parallel, None);
                 return Some(());
             }
             if let (Some(lhs), Some(rhs)) = (cast::<S, f64>(lhs), cast::<S, f64>(rhs)) {
