@@ -2,7 +2,7 @@
 //!
 //! Where each channel is convolved by itself ([`depthwise`]), planes are padded once and swept tap by tap. A window of
 //! one element makes a product of matrices ([`crate::matmul`]). To few features the kernels of products read images
-//! where they lie ([`direct`]). All others are such products too, of the kernel and of a
+//! where they lie ([`direct`]), and so do gradients of kernels over wide images ([`taps`]). All others are such products too, of the kernel and of a
 //! matrix of the values under the window that is never made as a whole ([`implicit`]).
 
 mod depthwise;
@@ -10,6 +10,7 @@ mod direct;
 mod implicit;
 mod parts;
 mod runs;
+mod taps;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -96,25 +97,38 @@ impl Convolution {
             return product.run(lhs, rhs, output, parallel);
         }
         let output = Shared::new(output);
-        let is_direct = direct::suits(self);
+        let is_by_channel = self.is_by_channel();
+        let (is_direct, over_taps) = (direct::suits(self), taps::suits(self));
         let finish: implicit::Finish<f32, S> = |from, to| S::store_all(as_compute::<f32, S>(from), to);
-        if self.is_by_channel() {
+        if is_by_channel {
             depthwise::run(self, input, kernel, &output, parallel);
-        } else if let (true, Some(input), Some(kernel)) = (is_direct, cast::<S, f32>(input), cast::<S, f32>(kernel)) {
-            direct::run::<f32, Plain, S>(self, input, kernel, &output, parallel);
-        } else if let (true, Some(input), Some(kernel)) = (is_direct, cast::<S, f64>(input), cast::<S, f64>(kernel)) {
-            direct::run::<f64, Plain, S>(self, input, kernel, &output, parallel);
         } else if let (Some(input), Some(kernel)) = (cast::<S, f32>(input), cast::<S, f32>(kernel)) {
-            implicit::run::<f32, Plain, S>(self, input, kernel, &output, parallel, None);
+            match (over_taps, is_direct) {
+                (true, _) => taps::run::<f32, Plain, S>(self, input, kernel, &output, parallel, None),
+                (_, true) => direct::run::<f32, Plain, S>(self, input, kernel, &output, parallel),
+                _ => implicit::run::<f32, Plain, S>(self, input, kernel, &output, parallel, None),
+            }
         } else if let (Some(input), Some(kernel)) = (cast::<S, f64>(input), cast::<S, f64>(kernel)) {
-            implicit::run::<f64, Plain, S>(self, input, kernel, &output, parallel, None);
+            match (over_taps, is_direct) {
+                (true, _) => taps::run::<f64, Plain, S>(self, input, kernel, &output, parallel, None),
+                (_, true) => direct::run::<f64, Plain, S>(self, input, kernel, &output, parallel),
+                _ => implicit::run::<f64, Plain, S>(self, input, kernel, &output, parallel, None),
+            }
         } else if let (Some(input), Some(kernel)) = (cast::<S, bf16>(input), cast::<S, bf16>(kernel)) {
-            match micro::bf16_pairs().is_some() {
-                true => implicit::run::<bf16, Pairs, S>(self, input, kernel, &output, parallel, Some(finish)),
-                false => implicit::run::<bf16, Widened, S>(self, input, kernel, &output, parallel, Some(finish)),
+            let finish = Some(finish);
+            match (over_taps, micro::bf16_pairs().is_some()) {
+                (true, true) if taps::in_pairs(self) => {
+                    taps::run::<bf16, Pairs, S>(self, input, kernel, &output, parallel, finish)
+                }
+                (true, _) => taps::run::<bf16, Widened, S>(self, input, kernel, &output, parallel, finish),
+                (_, true) => implicit::run::<bf16, Pairs, S>(self, input, kernel, &output, parallel, finish),
+                _ => implicit::run::<bf16, Widened, S>(self, input, kernel, &output, parallel, finish),
             }
         } else if let (Some(input), Some(kernel)) = (cast::<S, f16>(input), cast::<S, f16>(kernel)) {
-            implicit::run::<f16, Widened, S>(self, input, kernel, &output, parallel, Some(finish));
+            match over_taps {
+                true => taps::run::<f16, Widened, S>(self, input, kernel, &output, parallel, Some(finish)),
+                false => implicit::run::<f16, Widened, S>(self, input, kernel, &output, parallel, Some(finish)),
+            }
         }
         Some(())
     }

@@ -1,6 +1,6 @@
 //! Convolutions against the definition: a sum over taps and features for each element.
 
-use super::{Axis, Convolution, direct, for_each_index};
+use super::{Axis, Convolution, direct, for_each_index, taps};
 use crate::Serial;
 use crate::number::Stored;
 use half::{bf16, f16};
@@ -230,6 +230,48 @@ fn few_features() {
                 assert!(direct::suits(&c), "{c:?}");
                 agrees::<f64>(&c, |x| x, |x| x, 1e-12);
                 agrees::<f32>(&c, |x| x as f32, f64::from, 1e-4);
+            }
+        }
+    }
+}
+
+/// Windows as wide as images that lie side by side, as gradients of kernels have them.
+#[test]
+fn wide_windows() {
+    let axis = |kernel: usize, output: usize, padding_low: isize, window_dilation: usize| Axis {
+        // A little less than what is looked at, so that there is padding on both sides, or some of it not looked at.
+        input: ((kernel - 1) * window_dilation + output - 1).saturating_sub(1).saturating_add_signed(-padding_low),
+        kernel,
+        output,
+        stride: 1,
+        padding_low,
+        base_dilation: 1,
+        window_dilation,
+        reversed: false,
+        input_stride: 0,
+        kernel_stride: 0,
+        output_stride: 0,
+    };
+    for (padding, dilation, kernel) in [(0, 1, 24), (1, 1, 56), (2, 2, 27), (-2, 1, 30), (3, 3, 25)] {
+        for (images, output_features) in [(3, 64), (1, 8), (40, 33), (5, 17)] {
+            for down in [None, Some(axis(9, 3, padding, dilation))] {
+                let axes: Vec<Axis> = down.into_iter().chain([axis(kernel, 5, padding, dilation)]).collect();
+                let c = without_strides(images, 1, [2, output_features], axes);
+                let mut c = laid_out(c, false, [Layout::FeaturesFirst, Layout::FeaturesLast, Layout::FeaturesLast]);
+                // The input: features, space, images. The kernel and the result: features inside of all others.
+                (c.input_batch_stride, c.input_feature_stride) = (1, c.input_feature_stride * images);
+                c.axes.iter_mut().for_each(|a| a.input_stride *= images);
+                (c.output_batch_stride, c.kernel_input_stride) =
+                    (output_features, output_features * c.axes.iter().map(|a| a.kernel).product::<usize>());
+                for axis in &mut c.axes {
+                    axis.kernel_stride /= 2;
+                    axis.output_stride *= images;
+                }
+                assert!(taps::suits(&c), "{c:?}");
+                agrees::<f64>(&c, |x| x, |x| x, 1e-12);
+                agrees::<f32>(&c, |x| x as f32, f64::from, 1e-4);
+                agrees::<bf16>(&c, bf16::from_f64, |x| f64::from(x.to_f32()), 1e-2);
+                agrees::<f16>(&c, f16::from_f64, |x| f64::from(x.to_f32()), 2e-3);
             }
         }
     }

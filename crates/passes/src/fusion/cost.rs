@@ -25,8 +25,10 @@ pub(super) enum Role {
 pub(super) fn plain_array(module: &Module, i: InstructionId) -> Option<&ArrayShape> {
     use ElementType::*;
     let array = module[i].shape.as_array()?;
-    let plain =
-        matches!(array.element_type, Pred | S8 | S16 | S32 | S64 | U8 | U16 | U32 | U64 | F16 | Bf16 | F32 | F64);
+    let plain = matches!(
+        array.element_type,
+        Pred | S8 | S16 | S32 | S64 | U8 | U16 | U32 | U64 | F16 | Bf16 | F32 | F64 | C64 | C128
+    );
     (plain && !array.is_dynamic()).then_some(array)
 }
 
@@ -42,7 +44,7 @@ pub(super) fn role(module: &Module, i: InstructionId) -> Role {
     if matches!(instruction.op, Op::Reduce { .. }) && instruction.shape.is_tuple() {
         return if all_plain() { Role::Last } else { Role::None };
     }
-    if plain_array(module, i).is_none() || !all_plain() {
+    if plain_array(module, i).is_none() || !all_plain() || is_rare_complex(module, i) {
         return Role::None;
     }
     match &instruction.op {
@@ -69,13 +71,46 @@ pub(super) fn role(module: &Module, i: InstructionId) -> Role {
     }
 }
 
+/// Whether `i` makes or reads complex numbers in a way for which it is left to itself: kernels know what programs do with
+/// these.
+fn is_rare_complex(module: &Module, i: InstructionId) -> bool {
+    let is_complex = |&i: &InstructionId| module[i].shape.element_type().is_some_and(ElementType::is_complex);
+    if !is_complex(&i) && !module[i].operands().iter().any(is_complex) {
+        return false;
+    }
+    let is_known = match &module[i].op {
+        Op::Binary(op) => {
+            use BinaryOp::*;
+            matches!(op, Add | Subtract | Multiply | Divide | Complex)
+        }
+        Op::Unary { op, .. } => {
+            use UnaryOp::*;
+            matches!(op, Real | Imag | Abs | Negate | Exponential | Sqrt | Sine | Cosine | Log)
+        }
+        Op::Convert => is_complex(&i),
+        Op::Compare { .. } | Op::Select | Op::Constant(_) => true,
+        Op::Reshape { .. } | Op::Broadcast { .. } | Op::Transpose { .. } | Op::Reverse { .. } => true,
+        Op::Slice { .. } | Op::Pad { .. } | Op::Concatenate { .. } | Op::DynamicSlice { .. } => true,
+        Op::Reduce { to_apply, .. } => {
+            let sum = |r: InstructionId| matches!(module[r].op, Op::Binary(BinaryOp::Add));
+            module.root(*to_apply).is_some_and(sum)
+        }
+        _ => false,
+    };
+    !is_known
+}
+
 /// A concatenation of more than this asks too many questions for each element.
 const MAX_CONCATENATED: usize = 8;
 
 /// What it costs to make one element of `i`, in additions, its operands aside.
 pub(super) fn own_cost(module: &Module, i: InstructionId) -> f32 {
-    let is_integer = module[i].shape.element_type().is_some_and(|t| !t.is_float());
+    let is_complex = module[i].shape.element_type().is_some_and(ElementType::is_complex);
+    let is_integer = !is_complex && module[i].shape.element_type().is_some_and(|t| !t.is_float());
     match &module[i].op {
+        Op::Unary { op, .. } if is_complex && *op != UnaryOp::Negate => 80.0,
+        Op::Binary(BinaryOp::Multiply) if is_complex => 4.0,
+        Op::Binary(BinaryOp::Divide) if is_complex => 40.0,
         Op::Unary { op, .. } => match op {
             UnaryOp::Abs
             | UnaryOp::Negate

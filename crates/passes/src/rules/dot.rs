@@ -33,7 +33,7 @@ pub static RULES: &[Rule] = &[
     convolution::OF_ONE_TYPE,
     Rule {
         name: "tiny-dot",
-        statement: "a dot of a few elements → multiply and reduce; over one element → multiply",
+        statement: "a dot of a few elements, or of integers with a vector → multiply and reduce; over one element → multiply",
         opcodes: &[Opcode::Dot],
         apply: tiny_dot,
     },
@@ -326,7 +326,7 @@ fn is_tiny(module: &Module, i: InstructionId, lhs: &Side, rhs: &Side) -> Option<
     let element_type = array(module, i)?.element_type;
     let same = |s: &Side| array(module, s.value).is_some_and(|a| a.element_type == element_type);
     let (m, n, k) = (lhs.size(&lhs.free)?, rhs.size(&rhs.free)?, lhs.size(&lhs.summed)?);
-    use ElementType::{Bf16, F16, F32, F64, S32, S64};
+    use ElementType::{Bf16, F16, F32, F64, S32, S64, U32, U64};
     let most = match Some(module[i].parent()) == module.entry() {
         true => 0,
         false if m == 1 || n == 1 => TINY_OF_VECTOR,
@@ -335,6 +335,8 @@ fn is_tiny(module: &Module, i: InstructionId, lhs: &Side, rhs: &Side) -> Option<
     let size = m.saturating_mul(n).saturating_mul(k);
     let in_all = size.saturating_mul(lhs.size(&lhs.batch)?);
     let tiny = match element_type {
+        // Integers can be summed in any order, so that a sum of products is as fast as anything that reads the matrix once.
+        S32 | S64 | U32 | U64 if m == 1 || n == 1 => k > 0,
         F32 | F64 | S32 | S64 => k == 1 || k > 0 && (size <= TINY || in_all <= most),
         // Sums of these are made in a wider type.
         Bf16 | F16 => k == 1,
