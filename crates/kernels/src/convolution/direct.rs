@@ -39,26 +39,47 @@ pub(super) fn suits(c: &Convolution) -> bool {
 }
 
 /// The sizes that the loops need.
-struct Shape<'c> {
+pub(super) struct Shape<'c> {
     c: &'c Convolution,
-    across: &'c Axis,
+    pub(super) across: &'c Axis,
     /// None if there is one dimension only.
-    down: Option<&'c Axis>,
+    pub(super) down: Option<&'c Axis>,
     /// Numbers of a row of the copy.
-    row: usize,
+    pub(super) row: usize,
     /// Runs of numbers that are summed over: in a row of the window, and of each.
-    runs: usize,
-    depth: usize,
+    pub(super) runs: usize,
+    pub(super) depth: usize,
 }
 
-impl Shape<'_> {
+impl<'c> Shape<'c> {
+    /// Of a convolution of one or two dimensions.
+    pub(super) fn new(c: &'c Convolution) -> Option<Shape<'c>> {
+        let (across, down) = (c.axes.last()?, c.axes.len().checked_sub(2).map(|d| &c.axes[d]));
+        // Taps of a row of the window that lie side by side are one run.
+        let together = across.window_dilation == 1;
+        let (runs, depth) = match together {
+            true => (1, across.kernel * c.input_features),
+            false => (across.kernel, c.input_features),
+        };
+        let width = (across.output - 1) * across.stride + (across.kernel - 1) * across.window_dilation + 1;
+        Some(Shape { c, across, down, row: width * c.input_features, runs, depth })
+    }
+
     /// Rows of the image under so many rows of the result.
-    fn rows_under(&self, rows: usize) -> usize {
+    pub(super) fn rows_under(&self, rows: usize) -> usize {
         self.down.map_or(1, |a| (rows - 1) * a.stride + (a.kernel - 1) * a.window_dilation + 1)
     }
 
-    /// Copies rows of an image from `first` on, counted with the padding, and its padding.
-    fn copy<S: Copy>(&self, image: &[S], first: usize, nothing: S, to: &mut [S]) {
+    /// Copies rows of an image from `first` on, counted with the padding, and its padding; numbers become what `convert`
+    /// makes of them.
+    pub(super) fn copy<S: Copy, C: Copy>(
+        &self,
+        image: &[S],
+        first: usize,
+        nothing: C,
+        to: &mut [C],
+        convert: impl Fn(&[S], &mut [C]),
+    ) {
         let (features, width) = (self.c.input_features, self.row / self.c.input_features);
         let low = self.across.padding_low.clamp(0, width as isize) as usize;
         let high = (self.across.padding_low + self.across.input as isize).clamp(low as isize, width as isize) as usize;
@@ -73,7 +94,7 @@ impl Shape<'_> {
             };
             let from = at + (low as isize - self.across.padding_low) as usize * features;
             to[..low * features].fill(nothing);
-            to[low * features..high * features].copy_from_slice(&image[from..from + (high - low) * features]);
+            convert(&image[from..from + (high - low) * features], &mut to[low * features..high * features]);
             to[high * features..].fill(nothing);
         }
     }
@@ -87,16 +108,9 @@ where
     O: Copy + Send + Sync + 'static,
 {
     assert!(TypeId::of::<S>() == TypeId::of::<O>(), "the result is of the type that is computed in");
-    let (Some(across), down) = (c.axes.last(), c.axes.len().checked_sub(2).map(|d| &c.axes[d])) else { return };
+    let Some(shape) = Shape::new(c) else { return };
+    let (across, down) = (shape.across, shape.down);
     let micro = W::micro();
-    // Taps of a row of the window that lie side by side are one run.
-    let together = across.window_dilation == 1;
-    let (runs, depth) = match together {
-        true => (1, across.kernel * c.input_features),
-        false => (across.kernel, c.input_features),
-    };
-    let width = (across.output - 1) * across.stride + (across.kernel - 1) * across.window_dilation + 1;
-    let shape = Shape { c, across, down, row: width * c.input_features, runs, depth };
     // The weights: for each panel of features all that is summed over, features side by side.
     let taps = c.tap_weights();
     let panels = c.output_features.div_ceil(micro.columns);
@@ -127,7 +141,8 @@ where
                 let copy =
                     unsafe { std::slice::from_raw_parts_mut(at.cast::<S>(), shape.rows_under(rows) * shape.row) };
                 let first_under = down.map_or(0, |a| first * a.stride);
-                shape.copy(&input[image * c.input_batch_stride..], first_under, W::nothing(), copy);
+                let image_at = &input[image * c.input_batch_stride..];
+                shape.copy(image_at, first_under, W::nothing(), copy, |from, to| to.copy_from_slice(from));
                 for y in 0..rows {
                     let to = image * c.output_batch_stride + down.map_or(0, |a| (first + y) * a.output_stride);
                     shape.result_row::<S, W, O>(copy, y, &weights, panel, output, to);

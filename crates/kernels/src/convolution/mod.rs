@@ -2,11 +2,12 @@
 //!
 //! Where each channel is convolved by itself ([`depthwise`]), planes are padded once and swept tap by tap. A window of
 //! one element makes a product of matrices ([`crate::matmul`]). To few features the kernels of products read images
-//! where they lie ([`direct`]), and so do gradients of kernels over wide images ([`taps`]). All others are such products too, of the kernel and of a
+//! where they lie ([`direct`]), to very few they are summed along vectors ([`few`]), and so do gradients of kernels over wide images ([`taps`]). All others are such products too, of the kernel and of a
 //! matrix of the values under the window that is never made as a whole ([`implicit`]).
 
 mod depthwise;
 mod direct;
+mod few;
 mod implicit;
 mod parts;
 mod runs;
@@ -98,6 +99,9 @@ impl Convolution {
         }
         let output = Shared::new(output);
         let is_by_channel = self.is_by_channel();
+        if !is_by_channel && few::run(self, input, kernel, &output, parallel).is_some() {
+            return Some(());
+        }
         let (is_direct, over_taps) = (direct::suits(self), taps::suits(self));
         let finish: implicit::Finish<f32, S> = |from, to| S::store_all(as_compute::<f32, S>(from), to);
         if is_by_channel {

@@ -235,6 +235,49 @@ fn few_features() {
     }
 }
 
+/// From many features to few: whole rows of the window at a time, with all kinds of padding, strides and dilations, of the
+/// input too.
+#[test]
+fn to_few_features() {
+    let axis = |input: usize,
+                kernel: usize,
+                stride: usize,
+                padding_low: isize,
+                [base_dilation, window_dilation]: [usize; 2]| {
+        let window = (kernel - 1) * window_dilation + 1;
+        let padded = ((input - 1) * base_dilation + 1).saturating_add_signed(padding_low + 1);
+        Axis {
+            input,
+            kernel,
+            output: (padded - window) / stride + 1,
+            stride,
+            padding_low,
+            base_dilation,
+            window_dilation,
+            reversed: padding_low == 2,
+            input_stride: 0,
+            kernel_stride: 0,
+            output_stride: 0,
+        }
+    };
+    for (stride, padding, dilations) in
+        [(1, 1, [1, 1]), (2, 0, [1, 1]), (1, 2, [2, 1]), (1, -1, [1, 2]), (3, 2, [2, 3])]
+    {
+        for (input_features, output_features) in [(64, 3), (50, 1), (17, 8)] {
+            for down in [None, Some(axis(19, 4, stride, padding, dilations))] {
+                let axes: Vec<Axis> = down.into_iter().chain([axis(23, 4, stride, padding, dilations)]).collect();
+                let c = without_strides(2, 1, [input_features, output_features], axes);
+                for output in [Layout::FeaturesLast, Layout::FeaturesFirst] {
+                    let c = laid_out(c.clone(), false, [Layout::FeaturesLast, Layout::FeaturesLast, output]);
+                    agrees::<f64>(&c, |x| x, |x| x, 1e-12);
+                    agrees::<f32>(&c, |x| x as f32, f64::from, 1e-4);
+                    agrees::<bf16>(&c, bf16::from_f64, |x| f64::from(x.to_f32()), 1e-2);
+                }
+            }
+        }
+    }
+}
+
 /// Windows as wide as images that lie side by side, as gradients of kernels have them.
 #[test]
 fn wide_windows() {

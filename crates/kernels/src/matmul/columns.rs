@@ -92,23 +92,23 @@ pub(super) fn run<S: Stored, O: Stored<Compute = S::Compute>>(
 
 /// Dense lines, so far apart.
 #[derive(Clone, Copy)]
-struct Lines<C> {
-    at: *const C,
-    count: usize,
-    line: usize,
+pub(crate) struct Lines<C> {
+    pub(crate) at: *const C,
+    pub(crate) count: usize,
+    pub(crate) line: usize,
 }
 
 /// Adds the products of rows and columns to sums, rows of which are so far apart.
-type Sums<C> = unsafe fn(Lines<C>, Lines<C>, usize, *mut C, usize);
+pub(crate) type Sums<C> = unsafe fn(Lines<C>, Lines<C>, usize, *mut C, usize);
 
 #[cfg(not(target_arch = "x86_64"))]
-fn sums<C>() -> Option<Sums<C>> {
+pub(crate) fn sums<C>() -> Option<Sums<C>> {
     None
 }
 
 /// The function for the type, if the processor has one.
 #[cfg(target_arch = "x86_64")]
-fn sums<C: 'static>() -> Option<Sums<C>> {
+pub(crate) fn sums<C: 'static>() -> Option<Sums<C>> {
     use std::any::TypeId;
     if !is_x86_feature_detected!("avx512f") {
         return None;

@@ -4,7 +4,7 @@
 //! both; all others are cut into tiles
 //! ([`crate::tiles`]), whose kernels are chosen for the type and the processor.
 
-mod columns;
+pub(crate) mod columns;
 mod split;
 #[cfg(test)]
 mod tests;

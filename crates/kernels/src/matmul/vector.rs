@@ -174,12 +174,17 @@ fn combine<S: Stored>(
 /// The dot product of two dense vectors.
 fn one_sum<C: crate::number::Real>(lhs: &[C], rhs: &[C], arch: pulp::Arch) -> C {
     #[cfg(target_arch = "x86_64")]
-    if let (Some(left), Some(right)) = (super::cast::<C, f32>(lhs), super::cast::<C, f32>(rhs))
-        && is_x86_feature_detected!("avx512f")
-    {
-        // SAFETY: the processor has the instructions.
-        let sum = [unsafe { dot_f32(left, right) }];
-        return super::cast::<f32, C>(&sum).map_or_else(C::default, |sum| sum[0]);
+    if is_x86_feature_detected!("avx512f") {
+        if let (Some(left), Some(right)) = (super::cast::<C, f32>(lhs), super::cast::<C, f32>(rhs)) {
+            // SAFETY: the processor has the instructions.
+            let sum = [unsafe { wide::dot_f32(left, right) }];
+            return super::cast::<f32, C>(&sum).map_or_else(C::default, |sum| sum[0]);
+        }
+        if let (Some(left), Some(right)) = (super::cast::<C, f64>(lhs), super::cast::<C, f64>(rhs)) {
+            // SAFETY: the processor has the instructions.
+            let sum = [unsafe { wide::dot_f64(left, right) }];
+            return super::cast::<f64, C>(&sum).map_or_else(C::default, |sum| sum[0]);
+        }
     }
     arch.dispatch(
         #[inline(always)]
@@ -187,34 +192,65 @@ fn one_sum<C: crate::number::Real>(lhs: &[C], rhs: &[C], arch: pulp::Arch) -> C 
     )
 }
 
-/// The same of f32, with vectors of 512 bits.
+/// The same with vectors of 512 bits.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-fn dot_f32(lhs: &[f32], rhs: &[f32]) -> f32 {
+mod wide {
     use std::arch::x86_64::*;
-    let n = lhs.len().min(rhs.len());
-    let mut sums = [_mm512_setzero_ps(); 4];
-    let mut at = 0;
-    while at + 64 <= n {
-        for (v, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: sixteen numbers from here on are in both slices.
-            let (a, b) = unsafe {
-                (_mm512_loadu_ps(lhs.as_ptr().add(at + 16 * v)), _mm512_loadu_ps(rhs.as_ptr().add(at + 16 * v)))
-            };
-            *sum = _mm512_fmadd_ps(a, b, *sum);
-        }
-        at += 64;
-    }
-    while at < n {
-        let mask = ((1u32 << (n - at).min(16)) - 1) as __mmask16;
-        // SAFETY: the numbers in the mask are in both slices.
-        let (a, b) = unsafe {
-            (_mm512_maskz_loadu_ps(mask, lhs.as_ptr().add(at)), _mm512_maskz_loadu_ps(mask, rhs.as_ptr().add(at)))
+
+    macro_rules! dot {
+        ($name:ident, $t:ty, $lanes:literal, $mask:ty, $zero:ident, $load:ident, $part:ident, $fma:ident, $add:ident, $total:ident) => {
+            #[target_feature(enable = "avx512f")]
+            pub(super) fn $name(lhs: &[$t], rhs: &[$t]) -> $t {
+                const STEP: usize = 4 * $lanes;
+                let n = lhs.len().min(rhs.len());
+                let mut sums = [$zero(); 4];
+                let mut at = 0;
+                while at + STEP <= n {
+                    for (v, sum) in sums.iter_mut().enumerate() {
+                        // SAFETY: the numbers of a vector from here on are in both slices.
+                        let (a, b) = unsafe {
+                            ($load(lhs.as_ptr().add(at + $lanes * v)), $load(rhs.as_ptr().add(at + $lanes * v)))
+                        };
+                        *sum = $fma(a, b, *sum);
+                    }
+                    at += STEP;
+                }
+                while at < n {
+                    let mask = ((1u32 << (n - at).min($lanes)) - 1) as $mask;
+                    // SAFETY: the numbers in the mask are in both slices.
+                    let (a, b) = unsafe { ($part(mask, lhs.as_ptr().add(at)), $part(mask, rhs.as_ptr().add(at))) };
+                    sums[0] = $fma(a, b, sums[0]);
+                    at += $lanes;
+                }
+                $total($add($add(sums[0], sums[1]), $add(sums[2], sums[3])))
+            }
         };
-        sums[0] = _mm512_fmadd_ps(a, b, sums[0]);
-        at += 16;
     }
-    _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3])))
+
+    dot!(
+        dot_f32,
+        f32,
+        16,
+        __mmask16,
+        _mm512_setzero_ps,
+        _mm512_loadu_ps,
+        _mm512_maskz_loadu_ps,
+        _mm512_fmadd_ps,
+        _mm512_add_ps,
+        _mm512_reduce_add_ps
+    );
+    dot!(
+        dot_f64,
+        f64,
+        8,
+        __mmask8,
+        _mm512_setzero_pd,
+        _mm512_loadu_pd,
+        _mm512_maskz_loadu_pd,
+        _mm512_fmadd_pd,
+        _mm512_add_pd,
+        _mm512_reduce_add_pd
+    );
 }
 
 /// The same for any processor.

@@ -5,7 +5,7 @@
 //! - Sums over large windows for few positions, as gradients of kernels are: with spatial dimensions innermost there are
 //!   only runs of a few positions to work on; with images and features innermost they are nearly a product.
 //! - Groups of a few features, or a few features of results: vectors of features would be almost empty, those of positions
-//!   are full.
+//!   are full. Only where many features of the input lie side by side can vectors go along these.
 
 use crate::rewrite::Rule;
 use crate::rules::{array, beside, dims, inverse, is_identity, operand};
@@ -56,6 +56,9 @@ const FEW_IN_GROUP: i64 = 8;
 /// Features of the result that leave most of a vector empty, if so many features are summed for each.
 const FEW_RESULTS: i64 = 4;
 const MANY_SUMMED: i64 = 16;
+/// Features of the input that fill vectors, in so many spatial dimensions at most.
+const LONG_SUM: i64 = 48;
+const MOST_SPATIAL: usize = 2;
 /// Positions of an image that fill vectors.
 const MANY_POSITIONS: i64 = 64;
 
@@ -77,7 +80,9 @@ fn wanted(module: &Module, i: InstructionId, convolution: &Convolution) -> Optio
     let summed = size(kernel, numbers.kernel_input_feature)?;
     let results = size(kernel, numbers.kernel_output_feature)? / groups;
     let small_groups = groups > 1 && summed.max(results) <= FEW_IN_GROUP && summed.max(results) > 1;
-    let few_results = groups == 1 && results <= FEW_RESULTS && summed >= MANY_SUMMED && taps > 1;
+    let spatial = numbers.input_spatial.len();
+    let along_sums = summed >= LONG_SUM && spatial <= MOST_SPATIAL && numbers.input_feature == spatial as i64 + 1;
+    let few_results = groups == 1 && results <= FEW_RESULTS && summed >= MANY_SUMMED && taps > 1 && !along_sums;
     (positions >= MANY_POSITIONS && (small_groups || few_results)).then_some(Innermost::Spatial)
 }
 
