@@ -57,6 +57,8 @@ const MAX_LOOPS: usize = 4;
 const DEAR: f32 = 8.0;
 const SOME_VECTORS: i64 = 64;
 const SHORT_ROW: i64 = 48;
+/// Arrays of at most so many bytes may be read in any order: they stay near.
+const MAX_TURNED_BYTES: i64 = 1 << 14;
 /// A reduction within a group reads rows of at most so many bytes, which stay near for those who read them again; and
 /// there are at least so many rows to share among threads.
 const MAX_ROW_BYTES: i64 = 1 << 16;
@@ -191,7 +193,7 @@ impl Sweep<'_> {
         let times = place.times * times_made(module, i, user)?;
         let element_by_element = module[user].op.is_elementwise() && same_dims(module, i, user);
         let is_outer = place.is_outer && (element_by_element || keeps_outer_dims(module, i, user));
-        if self.roles[i] == Role::Value && self.loses_lanes(i, user, is_outer) {
+        if self.roles[i] == Role::Value && (self.loses_lanes(i, user, is_outer) || self.turns_rows(i, user, place)) {
             return None;
         }
         if let Some(&result) = group.results.first()
@@ -263,6 +265,19 @@ impl Sweep<'_> {
         let row: i64 = to.dims().iter().skip(innermost.wrapping_add(1)).product();
         let is_dear = self.cost[i] >= DEAR && elements(module, i) >= SOME_VECTORS && (2..=SHORT_ROW).contains(&row);
         is_dear && !(is_outer && self.is_made_of_reduction(i))
+    }
+
+    /// Whether `i` is a transpose that would have each row of a reduction inside of the group gathered from all over the
+    /// operand, as in a normalisation of what was transposed: on its own it is made in tiles, and the rows are then read
+    /// along the memory.
+    fn turns_rows(&self, i: InstructionId, user: InstructionId, place: &Place) -> bool {
+        let module = self.module;
+        let group = &self.groups[place.group as usize];
+        let is_read_by = |&r: &InstructionId| {
+            let rows = module[r].operands().first().map_or(0, |&o| elements(module, o));
+            matches!(module[r].op, Op::Reduce { .. }) && !group.results.contains(&r) && elements(module, i) >= rows
+        };
+        moves_rows(module, i) && (is_read_by(&user) || place.loops.iter().any(is_read_by))
     }
 
     /// Whether a reduction is among what `i` is made of, as far as it is worth looking.
@@ -355,6 +370,13 @@ fn is_along_rows(module: &Module, reduce: InstructionId) -> bool {
         }
     }
     dimensions.iter().all(|&d| d >= first)
+}
+
+/// Whether `i` is a transpose of more than stays near, and its rows are not rows of its operand.
+pub(super) fn moves_rows(module: &Module, i: InstructionId) -> bool {
+    let (Op::Transpose { dimensions }, Some(to)) = (&module[i].op, plain_array(module, i)) else { return false };
+    let large = || dimensions.iter().zip(to.dims()).filter(|&(_, &n)| n != 1).map(|(&d, _)| d);
+    large().last() != large().max() && to.byte_size().is_some_and(|bytes| bytes > MAX_TURNED_BYTES)
 }
 
 fn same_dims(module: &Module, a: InstructionId, b: InstructionId) -> bool {

@@ -6,7 +6,7 @@
 //! everything that reads them.
 
 use super::cost::{elements, plain_array};
-use super::groups::{Facts, Group};
+use super::groups::{Facts, Group, moves_rows};
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
@@ -180,7 +180,8 @@ impl<'m> Merger<'m> {
                 module[u].op.is_elementwise()
                     && plain_array(module, u).map(|a| a.dims()) == plain_array(module, value).map(|a| a.dims())
             });
-            if element_by_element && self.loop_of(maker).is_some() {
+            // A transpose that its users have left to itself stays so.
+            if element_by_element && !moves_rows(module, value) && self.loop_of(maker).is_some() {
                 readers.push(maker);
             }
         }
