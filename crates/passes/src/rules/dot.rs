@@ -38,6 +38,12 @@ pub static RULES: &[Rule] = &[
         apply: tiny_dot,
     },
     Rule {
+        name: "interleaved-dot",
+        statement: "a dot of vectors with vectors or matrices that lie in each other element by element → multiply and reduce",
+        opcodes: &[Opcode::Dot],
+        apply: interleaved_dot,
+    },
+    Rule {
         name: "canonical-dot",
         statement: "dot of any dimensions → reshapes around a dot of batch × M × K and K × N",
         opcodes: &[Opcode::Dot],
@@ -53,6 +59,9 @@ pub static RULES: &[Rule] = &[
 
 /// Rows that are worth a product of matrices of their own.
 const SOME_ROWS: i64 = 16;
+/// So many matrices that lie in each other, of more elements than this in all, are laid out one after another first.
+const SOME_MATRICES: i64 = 4;
+const MAX_INTERLEAVED: i64 = 1 << 12;
 
 /// One operand of a dot: which of its dimensions are what, in the order in which they go together.
 #[derive(Clone)]
@@ -104,14 +113,24 @@ impl Side {
         self.is_free_first() || self.is_summed_first()
     }
 
-    /// Whether kernels can read it as it is: what is summed over in one stride, and what is not as well. Of the first
+    /// Whether kernels can read it as it is: what is summed over in one stride, and what is not as well, each matrix of a batch by itself. Of the first
     /// operand the outer ones of the others may lie elsewhere: they are like a batch that uses the second again, which
     /// is good work only if each of its products has some rows.
     fn is_readable(&self, is_first: bool) -> bool {
         let consecutive = |list: &[i64]| list.windows(2).all(|pair| pair[0] + 1 == pair[1]);
         let inner = self.free.windows(2).rposition(|pair| pair[0] + 1 != pair[1]).map_or(0, |n| n + 1);
         let has_rows = || self.size(&self.free[inner..]).is_some_and(|rows| rows >= SOME_ROWS);
-        self.has_form() || consecutive(&self.summed) && (inner == 0 || is_first && has_rows())
+        let in_strides = consecutive(&self.summed) && (inner == 0 || is_first && has_rows());
+        self.has_form() || in_strides && !self.is_batch_innermost()
+    }
+
+    /// Whether the matrices of a batch lie in each other element by element, so that to read one is to touch the memory of
+    /// them all, and they are more than stays near.
+    fn is_batch_innermost(&self) -> bool {
+        let innermost = self.dims.iter().rposition(|&n| n != 1);
+        let of_batch = innermost.filter(|&d| self.batch.contains(&(d as i64)));
+        let is_large = || self.dims.iter().fold(1i64, |n, &d| n.saturating_mul(d)) > MAX_INTERLEAVED;
+        of_batch.is_some_and(|d| self.dims[d] >= SOME_MATRICES) && is_large()
     }
 
     /// Whether it is an operand in the form.
@@ -381,4 +400,42 @@ fn tiny_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let y = repeat(&rhs, batch + 1)?;
     let product = b.multiply(x, y).ok()?;
     if k == 1 { Some(product) } else { b.sum(product, [batch + 2]).ok() }
+}
+
+/// A batch of products with vectors, where what belongs together is far apart in memory: sums of products for many of the
+/// batch side by side, in the order in which the larger operand lies.
+fn interleaved_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let (lhs, rhs) = sides(module, i)?;
+    let result = array(module, i)?.clone();
+    let same = |s: &Side| array(module, s.value).is_some_and(|a| a.element_type == result.element_type);
+    let is_known = matches!(result.element_type, ElementType::F32 | ElementType::F64) && same(&lhs) && same(&rhs);
+    if !is_known || !lhs.is_batch_innermost() || !rhs.is_batch_innermost() {
+        return None;
+    }
+    let (vectors, others) = match (lhs.size(&lhs.free)?, rhs.size(&rhs.free)?) {
+        (1, _) => (lhs, rhs),
+        (_, 1) => (rhs, lhs),
+        _ => return None,
+    };
+    let rank = vectors.dims.len() as i64;
+    let kept: DimVec = (0..rank).filter(|d| !vectors.free.contains(d)).collect();
+    let place = |d: &i64| {
+        let at = |mine: &DimVec, its: &DimVec| mine.iter().position(|m| m == d).and_then(|n| its.get(n).copied());
+        at(&vectors.batch, &others.batch).or_else(|| at(&vectors.summed, &others.summed))
+    };
+    let places = kept.iter().map(place).collect::<Option<DimVec>>()?;
+    if !places.is_sorted() {
+        return None;
+    }
+    let mut b = beside(module, i);
+    let vector = b.reshape(vectors.value, kept.iter().map(|&d| vectors.dims[d as usize])).ok()?;
+    let repeated = b.broadcast(vector, others.dims.iter().copied(), places).ok()?;
+    let product = b.multiply(repeated, others.value).ok()?;
+    let sums = b.sum(product, others.summed.iter().copied()).ok()?;
+    // The batch comes first in the result.
+    let rest: DimVec = (0..others.dims.len() as i64).filter(|d| !others.summed.contains(d)).collect();
+    let wanted = others.batch.iter().chain(&others.free);
+    let order = wanted.map(|d| rest.iter().position(|r| r == d).map(|n| n as i64)).collect::<Option<DimVec>>()?;
+    let moved = b.transpose(sums, order).ok()?;
+    b.reshape(moved, result.dims().iter().copied()).ok()
 }
