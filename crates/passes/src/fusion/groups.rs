@@ -376,7 +376,7 @@ fn is_along_rows(module: &Module, reduce: InstructionId) -> bool {
 pub(super) fn moves_rows(module: &Module, i: InstructionId) -> bool {
     let (Op::Transpose { dimensions }, Some(to)) = (&module[i].op, plain_array(module, i)) else { return false };
     let large = || dimensions.iter().zip(to.dims()).filter(|&(_, &n)| n != 1).map(|(&d, _)| d);
-    large().last() != large().max() && to.byte_size().is_some_and(|bytes| bytes > MAX_TURNED_BYTES)
+    large().next_back() != large().max() && to.byte_size().is_some_and(|bytes| bytes > MAX_TURNED_BYTES)
 }
 
 fn same_dims(module: &Module, a: InstructionId, b: InstructionId) -> bool {
