@@ -163,6 +163,8 @@ pub(super) fn times_made(module: &Module, value: InstructionId, user: Instructio
         // Where single elements are taken, each index is asked for once.
         Op::Gather(gather) if gather.slice_sizes.iter().all(|&n| n == 1) => Some(1.0),
         Op::Gather(_) => Some(2.0),
+        // Between elements that are moved apart the value is made as well, and not used.
+        Op::Pad { padding } if padding.iter().any(|d| d.interior > 0) => Some((count(user) / count(value)).max(1.0)),
         Op::ReduceWindow { window, .. } => Some(window.dims.iter().map(|d| d.size.max(1) as f32).product()),
         _ => Some(1.0),
     }
