@@ -1,12 +1,13 @@
 //! Fusion: instructions that are computed together, so that the values between them need no memory.
 //!
 //! [`groups`] decides what is computed with what, [`multi_output`] puts groups together that run over the same elements
-//! and read the same values, and here the groups become fusions. A fusion that ends in a reduction is `kInput`, any other
+//! and read the same values, [`horizontal`] tiny ones that have nothing in common, and here the groups become fusions. A fusion that ends in a reduction is `kInput`, any other
 //! `kLoop`, as XLA's are. Only computations of the program's flow are looked at: functions that are applied to elements
 //! have nothing to fuse.
 
 mod cost;
 mod groups;
+mod horizontal;
 mod multi_output;
 
 use crate::dce::remove_dead_code;

@@ -7,6 +7,7 @@
 
 use super::cost::{elements, plain_array};
 use super::groups::{Facts, Group, moves_rows};
+use super::horizontal;
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
@@ -18,8 +19,6 @@ const MAX_RESULTS: usize = 8;
 const MAX_MEMBERS: usize = 128;
 /// Of the users of a value, as many are looked at.
 const MAX_USERS: usize = 16;
-/// Loops over so many elements are over sooner than they are begun.
-const TINY: i64 = 256;
 
 /// Puts groups of a computation together; returns them with what of each is needed outside.
 pub(super) fn merge(
@@ -34,7 +33,7 @@ pub(super) fn merge(
     for &value in order {
         merger.merge_users(value, &facts.position);
     }
-    merger.merge_tiny(&facts.position);
+    horizontal::merge(&mut merger, module.entry() == Some(computation), &facts.position);
     merger.finish(module.root(computation))
 }
 
@@ -55,20 +54,20 @@ impl Makers {
 }
 
 /// A node: a group, or an instruction in none.
-type Node = u32;
+pub(super) type Node = u32;
 
-struct Merger<'m> {
-    module: &'m Module,
-    groups: Vec<Group>,
+pub(super) struct Merger<'m> {
+    pub(super) module: &'m Module,
+    pub(super) groups: Vec<Group>,
     /// The instructions that are nodes by themselves, numbered from behind the groups.
     singles: Vec<InstructionId>,
     /// The node that a node has become part of.
-    part_of: Vec<Node>,
+    pub(super) part_of: Vec<Node>,
     /// Every node's number is larger than those of the nodes it reads.
-    number: Vec<f64>,
+    pub(super) number: Vec<f64>,
     /// Pairs that could not be put together: they are not tried for each value that they share.
     apart: FxHashSet<(Node, Node)>,
-    nodes_of: &'m mut SideTable<InstructionId, SmallVec<[Node; 1]>>,
+    pub(super) nodes_of: &'m mut SideTable<InstructionId, SmallVec<[Node; 1]>>,
     made_by: &'m mut SideTable<InstructionId, Option<Node>>,
 }
 
@@ -214,31 +213,6 @@ impl<'m> Merger<'m> {
         }
     }
 
-    /// Puts together tiny groups that run over the same elements, though they have nothing in common: to call a kernel for
-    /// each takes longer than what it does. Not those that reduce, which have loops of their own.
-    fn merge_tiny(&mut self, position: &SideTable<InstructionId, u32>) {
-        let mut tiny: Vec<(Node, Loop)> = Vec::new();
-        for node in 0..self.groups.len() as Node {
-            let reduces = |&m: &InstructionId| matches!(self.module[m].op, Op::Reduce { .. } | Op::ReduceWindow { .. });
-            if self.part_of[node as usize] == node
-                && !self.groups[node as usize].members.iter().any(reduces)
-                && let Some(key) = self.loop_of(node)
-                && key.dims.iter().try_fold(1i64, |n, &d| n.checked_mul(d)).is_some_and(|n| n <= TINY)
-            {
-                tiny.push((node, key));
-            }
-        }
-        // Those that can run one after another are near each other.
-        tiny.sort_by(|(a, _), (b, _)| self.number[*a as usize].total_cmp(&self.number[*b as usize]));
-        let mut open: FxHashMap<Loop, Node> = FxHashMap::default();
-        for (node, key) in tiny {
-            let joined = open.get(&key).is_some_and(|&other| self.try_merge(other, node, position));
-            if !joined {
-                open.insert(key, node);
-            }
-        }
-    }
-
     /// Whether `reader` reads a result of `maker` other than element by element: it would be made again for each element.
     fn reads_elsewhere(&self, maker: Node, reader: Node) -> bool {
         let module = self.module;
@@ -251,7 +225,7 @@ impl<'m> Merger<'m> {
     }
 
     /// Makes one of two groups, if an order of all is left; says whether it did.
-    fn try_merge(&mut self, a: Node, b: Node, position: &SideTable<InstructionId, u32>) -> bool {
+    pub(super) fn try_merge(&mut self, a: Node, b: Node, position: &SideTable<InstructionId, u32>) -> bool {
         let (x, y) = (&self.groups[a as usize], &self.groups[b as usize]);
         let too_large =
             x.results.len() + y.results.len() > MAX_RESULTS || x.members.len() + y.members.len() > MAX_MEMBERS;
@@ -289,7 +263,7 @@ impl<'m> Merger<'m> {
     }
 
     /// What the loop of a group runs over, if it can have other results beside its own.
-    fn loop_of(&self, node: Node) -> Option<Loop> {
+    pub(super) fn loop_of(&self, node: Node) -> Option<Loop> {
         let module = self.module;
         let group = self.groups.get(node as usize)?;
         let &result = group.results.first()?;
@@ -321,8 +295,8 @@ impl<'m> Merger<'m> {
 
 /// What a loop runs over.
 #[derive(PartialEq, Eq, Hash)]
-struct Loop {
-    dims: SmallVec<[i64; 4]>,
+pub(super) struct Loop {
+    pub(super) dims: SmallVec<[i64; 4]>,
     /// Which of the dimensions are reduced.
     reduced: SmallVec<[i64; 4]>,
 }
