@@ -1,5 +1,6 @@
 //! What may be fused, what it costs to compute a value again, and how often a use does that.
 
+use super::short_rows::repeats_short_row;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
@@ -152,6 +153,7 @@ pub(super) fn times_made(module: &Module, value: InstructionId, user: Instructio
         Op::DynamicUpdateSlice if position == 0 => None,
         // Made once, before the loops.
         _ if count(value) == 1.0 => Some(1.0),
+        Op::Broadcast { .. } if repeats_short_row(module, value) => None,
         Op::Broadcast { dimensions } => {
             let from = module[value].shape.as_array()?.dims();
             let to = module[user].shape.as_array()?.dims();

@@ -1,7 +1,8 @@
 //! Fusion: instructions that are computed together, so that the values between them need no memory.
 //!
-//! [`groups`] decides what is computed with what, [`multi_output`] puts groups together that run over the same elements
-//! and read the same values, [`horizontal`] tiny ones that have nothing in common, and here the groups become fusions. A fusion that ends in a reduction is `kInput`, any other
+//! [`short_rows`] prepares what is repeated, [`groups`] decides what is computed with what, [`multi_output`] puts groups
+//! together that run over the same elements and read the same values, [`horizontal`] tiny ones that have nothing in
+//! common, and here the groups become fusions. A fusion that ends in a reduction is `kInput`, any other
 //! `kLoop`, as XLA's are. Only computations of the program's flow are looked at: functions that are applied to elements
 //! have nothing to fuse.
 
@@ -9,9 +10,11 @@ mod cost;
 mod groups;
 mod horizontal;
 mod multi_output;
+mod short_rows;
 
 use crate::dce::remove_dead_code;
 use crate::pass::{Context, Pass};
+use crate::rewrite::rewrite;
 use groups::{Facts, Group};
 use hloom_ir::attributes::FusionKind;
 use hloom_ir::diagnostic::Diagnostic;
@@ -30,6 +33,7 @@ pub static PASS: Pass = Pass {
 };
 
 fn fuse(module: &mut Module) -> usize {
+    let prepared = rewrite(module, &[short_rows::RULES]);
     let mut found: Vec<Group> = Vec::new();
     let mut facts = Facts::new(module);
     let mut makers = Makers::new(module);
@@ -43,7 +47,7 @@ fn fuse(module: &mut Module) -> usize {
     if made > 0 {
         remove_dead_code(module);
     }
-    made
+    prepared + made
 }
 
 /// The entry, and what is run by loops, branches and calls from there.
