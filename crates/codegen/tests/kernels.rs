@@ -212,6 +212,40 @@ fn reductions_along_any_dimension() {
 }
 
 #[test]
+fn the_greatest_and_least_with_special_values() {
+    let text = |op: &str, t: &str, to: &str, dimension: &str| {
+        // Every 97th number in a row of 40 × 70 is the same special one; some rows and columns have none.
+        let specials = ["-nan", "nan", "inf", "-inf", "-0", "0"].iter().enumerate();
+        let replaced: String = specials
+            .map(|(n, special)| {
+                format!(
+                    "  v{n} = {t}[] constant({special})\n  all{n} = {t}[40,70] broadcast(v{n}), dimensions={{}}\n  \
+                     k{n} = s32[] constant({})\n  w{n} = s32[40,70] broadcast(k{n}), dimensions={{}}\n  \
+                     is{n} = pred[40,70] compare(place, w{n}), direction=EQ\n  \
+                     x{} = {t}[40,70] select(is{n}, all{n}, x{n})\n",
+                    7 * n,
+                    n + 1
+                )
+            })
+            .collect();
+        format!(
+            "HloModule m\nf {{\n  a = {t}[] parameter(0)\n  b = {t}[] parameter(1)\n  ROOT c = {t}[] {op}(a, b)\n}}\n\
+             ENTRY e {{\n  x0 = {t}[40,70] parameter(0)\n  i = {t}[] parameter(1)\n  \
+             line = s32[2800] iota(), iota_dimension=0\n  number = s32[40,70] reshape(line)\n  \
+             every = s32[] constant(97)\n  all = s32[40,70] broadcast(every), dimensions={{}}\n  \
+             place = s32[40,70] remainder(number, all)\n{replaced}  \
+             ROOT r = {t}[{to}] reduce(x6, i), dimensions={{{dimension}}}, to_apply=f\n}}\n"
+        )
+    };
+    for t in ["f32", "bf16", "f16", "f64"] {
+        for op in ["maximum", "minimum"] {
+            check_mild(&text(op, t, "40", "1"), 43);
+            check_mild(&text(op, t, "70", "0"), 44);
+        }
+    }
+}
+
+#[test]
 fn the_place_of_the_greatest() {
     let text = |from: &str, to: &str, dimension: &str| {
         format!(

@@ -7,7 +7,8 @@ use super::ir::{Ir, Repr, Val};
 use super::kernel::Emitter;
 use super::value::V;
 use crate::affine::{ItemId, VarId};
-use crate::program::Fold;
+use crate::graph::ScalarOp;
+use crate::program::{Fold, Item};
 use hloom_ir::ElementType;
 use hloom_ir::op::BinaryOp;
 
@@ -54,14 +55,28 @@ impl<'c> Emitter<'_, 'c> {
 
     /// The order in which a fold looks for the greatest or the least of floats, if it does that.
     fn order_of(&self, fold: &Fold) -> Option<Order> {
-        let repr = Repr::of(fold.function.parameters[0]);
-        let is_float = repr == Repr::F32 || (repr == Repr::F64 && self.machine.has_masks);
+        let is_bf16 = |&i: &ItemId| match &self.program.item(i).item {
+            Item::Scalar(ScalarOp::Convert, of) => {
+                of.iter().all(|&o| self.program.item(o).element_type == ElementType::Bf16)
+            }
+            _ => false,
+        };
+        let numbers = match fold.function.parameters[0] {
+            t if !t.is_float() => return None,
+            // Folds carry them converted to f32.
+            _ if fold.inputs.iter().chain(&fold.inits).all(is_bf16) => Numbers::Bf16,
+            t => match Repr::of(t) {
+                Repr::F32 => Numbers::F32,
+                Repr::F64 if self.machine.has_masks => Numbers::F64,
+                _ => return None,
+            },
+        };
         let is_greatest = match fold.function.single_operation()? {
             BinaryOp::Maximum => true,
             BinaryOp::Minimum => false,
             _ => return None,
         };
-        (is_float && fold.function.parameters[0].is_float()).then_some(Order { repr, is_greatest })
+        Some(Order { numbers, is_greatest })
     }
 
     /// The greatest or least of floats, as integers in the same order: that takes one short instruction for each, where
@@ -176,26 +191,61 @@ impl<'c> Emitter<'_, 'c> {
 /// Floats as integers in the same order; NaN comes before all others, whatever is looked for.
 #[derive(Clone, Copy)]
 struct Order {
-    repr: Repr,
+    numbers: Numbers,
     is_greatest: bool,
+}
+
+/// Which floats are put in order. Those of bf16, which are computed as f32, are integers of their own 16 bits.
+#[derive(Clone, Copy)]
+enum Numbers {
+    Bf16,
+    F32,
+    F64,
+}
+
+impl Numbers {
+    fn integers(self) -> Repr {
+        match self {
+            Numbers::Bf16 => Repr::I16,
+            Numbers::F32 => Repr::I32,
+            Numbers::F64 => Repr::I64,
+        }
+    }
 }
 
 impl<'c> Ir<'c> {
     /// The integer that stands for a float: of a negative one the bits below the sign are turned round.
     fn ordered(&self, order: Order, v: Val<'c>) -> Val<'c> {
-        let int = order.repr.as_int();
-        let first = i64::MAX >> (64 - int.bits());
-        let first = if order.is_greatest { first } else { !first };
-        let is_nan = self.fcmp(inkwell::FloatPredicate::UNO, v, v);
-        self.select(is_nan, self.int(int, first), self.turned(order, self.bitcast(v, int)))
+        let int = order.numbers.integers();
+        let largest = i64::MAX >> (64 - int.bits());
+        let first = if order.is_greatest { largest } else { !largest };
+        let (bits, is_nan) = match order.numbers {
+            // By the bits alone, so that what was loaded need not become f32 at all.
+            Numbers::Bf16 => {
+                let bits = self.trunc(self.lshr(self.bitcast(v, Repr::I32), self.int(Repr::I32, 16)), int);
+                let infinity = i64::from(f32::INFINITY.to_bits() >> 16);
+                let magnitude = self.and(bits, self.int(int, largest));
+                (bits, self.icmp(inkwell::IntPredicate::UGT, magnitude, self.int(int, infinity)))
+            }
+            Numbers::F32 | Numbers::F64 => (self.bitcast(v, int), self.fcmp(inkwell::FloatPredicate::UNO, v, v)),
+        };
+        self.select(is_nan, self.int(int, first), self.turned(order, bits))
     }
 
     fn unordered(&self, order: Order, v: Val<'c>) -> Val<'c> {
-        self.bitcast(self.turned(order, v), order.repr)
+        let bits = self.turned(order, v);
+        match order.numbers {
+            Numbers::Bf16 => {
+                let wide = self.shl(self.zext(bits, Repr::I32), self.int(Repr::I32, 16));
+                self.bitcast(wide, Repr::F32)
+            }
+            Numbers::F32 => self.bitcast(bits, Repr::F32),
+            Numbers::F64 => self.bitcast(bits, Repr::F64),
+        }
     }
 
     fn turned(&self, order: Order, bits: Val<'c>) -> Val<'c> {
-        let int = order.repr.as_int();
+        let int = order.numbers.integers();
         let width = i64::from(int.bits());
         let sign = self.ashr(bits, self.int(int, width - 1));
         self.xor(bits, self.and(sign, self.int(int, i64::MAX >> (64 - width))))
