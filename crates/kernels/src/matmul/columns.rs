@@ -92,6 +92,7 @@ pub(super) fn run<S: Stored, O: Stored<Compute = S::Compute>>(
 
 /// Dense lines, so far apart.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "there is no function that reads them"))]
 pub(crate) struct Lines<C> {
     pub(crate) at: *const C,
     pub(crate) count: usize,
