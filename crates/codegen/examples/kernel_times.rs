@@ -32,8 +32,8 @@ fn requests(module: &Module, in_place: bool) -> (Vec<KernelRequest>, BTreeMap<St
             if matches!(module[i].op, Op::Parameter { .. } | Op::Tuple | Op::GetTupleElement { .. } | Op::Constant(_)) {
                 continue;
             }
-            match supports(module, i) {
-                Ok(()) => requests.push(KernelRequest { instruction: i, in_place }),
+            match supports(module, i, None) {
+                Ok(()) => requests.push(KernelRequest { instruction: i, in_place, product: None }),
                 Err(why) => *without.entry(format!("{}: {}", module[i].opcode(), why.what)).or_insert(0) += 1,
             }
         }

@@ -3,6 +3,9 @@
 //!
 //! Two instructions with equal graphs have the same kernel, so a graph can be compared and hashed. Nodes stand after
 //! what they read. Every array is row-major and of static size.
+//!
+//! A product or convolution that a fusion begins with may be left to others: the kernel then finds its result in one more
+//! buffer, behind those of the operands.
 
 use crate::unsupported::Unsupported;
 use hloom_ir::attributes::{ComparisonDirection, ComparisonType, PaddingDim, SliceDim, Window};
@@ -179,9 +182,14 @@ impl Graph {
         self.node(value).types[value.result as usize]
     }
 
-    /// What `instruction` computes from the leaf arrays of its operands.
-    pub(crate) fn of(module: &Module, instruction: InstructionId) -> Result<Graph, Unsupported> {
-        let mut builder = GraphBuilder { module, graph: Graph::default() };
+    /// What `instruction` computes from the leaf arrays of its operands, and of the result of `product`, if that
+    /// instruction of its body is left to others.
+    pub(crate) fn of(
+        module: &Module,
+        instruction: InstructionId,
+        product: Option<InstructionId>,
+    ) -> Result<Graph, Unsupported> {
+        let mut builder = GraphBuilder { module, graph: Graph::default(), product: None };
         let mut operands = Vec::new();
         for &o in module[instruction].operands() {
             let mut leaves = Leaves::new();
@@ -192,6 +200,12 @@ impl Graph {
                 leaves.push(builder.add(NodeOp::Parameter(buffer), &[], array)?);
             }
             operands.push(leaves);
+        }
+        if let Some(product) = product {
+            let buffer = builder.graph.inputs;
+            builder.graph.inputs += 1;
+            let result = builder.add(NodeOp::Parameter(buffer), &[], array_of(&module[product].shape)?)?;
+            builder.product = Some((product, result));
         }
         let outputs = builder.instruction(instruction, &operands, 0)?;
         let mut graph = builder.graph;
@@ -217,6 +231,8 @@ fn array_of(shape: &Shape) -> Result<&ArrayShape, Unsupported> {
 struct GraphBuilder<'m> {
     module: &'m Module,
     graph: Graph,
+    /// What is left to others, and its result.
+    product: Option<(InstructionId, ValueRef)>,
 }
 
 impl GraphBuilder<'_> {
@@ -268,6 +284,9 @@ impl GraphBuilder<'_> {
 
     fn instruction(&mut self, i: InstructionId, operands: &[Leaves], depth: usize) -> Result<Leaves, Unsupported> {
         let instruction = &self.module[i];
+        if let Some((_, result)) = self.product.filter(|(product, _)| *product == i) {
+            return Ok(smallvec![result]);
+        }
         match &instruction.op {
             Op::Fusion(f) => return self.computation(f.calls, operands, depth + 1),
             Op::Call { to_apply, .. } => return self.computation(*to_apply, operands, depth + 1),

@@ -272,7 +272,7 @@ mod tests {
     fn only_program(text: &str) -> Program {
         let module = hloom_formats::hlo_text::read(text.as_bytes()).module.expect("it can be read");
         let root = module.entry().and_then(|e| module.root(e)).expect("there is a root");
-        let graph = Graph::of(&module, root).expect("it is supported");
+        let graph = Graph::of(&module, root, None).expect("it is supported");
         programs(&graph, false).expect("it is supported").remove(0)
     }
 

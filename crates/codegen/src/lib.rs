@@ -9,7 +9,7 @@
 //! # fn example(module: &hloom_ir::Module, instruction: hloom_ir::InstructionId, buffers: &[*mut u8]) -> Result<(), hloom_codegen::Refused> {
 //! use hloom_codegen::{KernelRequest, Options, compile};
 //!
-//! let requests = [KernelRequest { instruction, in_place: false }];
+//! let requests = [KernelRequest { instruction, in_place: false, product: None }];
 //! let library = compile(module, &requests, &Options::default());
 //! let kernel = library.kernel(0)?;
 //! // SAFETY: the buffers have the sizes that the instruction's operands and result say.
@@ -43,6 +43,7 @@ mod math;
 mod place;
 mod program;
 pub mod region;
+mod rows;
 mod running;
 mod tile;
 mod unsupported;
@@ -50,8 +51,8 @@ mod warm;
 
 pub use generator::Effort;
 pub use library::{
-    Kernel, KernelFacts, KernelFn, KernelLibrary, KernelRequest, Options, Prepared, Refused, compile, llvm_ir, prepare,
-    supports,
+    Kernel, KernelFacts, KernelFn, KernelLibrary, KernelRequest, Options, Prepared, Product, Refused, compile, llvm_ir,
+    prepare, supports,
 };
 pub use machine::Machine;
 pub use region::{Region, RegionArray, RegionControl, RegionFn, RegionStep, RegionWhile};

@@ -12,6 +12,7 @@ use crate::lowering::programs;
 use crate::machine::Machine;
 use crate::program::Program;
 use crate::region::{Region, RegionFn};
+use crate::rows::Rows;
 use crate::tile::tile;
 use crate::unsupported::Unsupported;
 use hloom_ir::{InstructionId, Module};
@@ -29,6 +30,18 @@ pub struct KernelRequest {
     pub instruction: InstructionId,
     /// Each dynamic-update-slice or scatter that makes a result from a parameter has both in the same memory.
     pub in_place: bool,
+    /// What the kernel of a fusion leaves to others.
+    pub product: Option<Product>,
+}
+
+/// A product or convolution that a fusion begins with, which is computed by others: the kernel finds its result in one more
+/// buffer, behind those of the operands.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Product {
+    /// The instruction in the body of the fusion.
+    pub instruction: InstructionId,
+    /// The elements of a row of its result: units of the kernel are to be whole rows, if that is possible.
+    pub row: i64,
 }
 
 /// A compiled kernel.
@@ -113,14 +126,18 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// Whether there is a kernel for an instruction, and if not, why.
-pub fn supports(module: &Module, instruction: InstructionId) -> Result<(), Unsupported> {
+/// Whether there is a kernel for an instruction, and if not, why. `product`, in the body of a fusion, is left to others.
+pub fn supports(
+    module: &Module,
+    instruction: InstructionId,
+    product: Option<InstructionId>,
+) -> Result<(), Unsupported> {
     type Answers = FxHashMap<Graph, Result<(), Unsupported>>;
     thread_local! {
         /// Programs ask for the same graphs again and again.
         static ANSWERS: std::cell::RefCell<Answers> = std::cell::RefCell::default();
     }
-    let graph = Graph::of(module, instruction)?;
+    let graph = Graph::of(module, instruction, product)?;
     ANSWERS.with_borrow_mut(|answers| {
         if let Some(answer) = answers.get(&graph) {
             return answer.clone();
@@ -194,11 +211,11 @@ fn lowered(
     requests: &[KernelRequest],
     options: &Options,
 ) -> (Vec<Result<Work, Unsupported>>, Vec<usize>) {
-    let mut numbers: FxHashMap<(Graph, bool), usize> = FxHashMap::default();
+    let mut numbers: FxHashMap<(Graph, bool, Option<i64>), usize> = FxHashMap::default();
     let (mut work, mut of_request): (Vec<Result<Work, Unsupported>>, Vec<usize>) = (Vec::new(), Vec::new());
     for request in requests {
         let number = work.len();
-        let graph = match Graph::of(module, request.instruction) {
+        let graph = match Graph::of(module, request.instruction, request.product.map(|p| p.instruction)) {
             Ok(graph) => graph,
             Err(why) => {
                 work.push(Err(why));
@@ -206,11 +223,15 @@ fn lowered(
                 continue;
             }
         };
-        let number = *numbers.entry((graph, request.in_place)).or_insert_with_key(|(graph, in_place)| {
+        let key = (graph, request.in_place, request.product.map(|p| p.row));
+        let number = *numbers.entry(key).or_insert_with_key(|(graph, in_place, row)| {
             work.push(programs(graph, *in_place).map(|programs| {
                 let parts = programs.into_iter().flat_map(|p| cut(p, &options.machine));
                 let mut programs: Vec<Program> = parts.flat_map(|p| tile(p, &options.machine)).collect();
                 programs.iter_mut().for_each(Program::keep_rows);
+                if let (&Some(row), [program]) = (row, &mut programs[..]) {
+                    program.by_rows = Rows::new(program, &options.machine, graph.inputs, row);
+                }
                 Work { graph: graph.clone(), programs }
             }));
             number
@@ -244,6 +265,16 @@ impl Prepared {
         let work_units = work.programs.iter().map(units).sum();
         let number = *self.of_request.get(request)?;
         Some(KernelFacts { number, size: work.size(), nanoseconds: work.nanoseconds(), work_units })
+    }
+
+    /// How many rows of the product that is left to others are a unit of the kernel, if units are whole rows: unit `u` reads
+    /// the product's result, and writes all results, from `u` times as many on, each element before any result in its place
+    /// is written.
+    pub fn rows_of_unit(&self, request: usize) -> Option<i64> {
+        match &self.work(request)?.programs[..] {
+            [program] => program.by_rows.as_ref().map(|rows| rows.of_unit),
+            _ => None,
+        }
     }
 
     /// Compiles the kernels of those requests that want a function of their own, and regions, which name requests that

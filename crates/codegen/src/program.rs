@@ -7,6 +7,7 @@
 use crate::affine::{Affine, ItemId, Term, VarId};
 use crate::graph::{Data, Function, ScalarOp};
 use crate::keep::Row;
+use crate::rows::Rows;
 use hloom_ir::ElementType;
 use hloom_ir::op::BinaryOp;
 use rustc_hash::FxHashMap;
@@ -125,6 +126,8 @@ pub(crate) struct Program {
     pub(crate) uncut: usize,
     /// What is to be done first, in the same unit; only of sequential programs.
     pub(crate) before: Option<Box<Program>>,
+    /// How its units are whole rows, if they are to be that.
+    pub(crate) by_rows: Option<Rows>,
 }
 
 impl Program {

@@ -491,7 +491,7 @@ fn what_is_read_elsewhere_is_not_changed_in_place() {
         let module = program(text);
         let plain = module.module();
         let root = plain.entry().and_then(|e| plain.root(e)).expect("there is a root");
-        let requests = [KernelRequest { instruction: root, in_place: true }];
+        let requests = [KernelRequest { instruction: root, in_place: true, product: None }];
         compile(plain, &requests, &Options::default()).kernel(0).map(|_| ())
     };
     let same = text("s = f32[4] dynamic-slice(x, i), dynamic_slice_sizes={4}\n  u = f32[4] negate(s)");

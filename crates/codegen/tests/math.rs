@@ -81,7 +81,7 @@ fn worst(op: &str, t: ElementType, arguments: &[Array]) -> (u64, String) {
     for machine in machines() {
         let bits = machine.vector_bits;
         let options = Options { machine, ..Options::default() };
-        let requests = [KernelRequest { instruction: root, in_place: false }];
+        let requests = [KernelRequest { instruction: root, in_place: false, product: None }];
         let library = compile(module.module(), &requests, &options);
         let given = run_kernel(&library, 0, &values, &expected, 1).remove(0);
         let wanted = expected.as_array().expect("an array");

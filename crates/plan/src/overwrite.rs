@@ -104,6 +104,7 @@ impl<'a, 'm> Overwrite<'a, 'm> {
         let (Some(&parameter), Some(root)) = (parameters.get(slot), module.root(fusion.calls)) else { return false };
         match fusion.kind {
             FusionKind::Loop | FusionKind::Input => self.all_elementwise(parameter, true),
+            FusionKind::Output if self.target.output_fusion_overwrites => self.all_elementwise(parameter, true),
             FusionKind::Output if module[root].opcode() == Opcode::Add => {
                 let is_product = |&&o: &&InstructionId| matches!(module[o].opcode(), Opcode::Convolution | Opcode::Dot);
                 let operands = module[root].operands();

@@ -59,6 +59,10 @@ fn weight(step: &Step, lists: &[Vec<Step>]) -> Weight {
             let nanoseconds = call.nanoseconds();
             shared(nanoseconds, nanoseconds >= 2.0 * WORTH_SHARING)
         }
+        Action::OutputFusion(fusion) => {
+            let nanoseconds = fusion.nanoseconds();
+            shared(nanoseconds, nanoseconds >= 2.0 * WORTH_SHARING)
+        }
         #[cfg(feature = "llvm")]
         Action::Region(region) => {
             let outside = region.outside.iter().map(|s| weight(s, lists)).try_fold(0.0, together);

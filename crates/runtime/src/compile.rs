@@ -2,8 +2,10 @@
 
 use crate::client::Client;
 use crate::executable::CompileOptions;
+use crate::library::Call;
 use crate::lower::{Unplanned, lower};
 use crate::native;
+use crate::output_fusion::product_of;
 use crate::program::Program;
 use crate::report::Report;
 use crate::width::may_fork;
@@ -80,8 +82,12 @@ fn prepare(module: &VerifiedModule, target: &Target, report: &mut Report) -> Res
 /// The bodies of fusions for which there is no kernel: apart, most of their instructions have one.
 fn fusions_without_kernel(module: &Module) -> HashSet<ComputationId> {
     let all = module.computations().iter().flat_map(|&c| module[c].instructions());
+    let has_kernels = |id: InstructionId| {
+        let product = product_of(module, id);
+        native::supports(module, id, product).is_ok() && product.is_none_or(|p| Call::new(module, p).is_ok())
+    };
     let refused = all.filter_map(|&id| match &module[id].op {
-        Op::Fusion(fusion) if native::supports(module, id).is_err() => Some(fusion.calls),
+        Op::Fusion(fusion) if !has_kernels(id) => Some(fusion.calls),
         _ => None,
     });
     refused.collect()

@@ -31,6 +31,11 @@ impl Footprint {
         self.writes.extend_from_slice(&other.writes);
     }
 
+    /// Leaves out what is written to an allocation: it will not be.
+    pub(crate) fn forget_writes(&mut self, allocation: u32) {
+        self.writes.retain(|e| e.allocation != allocation);
+    }
+
     fn settle(&mut self) {
         settle(&mut self.reads);
         settle(&mut self.writes);

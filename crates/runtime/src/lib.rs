@@ -24,6 +24,7 @@ mod linear_algebra;
 mod lower;
 pub mod memory;
 mod native;
+mod output_fusion;
 pub mod pool;
 mod program;
 #[cfg(feature = "llvm")]

@@ -14,10 +14,10 @@ use hloom_ir::instruction::Instruction;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::shape::ArrayShape;
-use hloom_kernels::Parallel;
 use hloom_kernels::convolution::{Axis, Convolution};
 use hloom_kernels::matmul::{BatchDim, Integer, Matmul};
 use hloom_kernels::number::Stored;
+use hloom_kernels::{Parallel, Then};
 
 /// The threads of a pool, at most so many of them.
 pub(crate) struct Threads<'p> {
@@ -92,41 +92,88 @@ impl Call {
         matches!(&self.kernel, Kernel::Routine(routine) if routine.may_refuse())
     }
 
+    /// The elements of a row of the result, if it is made row by row.
+    pub(crate) fn row(&self) -> Option<usize> {
+        match &self.kernel {
+            Kernel::Product(product, from, _) if is_stored(*from) => Some(product.n),
+            Kernel::Convolution(convolution, _) => convolution.row(),
+            _ => None,
+        }
+    }
+
+    /// Whether rows of the result can be handed over as they are made, so many at a time.
+    pub(crate) fn hands_over(&self, step: usize) -> bool {
+        match &self.kernel {
+            Kernel::Product(product, from, _) if is_stored(*from) => product.hands_over(step),
+            Kernel::Convolution(convolution, _) => convolution.hands_over(step),
+            _ => false,
+        }
+    }
+
+    /// The bytes of a row of the result.
+    pub(crate) fn row_bytes(&self) -> usize {
+        let element = match &self.kernel {
+            Kernel::Product(_, _, to) | Kernel::Convolution(_, to) => to.bytes(),
+            Kernel::Routine(_) => 0,
+        };
+        self.row().unwrap_or(0) * element
+    }
+
+    /// The bytes of the result, if it is one array.
+    pub(crate) fn result_bytes(&self) -> usize {
+        self.bytes.last().copied().unwrap_or(0)
+    }
+
     /// Runs the kernel; `None` if it cannot be used on these arrays, whose results are then as they were.
     ///
     /// # Safety
     /// The addresses must be those of the instruction's arrays: operands, then results, none of which overlaps another;
     /// only the results of sorts and of linear algebra may be their operands.
     pub(crate) unsafe fn run(&self, arrays: &[*mut u8], parallel: &Threads<'_>) -> Option<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.compute(arrays, parallel, None) }.map(|_| ())
+    }
+
+    /// As [`Call::run`], and `then` may get each [row](Call::row) of the result when it is there; says whether it has.
+    ///
+    /// # Safety
+    /// As for [`Call::run`], but that there need be no result if rows are wanted apart; `then` may use the rows that it
+    /// gets.
+    pub(crate) unsafe fn run_then(&self, arrays: &[*mut u8], parallel: &Threads<'_>, then: &Then<'_>) -> Option<bool> {
+        // SAFETY: the caller's promise.
+        unsafe { self.compute(arrays, parallel, Some(then)) }
+    }
+
+    unsafe fn compute(&self, arrays: &[*mut u8], parallel: &Threads<'_>, then: Option<&Then<'_>>) -> Option<bool> {
         use ElementType::{Bf16, F16, F32, F64, S8, S16, S32, U8, U32};
         // SAFETY (all): the caller's promise; the types are those of the arrays, as `new` has found.
         match &self.kernel {
             Kernel::Product(product, from, to) => unsafe {
                 match (from, to) {
-                    (F32, Bf16) => self.product::<f32, bf16>(product, arrays, parallel),
-                    (F32, F16) => self.product::<f32, f16>(product, arrays, parallel),
-                    (F32, _) => self.product::<f32, f32>(product, arrays, parallel),
-                    (F64, _) => self.product::<f64, f64>(product, arrays, parallel),
+                    (F32, Bf16) => self.product::<f32, bf16>(product, arrays, parallel, then),
+                    (F32, F16) => self.product::<f32, f16>(product, arrays, parallel, then),
+                    (F32, _) => self.product::<f32, f32>(product, arrays, parallel, then),
+                    (F64, _) => self.product::<f64, f64>(product, arrays, parallel, then),
                     // Sums that wrap round are the same with and without a sign.
                     (S32 | U32, _) => self.integers::<i32>(product, arrays, parallel),
                     (S16, _) => self.integers::<i16>(product, arrays, parallel),
                     (S8, _) => self.integers::<i8>(product, arrays, parallel),
                     (U8, _) => self.integers::<u8>(product, arrays, parallel),
-                    (Bf16, Bf16) => self.product::<bf16, bf16>(product, arrays, parallel),
-                    (Bf16, _) => self.product::<bf16, f32>(product, arrays, parallel),
-                    (F16, F16) => self.product::<f16, f16>(product, arrays, parallel),
-                    _ => self.product::<f16, f32>(product, arrays, parallel),
+                    (Bf16, Bf16) => self.product::<bf16, bf16>(product, arrays, parallel, then),
+                    (Bf16, _) => self.product::<bf16, f32>(product, arrays, parallel, then),
+                    (F16, F16) => self.product::<f16, f16>(product, arrays, parallel, then),
+                    _ => self.product::<f16, f32>(product, arrays, parallel, then),
                 }
             },
             Kernel::Convolution(convolution, element_type) => unsafe {
                 match element_type {
-                    F32 => self.convolution::<f32>(convolution, arrays, parallel),
-                    F64 => self.convolution::<f64>(convolution, arrays, parallel),
-                    Bf16 => self.convolution::<bf16>(convolution, arrays, parallel),
-                    _ => self.convolution::<f16>(convolution, arrays, parallel),
+                    F32 => self.convolution::<f32>(convolution, arrays, parallel, then),
+                    F64 => self.convolution::<f64>(convolution, arrays, parallel, then),
+                    Bf16 => self.convolution::<bf16>(convolution, arrays, parallel, then),
+                    _ => self.convolution::<f16>(convolution, arrays, parallel, then),
                 }
             },
-            Kernel::Routine(routine) => unsafe { routine.run(arrays, &self.bytes, parallel) },
+            Kernel::Routine(routine) => unsafe { routine.run(arrays, &self.bytes, parallel) }.map(|()| false),
         }
     }
 
@@ -135,16 +182,29 @@ impl Call {
         product: &Matmul,
         arrays: &[*mut u8],
         parallel: &Threads<'_>,
-    ) -> Option<()> {
+        then: Option<&Then<'_>>,
+    ) -> Option<bool> {
         let (&[lhs, rhs, result], &[m, n, r]) = (arrays, &self.bytes[..]) else { return None };
-        // SAFETY: the caller's promise.
-        unsafe { product.run::<S, O>(slice(lhs, m), slice(rhs, n), slice_mut(result, r), parallel) }
+        // SAFETY (all): the caller's promise.
+        let operands: [&[S]; 2] = unsafe { [slice(lhs, m), slice(rhs, n)] };
+        match then {
+            Some(then) => unsafe { product.run_then::<S, O>(operands, place(result, r), parallel, then) },
+            None => {
+                product.run::<S, O>(operands[0], operands[1], unsafe { slice_mut(result, r) }, parallel).map(|()| false)
+            }
+        }
     }
 
-    unsafe fn integers<S: Integer>(&self, product: &Matmul, arrays: &[*mut u8], parallel: &Threads<'_>) -> Option<()> {
+    unsafe fn integers<S: Integer>(
+        &self,
+        product: &Matmul,
+        arrays: &[*mut u8],
+        parallel: &Threads<'_>,
+    ) -> Option<bool> {
         let (&[lhs, rhs, result], &[m, n, r]) = (arrays, &self.bytes[..]) else { return None };
         // SAFETY: the caller's promise.
         unsafe { product.run_integers::<S>(slice(lhs, m), slice(rhs, n), slice_mut(result, r), parallel) }
+            .map(|()| false)
     }
 
     unsafe fn convolution<S: Stored>(
@@ -152,11 +212,23 @@ impl Call {
         convolution: &Convolution,
         arrays: &[*mut u8],
         parallel: &Threads<'_>,
-    ) -> Option<()> {
+        then: Option<&Then<'_>>,
+    ) -> Option<bool> {
         let (&[input, kernel, result], &[m, n, r]) = (arrays, &self.bytes[..]) else { return None };
-        // SAFETY: the caller's promise.
-        unsafe { convolution.run::<S>(slice(input, m), slice(kernel, n), slice_mut(result, r), parallel) }
+        // SAFETY (all): the caller's promise.
+        let operands: [&[S]; 2] = unsafe { [slice(input, m), slice(kernel, n)] };
+        match then {
+            Some(then) => unsafe { convolution.run_then::<S>(operands, place(result, r), parallel, then) },
+            None => convolution
+                .run::<S>(operands[0], operands[1], unsafe { slice_mut(result, r) }, parallel)
+                .map(|()| false),
+        }
     }
+}
+
+/// An address and the elements there; none if there is no memory.
+fn place<T>(address: *mut u8, bytes: usize) -> (*mut T, usize) {
+    (address.cast(), if address.is_null() { 0 } else { bytes / size_of::<T>() })
 }
 
 /// The elements in `bytes` bytes from `address`.

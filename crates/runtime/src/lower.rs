@@ -12,6 +12,7 @@ use crate::graph::{Footprint, footprints};
 use crate::library::Call;
 use crate::memory::Allocator;
 use crate::native::{self, Request};
+use crate::output_fusion::{Array, OutputFusion, product_of};
 use crate::program::{Action, Evaluate, ListId, Location, Program, ResultLeaf, Source, Step, While};
 use crate::report::Report;
 use hloom_eval::Fault;
@@ -73,14 +74,23 @@ pub(crate) fn lower(
         requests: Vec::new(),
         evaluates: false,
         fill_constants: options.fill_constants,
+        own: Location { allocation: (plan.allocations.len() + commons.len()) as u32, offset: 0 },
+        own_bytes: 0,
         report,
     };
     lowering.list(entry, 0)?;
     let results = lowering.results(entry)?;
     lowering.report.stages.push(("steps", begun.elapsed()));
     let threads = client.pool().threads();
-    let footprints = lowering.footprints(may_fork);
+    let mut footprints = lowering.footprints(may_fork);
     let library = lowering.compile(threads, options.effort);
+    for (steps, footprints) in lowering.lists.iter().zip(&mut footprints) {
+        for (step, footprint) in steps.iter().zip(footprints) {
+            if matches!(&step.action, Action::OutputFusion(fusion) if !fusion.has_own_memory()) {
+                footprint.forget_writes(lowering.own.allocation);
+            }
+        }
+    }
     let forks = beside::arrange(&mut lowering.lists, footprints, if may_fork { threads } else { 1 });
     if !commons.is_empty() {
         lowering.report.native.insert("array in common".into(), commons.len());
@@ -88,9 +98,11 @@ pub(crate) fn lower(
     if forks > 0 {
         lowering.report.native.insert("fork".into(), forks);
     }
-    let Lowering { lists, table, evaluates, .. } = lowering;
-    let (mut allocations, temporary_bytes) = sources(plan, client.allocator(), options.fill_constants)?;
+    let Lowering { lists, table, evaluates, own_bytes, .. } = lowering;
+    let (mut allocations, planned_bytes) = sources(plan, client.allocator(), options.fill_constants)?;
     allocations.extend((0..commons.len()).map(|number| Source::Common { number }));
+    allocations.push(Source::Temporary { offset: planned_bytes });
+    let temporary_bytes = planned_bytes.checked_add(own_bytes).ok_or_else(|| Fault::out_of_memory(usize::MAX))?;
     let is_unused = |l: &Location| matches!(allocations.get(l.allocation as usize), Some(Source::Unused));
     if table.iter().any(is_unused) || results.iter().any(|r| is_unused(&r.location)) {
         return Err(Unplanned::Evaluate("an array has no memory of its own".into()));
@@ -199,6 +211,9 @@ struct Lowering<'p, 'm> {
     requests: Vec<Request>,
     evaluates: bool,
     fill_constants: bool,
+    /// The memory that steps have besides their arrays, one after another.
+    own: Location,
+    own_bytes: usize,
     report: &'p mut Report,
 }
 
@@ -355,6 +370,7 @@ impl Lowering<'_, '_> {
             | Op::CustomCall(_) => self.library(list, id),
             // In a loop it is better part of native code that is one whole.
             Op::Transpose { .. } if list == 0 => self.library(list, id),
+            Op::Fusion(_) if self.output_fusion(list, id) => {}
             op => {
                 // What hands values on makes none; all else is done, for its value or its effect.
                 let hands_on = matches!(
@@ -388,9 +404,30 @@ impl Lowering<'_, '_> {
         self.push(list, id, arrays, Action::Library(Box::new(call), otherwise));
     }
 
+    /// Adds the step of an output fusion, if the instruction is one; says whether it is.
+    fn output_fusion(&mut self, list: ListId, id: InstructionId) -> bool {
+        let Some(product) = product_of(self.module, id) else { return false };
+        let request = self.requests.len();
+        let Some(fusion) = OutputFusion::new(self.module, id, product, request) else { return false };
+        if native::supports(self.module, id, Some(product)).is_err() {
+            return false;
+        }
+        self.requests.push(fusion.wanted(id, product));
+        let arrays = self.arrays(id);
+        let last = arrays.last().copied();
+        self.push(list, id, arrays, Action::OutputFusion(Box::new(fusion)));
+        // Memory of its own, should it need any.
+        if let (Some(last), Some(step)) = (last, self.lists[list].last_mut()) {
+            self.table.push(self.own);
+            self.at.push(last);
+            step.arrays.end += 1;
+        }
+        true
+    }
+
     /// Asks for a kernel; what has none is left to the evaluator.
     fn kernel(&mut self, list: ListId, id: InstructionId) {
-        if let Err(why) = native::supports(self.module, id) {
+        if let Err(why) = native::supports(self.module, id, None) {
             return self.evaluate(list, id, &why);
         }
         let positions = &self.plan.dataflow.positions;
@@ -403,7 +440,7 @@ impl Lowering<'_, '_> {
         let pairs = self.plan.in_place.pairs(id);
         let in_place = !pairs.is_empty() && pairs.iter().all(tied);
         let (arrays, request) = (self.arrays(id), self.requests.len());
-        self.requests.push(Request { instruction: id, in_place });
+        self.requests.push(Request { instruction: id, in_place, product: None });
         self.push(list, id, arrays, Action::Wanted(request));
     }
 
@@ -432,9 +469,9 @@ impl Lowering<'_, '_> {
                 #[cfg(feature = "llvm")]
                 if let Action::Region(region) = &mut step.action {
                     self.native("region");
-                    region.outside.iter_mut().for_each(|step| self.settle(step, &library));
+                    region.outside.iter_mut().for_each(|step| self.settle(step, &library, &prepared));
                 }
-                self.settle(step, &library);
+                self.settle(step, &library, &prepared);
             }
         }
         self.lists = lists;
@@ -442,9 +479,26 @@ impl Lowering<'_, '_> {
     }
 
     /// Gives a step its kernel.
-    fn settle(&mut self, step: &mut Step, library: &native::Library) {
-        let Action::Wanted(request) = step.action else { return };
+    fn settle(&mut self, step: &mut Step, library: &native::Library, prepared: &native::Prepared) {
         let id = step.instruction;
+        if let Action::OutputFusion(fusion) = &mut step.action {
+            let own = step.arrays.end - 1;
+            match library.kernel(fusion.request) {
+                Ok(kernel) => {
+                    let rows_of_unit = native::rows_of_unit(prepared, fusion.request);
+                    let arrays: Vec<Array> = (step.arrays.start..own).map(|entry| self.array(entry)).collect();
+                    let bytes = fusion.settle(kernel, rows_of_unit, &arrays);
+                    self.own_bytes = self.own_bytes.max(bytes);
+                    self.native("output fusion");
+                }
+                Err(why) => {
+                    step.arrays.end = own;
+                    step.action = self.for_evaluator_because(id, &why);
+                }
+            }
+            return;
+        }
+        let Action::Wanted(request) = step.action else { return };
         step.action = match library.kernel(request) {
             Ok(kernel) => {
                 self.native(if matches!(self.module[id].op, Op::Fusion(_)) { "fusion" } else { "instruction" });
@@ -452,6 +506,15 @@ impl Lowering<'_, '_> {
             }
             Err(why) => self.for_evaluator_because(id, &why),
         };
+    }
+
+    /// The array of an entry of the table.
+    fn array(&self, entry: u32) -> Array {
+        let position = self.at.get(entry as usize);
+        let shape = position.map(|&p| self.plan.dataflow.positions.shape(p));
+        let location = self.table.get(entry as usize).copied().unwrap_or(Location::NOWHERE);
+        let bytes = shape.and_then(Shape::byte_size).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+        Array { location, bytes }
     }
 
     /// The arrays of an instruction: leaves of the operands, then leaves of the result.

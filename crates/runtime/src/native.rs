@@ -42,6 +42,8 @@ pub(crate) struct Request {
     pub(crate) instruction: InstructionId,
     /// Whether what the instruction does in place it does in one and the same memory.
     pub(crate) in_place: bool,
+    /// A product in the fusion that is computed apart, and the elements of a row of it.
+    pub(crate) product: Option<(InstructionId, i64)>,
 }
 
 #[cfg(feature = "llvm")]
@@ -49,7 +51,7 @@ mod imp {
     use super::{Kernel, Request};
     use crate::executable::Effort;
     pub(crate) use hloom_codegen::Prepared;
-    use hloom_codegen::{KernelLibrary, KernelRequest, Options, Region, RegionFn};
+    use hloom_codegen::{KernelLibrary, KernelRequest, Options, Product, Region, RegionFn};
     use hloom_ir::entity::InstructionId;
     use hloom_ir::module::Module;
 
@@ -68,14 +70,26 @@ mod imp {
         }
     }
 
-    pub(crate) fn supports(module: &Module, instruction: InstructionId) -> Result<(), String> {
-        hloom_codegen::supports(module, instruction).map_err(|why| why.to_string())
+    pub(crate) fn supports(
+        module: &Module,
+        instruction: InstructionId,
+        product: Option<InstructionId>,
+    ) -> Result<(), String> {
+        hloom_codegen::supports(module, instruction, product).map_err(|why| why.to_string())
+    }
+
+    /// The rows of the product that are a unit of a request's kernel, if units are whole rows.
+    pub(crate) fn rows_of_unit(prepared: &Prepared, request: usize) -> Option<usize> {
+        prepared.rows_of_unit(request).and_then(|n| usize::try_from(n).ok())
     }
 
     /// Kernels whose loops are worked out.
     pub(crate) fn prepare(module: &Module, requests: &[Request], threads: usize, effort: Effort) -> Prepared {
-        let wanted: Vec<KernelRequest> =
-            requests.iter().map(|r| KernelRequest { instruction: r.instruction, in_place: r.in_place }).collect();
+        let product = |r: &Request| r.product.map(|(instruction, row)| Product { instruction, row });
+        let wanted: Vec<KernelRequest> = requests
+            .iter()
+            .map(|r| KernelRequest { instruction: r.instruction, in_place: r.in_place, product: product(r) })
+            .collect();
         let options = Options { threads, effort: of_codegen(effort), ..Options::default() };
         hloom_codegen::prepare(module, &wanted, &options)
     }
@@ -111,8 +125,12 @@ mod imp {
 
     pub(crate) fn warm_up(_: Effort) {}
 
-    pub(crate) fn supports(_: &Module, _: InstructionId) -> Result<(), String> {
+    pub(crate) fn supports(_: &Module, _: InstructionId, _: Option<InstructionId>) -> Result<(), String> {
         Err("this build has no compiler of kernels".into())
+    }
+
+    pub(crate) fn rows_of_unit(_: &Prepared, _: usize) -> Option<usize> {
+        None
     }
 
     /// No kernels.
@@ -134,6 +152,4 @@ mod imp {
     }
 }
 
-#[cfg(feature = "llvm")]
-pub(crate) use imp::Prepared;
-pub(crate) use imp::{Library, compile, prepare, supports, warm_up};
+pub(crate) use imp::{Library, Prepared, compile, prepare, rows_of_unit, supports, warm_up};

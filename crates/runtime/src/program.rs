@@ -9,6 +9,7 @@ use crate::common::Common;
 use crate::library::Call;
 use crate::memory::Block;
 use crate::native::{Kernel, Library};
+use crate::output_fusion::OutputFusion;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::shape::Shape;
 use std::ops::Range;
@@ -73,6 +74,8 @@ pub(crate) enum Action {
     Region(Box<crate::region::RegionCall>),
     /// Calls a kernel written by hand; what it refuses is for the evaluator.
     Library(Box<Call>, Option<Box<Evaluate>>),
+    /// Calls a kernel written by hand, and another on what it makes.
+    OutputFusion(Box<OutputFusion>),
     /// Runs `body` as long as the pred scalar (the first array), which `condition` makes, is true.
     While(Box<While>),
     /// Runs the list that the scalar (the only array) selects: by its truth, or by its number.
@@ -96,6 +99,7 @@ impl Action {
             #[cfg(feature = "llvm")]
             Action::Region(_) => "region",
             Action::Library(..) => "library",
+            Action::OutputFusion(_) => "output fusion",
             Action::While(_) => "loop",
             Action::Conditional { .. } => "conditional",
             Action::Collective(_) => "collective",

@@ -303,6 +303,9 @@ impl<'r> Walk<'r> {
                     self.evaluate(step, otherwise.as_deref().ok_or_else(refused)?)?;
                 }
             }
+            // SAFETY: the arrays are the fusion's operands and results, and memory of its own; `plan` puts none of the results
+            // where another operand is but in its place.
+            Action::OutputFusion(fusion) => unsafe { fusion.run(self, arrays)? },
             Action::While(repeat) => self.repeat(step, repeat)?,
             Action::Conditional { branches, by_truth } => {
                 let selector = arrays[0];

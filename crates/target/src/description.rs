@@ -28,6 +28,9 @@ pub struct Target {
     pub all_reduce_overwrites: bool,
     /// Whether a power may write over its operand.
     pub power_overwrites: bool,
+    /// Whether any output fusion may write over operands that it reads element by element, not only one that adds an
+    /// operand to a product.
+    pub output_fusion_overwrites: bool,
     /// Whether code generation writes into `backend_config` after memory is assigned, so that what it adds is not part
     /// of the instructions in a dump.
     pub late_backend_config: bool,
@@ -143,6 +146,7 @@ impl Target {
             collectives_stay_inside: false,
             all_reduce_overwrites: false,
             power_overwrites: true,
+            output_fusion_overwrites: false,
             late_backend_config: false,
             sorted_computations: false,
             pages: false,
@@ -167,6 +171,7 @@ impl Target {
             "collectives_stay_inside" => self.collectives_stay_inside = flag(entry)?,
             "all_reduce_overwrites" => self.all_reduce_overwrites = flag(entry)?,
             "power_overwrites" => self.power_overwrites = flag(entry)?,
+            "output_fusion_overwrites" => self.output_fusion_overwrites = flag(entry)?,
             "late_backend_config" => self.late_backend_config = flag(entry)?,
             "sorted_computations" => self.sorted_computations = flag(entry)?,
             "pages" => self.pages = flag(entry)?,

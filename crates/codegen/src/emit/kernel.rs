@@ -42,6 +42,9 @@ impl Units {
         if extents.contains(&0) {
             return Units { loops: 0, chunk: None, count: 0 };
         }
+        if let Some(rows) = program.by_rows {
+            return rows.units;
+        }
         if program.is_sequential || extents.is_empty() {
             let count = extents[..program.apart].iter().product();
             return Units { loops: program.apart, chunk: None, count };

@@ -152,8 +152,8 @@ pub(crate) fn check_run(module: &VerifiedModule, arguments: Vec<Vec<Value>>, agr
         if !is_candidate(&plain[i].op) {
             continue;
         }
-        match supports(plain, i) {
-            Ok(()) => requests.push(KernelRequest { instruction: i, in_place: false }),
+        match supports(plain, i, None) {
+            Ok(()) => requests.push(KernelRequest { instruction: i, in_place: false, product: None }),
             Err(why) => {
                 summary.unsupported.insert(format!("{}: {}", plain[i].opcode(), why.what));
             }
@@ -233,7 +233,7 @@ pub(crate) fn check_in_place(text: &str, seed: u64) {
     let plain = module.module();
     let root = plain.entry().and_then(|e| plain.root(e)).expect("there is a root");
     for machine in machines() {
-        let requests = [KernelRequest { instruction: root, in_place: true }];
+        let requests = [KernelRequest { instruction: root, in_place: true, product: None }];
         let library = compile(plain, &requests, &Options { machine, ..Options::default() });
         let kernel = library.kernel(0).expect("there is one");
         let mut changed = arguments[0].as_array().expect("an array").clone();

@@ -30,6 +30,12 @@ struct Piece {
     output: usize,
 }
 
+/// Whether a convolution may be best done this way.
+pub(super) fn is_few(c: &Convolution) -> bool {
+    let has_few = (1..=MOST).contains(&c.output_features) && c.groups == 1 && (1..=2).contains(&c.axes.len());
+    has_few && c.input_feature_stride == 1 && c.input_features > 0
+}
+
 /// Convolves, if this is the way to; otherwise nothing is done.
 pub(super) fn run<S: Stored>(
     c: &Convolution,
@@ -38,8 +44,7 @@ pub(super) fn run<S: Stored>(
     output: &Shared<'_, S>,
     parallel: &dyn Parallel,
 ) -> Option<()> {
-    let is_few = (1..=MOST).contains(&c.output_features) && c.groups == 1 && (1..=2).contains(&c.axes.len());
-    if !is_few || c.input_feature_stride != 1 || c.input_features == 0 {
+    if !is_few(c) {
         return None;
     }
     columns::sums::<S::Compute>()?;

@@ -7,11 +7,11 @@
 use super::Convolution;
 use super::parts::{Part, PartAxis, parts};
 use super::runs::{Kind, Run, Runs, address, looked_at};
-use super::target::Target;
-use crate::parallel::{Parallel, Shared};
+use super::target::{Target, position_stride};
+use crate::parallel::{Parallel, Shared, Then};
 use crate::tiles::pack::{Lines, Way};
 use crate::tiles::packed::Source;
-use crate::tiles::{Columns, Placed, Product, ROW, Rows, cut};
+use crate::tiles::{Columns, Finish, Placed, Product, ROW, Rows, cut};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -20,75 +20,126 @@ const MANY_POSITIONS: usize = 64;
 /// Multiplications worth handing to another thread.
 const WORTH_SHARING: usize = 1 << 19;
 
-/// Rounds sums to results.
-pub(super) type Finish<C, O> = fn(&[C], &mut [O]);
+/// A convolution that is to be computed.
+pub(super) struct Call<'a, O> {
+    pub(super) convolution: &'a Convolution,
+    pub(super) output: &'a Shared<'a, O>,
+    pub(super) parallel: &'a dyn Parallel,
+    /// What gets rows of the result, if that is rows.
+    pub(super) then: Option<&'a Then<'a>>,
+}
 
-/// Convolves; without `finish` the result is of the type that is summed in.
-pub(super) fn run<S: Copy + Send + Sync + 'static, W: Way<S>, O: Copy + Default + Send + Sync>(
-    c: &Convolution,
-    input: &[S],
-    kernel: &[S],
-    output: &Shared<'_, O>,
-    parallel: &dyn Parallel,
-    finish: Option<Finish<W::Sum, O>>,
-) {
-    let micro = W::micro();
-    let features_are_columns = c.output_feature_stride == 1 || c.output_features == 1;
-    let parts = parts(c);
-    let pieces: Vec<Piece> = parts.iter().map(|part| Piece::new::<S, W>(c, part, features_are_columns)).collect();
-    let weights: Vec<Weights<S, W>> = pieces
-        .iter()
-        .flat_map(|piece| (0..c.groups).map(move |group| (piece, group)))
-        .map(|(piece, group)| {
-            let first = group * c.output_features * c.kernel_output_stride;
-            let kernel = &kernel[first.min(kernel.len())..];
-            Weights { kernel, runs: &piece.runs, output_stride: c.kernel_output_stride, way: PhantomData }
-        })
-        .collect();
-    // The tiles of all parts: sizes of a tile, how many tiles down and across, and those of the parts before.
-    let products: usize = pieces.iter().map(|p| c.groups * (c.batch / p.images)).sum();
-    let mut tiles = Vec::with_capacity(pieces.len());
-    let mut count = 0;
-    for p in &pieces {
-        let (tile_m, tile_n) = cut(micro, [p.m, p.n, p.k], products, parallel.threads());
-        let (down, across) = (p.m.div_ceil(tile_m), p.n.div_ceil(tile_n));
-        tiles.push((tile_m, tile_n, down, across, count));
-        count += c.groups * (c.batch / p.images) * down * across;
-    }
-    let tile = |weights: &[&dyn Columns<W::Unit>], rows_of: &[Weights<S, W>], at: usize| {
-        let piece = tiles.partition_point(|t| t.4 <= at) - 1;
-        let (p, (tile_m, tile_n, down, across, before)) = (&pieces[piece], tiles[piece]);
-        let (product, at) = ((at - before) / (down * across), (at - before) % (down * across));
-        let (group, image) = (product / (c.batch / p.images), product % (c.batch / p.images));
-        let (row, column) = (at / across * tile_m, at % across * tile_n);
-        let (rows, columns) = (row..p.m.min(row + tile_m), column..p.n.min(column + tile_n));
-        let first = group * c.input_group_stride + image * c.input_batch_stride;
-        let input = &input[first.min(input.len())..];
-        let patches = Patches::<S, W> { input, part: p.part, runs: &p.runs, dims: &p.dims, way: PhantomData };
-        let start = p.part.output + group * c.output_features * c.output_feature_stride + image * c.output_batch_stride;
-        let to = Target { start, dims: &p.dims, feature_stride: c.output_feature_stride, output, finish };
-        let number = piece * c.groups + group;
-        let product = match features_are_columns {
-            true => Product { micro, k: p.k, unit: W::DEPTH, rows: &patches, columns: weights[number] },
-            false => Product { micro, k: p.k, unit: W::DEPTH, rows: &rows_of[number], columns: &patches },
+impl<O: Copy + Default + Send + Sync> Call<'_, O> {
+    /// Convolves; without `finish` the result is of the type that is summed in. Says whether `then` has got its rows.
+    pub(super) fn run<S: Copy + Send + Sync + 'static, W: Way<S>>(
+        &self,
+        input: &[S],
+        kernel: &[S],
+        finish: Option<Finish<W::Sum, O>>,
+    ) -> bool {
+        let Call { convolution: c, output, parallel, then } = *self;
+        let micro = W::micro();
+        let features_are_columns = features_are_columns(c);
+        let parts = parts(c);
+        let pieces: Vec<Piece> = parts.iter().map(|part| Piece::new::<S, W>(c, part, features_are_columns)).collect();
+        let weights: Vec<Weights<S, W>> = pieces
+            .iter()
+            .flat_map(|piece| (0..c.groups).map(move |group| (piece, group)))
+            .map(|(piece, group)| {
+                let first = group * c.output_features * c.kernel_output_stride;
+                let kernel = &kernel[first.min(kernel.len())..];
+                Weights { kernel, runs: &piece.runs, output_stride: c.kernel_output_stride, way: PhantomData }
+            })
+            .collect();
+        // The tiles of all parts: sizes of a tile, how many tiles down and across, and those of the parts before.
+        let products: usize = pieces.iter().map(|p| c.groups * (c.batch / p.images)).sum();
+        let in_rows = then.filter(|_| rows(c).is_some());
+        let panel = in_rows.zip(pieces.first()).and_then(|(then, p)| {
+            let tile = cut(micro, [p.m, p.n, p.k], products, parallel.threads());
+            Some((then.panel([p.m, p.n, p.k], products, tile, micro.rows, parallel.threads())?, then))
+        });
+        let mut tiles = Vec::with_capacity(pieces.len());
+        let mut count = 0;
+        for p in &pieces {
+            let (tile_m, tile_n) = match panel {
+                Some((rows, _)) => (rows, p.n),
+                None => cut(micro, [p.m, p.n, p.k], products, parallel.threads()),
+            };
+            let (down, across) = (p.m.div_ceil(tile_m), p.n.div_ceil(tile_n));
+            tiles.push((tile_m, tile_n, down, across, count));
+            count += c.groups * (c.batch / p.images) * down * across;
+        }
+        let tile = |weights: &[&dyn Columns<W::Unit>], rows_of: &[Weights<S, W>], at: usize| {
+            let piece = tiles.partition_point(|t| t.4 <= at) - 1;
+            let (p, (tile_m, tile_n, down, across, before)) = (&pieces[piece], tiles[piece]);
+            let (product, at) = ((at - before) / (down * across), (at - before) % (down * across));
+            let (group, image) = (product / (c.batch / p.images), product % (c.batch / p.images));
+            let (row, column) = (at / across * tile_m, at % across * tile_n);
+            let (rows, columns) = (row..p.m.min(row + tile_m), column..p.n.min(column + tile_n));
+            let first = group * c.input_group_stride + image * c.input_batch_stride;
+            let input = &input[first.min(input.len())..];
+            let patches = Patches::<S, W> { input, part: p.part, runs: &p.runs, dims: &p.dims, way: PhantomData };
+            let start =
+                p.part.output + group * c.output_features * c.output_feature_stride + image * c.output_batch_stride;
+            let to = Target { start, dims: &p.dims, feature_stride: c.output_feature_stride, output, finish };
+            let number = piece * c.groups + group;
+            let product = match features_are_columns {
+                true => Product { micro, k: p.k, unit: W::DEPTH, rows: &patches, columns: weights[number] },
+                false => Product { micro, k: p.k, unit: W::DEPTH, rows: &rows_of[number], columns: &patches },
+            };
+            let Some((_, then)) = panel else { return to.tile(&product, rows, columns, features_are_columns) };
+            then.block(image * p.m + rows.start..image * p.m + rows.end, p.n, output, |to| {
+                // SAFETY: there is room for the block, which is nobody else's; without `finish` it is of the type that is
+                // summed in.
+                unsafe { product.finished_tile(rows, columns, finish, to, p.n) }
+            });
         };
-        to.tile(&product, rows, columns, features_are_columns);
-    };
-    let largest = pieces.iter().zip(&tiles).map(|(p, t)| t.0.saturating_mul(t.1).saturating_mul(p.k)).max();
-    let chunk = WORTH_SHARING.div_ceil(largest.unwrap_or(1).max(1));
-    let columns: Vec<&dyn Columns<W::Unit>> = weights.iter().map(|w| w as &dyn Columns<W::Unit>).collect();
-    let rows = if features_are_columns { pieces.iter().map(|p| p.m).max().unwrap_or(0) } else { 0 };
-    let down = tiles.iter().map(|t| t.2).max().unwrap_or(0);
-    let source = Source {
-        columns: &columns,
-        k: pieces.iter().flat_map(|p| std::iter::repeat_n(p.k, c.groups)).collect(),
-        n: c.output_features,
-        unit: W::DEPTH,
-        width: micro.columns,
-    };
-    source.with_packed([rows, down], parallel, |columns| {
-        parallel.each(count, chunk, &|begin, end| (begin..end).for_each(|at| tile(columns, &weights, at)));
-    });
+        let largest = pieces.iter().zip(&tiles).map(|(p, t)| t.0.saturating_mul(t.1).saturating_mul(p.k)).max();
+        let chunk = WORTH_SHARING.div_ceil(largest.unwrap_or(1).max(1));
+        let columns: Vec<&dyn Columns<W::Unit>> = weights.iter().map(|w| w as &dyn Columns<W::Unit>).collect();
+        let rows = if features_are_columns { pieces.iter().map(|p| p.m).max().unwrap_or(0) } else { 0 };
+        let down = tiles.iter().map(|t| t.2).max().unwrap_or(0);
+        let source = Source {
+            columns: &columns,
+            k: pieces.iter().flat_map(|p| std::iter::repeat_n(p.k, c.groups)).collect(),
+            n: c.output_features,
+            unit: W::DEPTH,
+            width: micro.columns,
+        };
+        source.with_packed([rows, down], parallel, |columns| {
+            parallel.each(count, chunk, &|begin, end| (begin..end).for_each(|at| tile(columns, &weights, at)));
+        });
+        panel.is_some()
+    }
+}
+
+/// Where the features of the result lie side by side they are columns.
+fn features_are_columns(c: &Convolution) -> bool {
+    c.output_feature_stride == 1 || c.output_features == 1
+}
+
+/// How many images are one product.
+fn images(c: &Convolution, part: &Part, features_are_columns: bool) -> usize {
+    let positions: usize = part.axes.iter().map(|a| a.outputs).product();
+    let by_image = c.batch > 1 && !features_are_columns && positions >= MANY_POSITIONS;
+    if by_image { 1 } else { c.batch }
+}
+
+/// The rows and columns of each product and how many there are, if the result is their rows one after another: the
+/// features of each position, or the positions of each feature.
+pub(super) fn rows(c: &Convolution) -> Option<([usize; 2], usize)> {
+    let parts = parts(c);
+    let ([part], 1) = (&parts[..], c.groups) else { return None };
+    let (positions, features) = (c.positions(), c.output_features);
+    let features_are_columns = features_are_columns(c);
+    let images = images(c, part, features_are_columns);
+    let stride = position_stride(&dims(c, part, images));
+    if features_are_columns {
+        return (stride == Some(features)).then_some(([c.batch * positions, features], 1));
+    }
+    let dense = stride == Some(1) && c.output_feature_stride == positions;
+    let in_order = images == 1 && (c.batch == 1 || c.output_batch_stride == positions * features);
+    (dense && in_order).then_some(([features, positions], c.batch))
 }
 
 /// The products that one part of a convolution is.
@@ -106,8 +157,7 @@ struct Piece<'a> {
 impl<'a> Piece<'a> {
     fn new<S: Copy, W: Way<S>>(c: &Convolution, part: &'a Part, features_are_columns: bool) -> Piece<'a> {
         let positions: usize = part.axes.iter().map(|a| a.outputs).product();
-        let by_image = c.batch > 1 && !features_are_columns && positions >= MANY_POSITIONS;
-        let images = if by_image { 1 } else { c.batch };
+        let images = images(c, part, features_are_columns);
         let runs = Runs::new(c, part, W::DEPTH, features_are_columns);
         let (many, k) = (positions * images, runs.list.len() * runs.padded);
         let (m, n) = if features_are_columns { (many, c.output_features) } else { (c.output_features, many) };

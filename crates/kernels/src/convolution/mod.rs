@@ -2,8 +2,9 @@
 //!
 //! Where each channel is convolved by itself ([`depthwise`]), planes are padded once and swept tap by tap. A window of
 //! one element makes a product of matrices ([`crate::matmul`]). To few features the kernels of products read images
-//! where they lie ([`direct`]), to very few they are summed along vectors ([`few`]), and so do gradients of kernels over wide images ([`taps`]). All others are such products too, of the kernel and of a
-//! matrix of the values under the window that is never made as a whole ([`implicit`]).
+//! where they lie ([`direct`]), to very few they are summed along vectors ([`few`]), and so do gradients of kernels over
+//! wide images ([`taps`]). All others are such products too, of the kernel and of a matrix of the values under the window
+//! that is never made as a whole ([`implicit`]).
 
 mod depthwise;
 mod direct;
@@ -19,7 +20,7 @@ mod tests;
 use crate::extent;
 use crate::matmul::{BatchDim, Matmul, as_compute, cast};
 use crate::number::Stored;
-use crate::parallel::{Parallel, Shared};
+use crate::parallel::{Parallel, Shared, Then};
 use crate::tiles::micro;
 use crate::tiles::pack::{Pairs, Plain, Widened};
 use half::{bf16, f16};
@@ -89,52 +90,123 @@ impl Convolution {
     /// Convolves. `None`, and nothing is done, if a slice is too short for the sizes and strides, or the strides make
     /// elements of the result lie upon each other.
     pub fn run<S: Stored>(&self, input: &[S], kernel: &[S], output: &mut [S], parallel: &dyn Parallel) -> Option<()> {
-        self.check(input.len(), kernel.len(), output.len())?;
-        if self.batch * self.groups * self.output_features * self.positions() == 0 {
-            return Some(());
+        self.compute(input, kernel, &Shared::new(output), parallel, None).map(|_| ())
+    }
+
+    /// The elements of a row of the result, if it is made row by row.
+    pub fn row(&self) -> Option<usize> {
+        match self.as_product() {
+            Some((product, _)) => Some(product.n),
+            None if self.is_empty() || self.is_by_channel() => None,
+            None => implicit::rows(self).map(|([_, row], _)| row),
+        }
+    }
+
+    /// Whether [rows](Convolution::row) of the result can be handed over as they are made, so many at a time.
+    pub fn hands_over(&self, step: usize) -> bool {
+        if let Some((product, _)) = self.as_product() {
+            return product.hands_over(step);
+        }
+        let in_rows = !(self.is_empty() || self.is_by_channel() || taps::suits(self) || direct::suits(self));
+        let rows = implicit::rows(self).filter(|_| in_rows && !few::is_few(self));
+        rows.is_some_and(|([m, _], products)| products == 1 || m.is_multiple_of(step.max(1)))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.batch * self.groups * self.output_features * self.positions() == 0
+    }
+
+    /// As [`Convolution::run`], and `then` may get each row of the result when it is there. Says whether it has:
+    /// [never](Convolution::hands_over) for some convolutions, otherwise if that pays, or if the rows are wanted apart.
+    ///
+    /// # Safety
+    /// There must be `len` elements at `output`, if rows are not apart, and nobody else may use them; `then` may use the
+    /// rows that it gets.
+    pub unsafe fn run_then<S: Stored>(
+        &self,
+        [input, kernel]: [&[S]; 2],
+        (output, len): (*mut S, usize),
+        parallel: &dyn Parallel,
+        then: &Then<'_>,
+    ) -> Option<bool> {
+        // SAFETY: the caller's promise.
+        let output = unsafe { Shared::from_raw(output, len) };
+        self.compute(input, kernel, &output, parallel, Some(then))
+    }
+
+    /// All of it; says whether `then` has got its rows.
+    fn compute<S: Stored>(
+        &self,
+        input: &[S],
+        kernel: &[S],
+        output: &Shared<'_, S>,
+        parallel: &dyn Parallel,
+        then: Option<&Then<'_>>,
+    ) -> Option<bool> {
+        self.check(input.len(), kernel.len(), Then::room(then, output.len()))?;
+        if then.is_some_and(|then| then.apart && !self.hands_over(then.step)) {
+            return None;
+        }
+        if self.is_empty() {
+            return Some(false);
         }
         if let Some((product, weights_first)) = self.as_product() {
             let (lhs, rhs) = if weights_first { (kernel, input) } else { (input, kernel) };
-            return product.run(lhs, rhs, output, parallel);
+            return product.compute(lhs, rhs, output, parallel, then);
         }
-        let output = Shared::new(output);
-        let is_by_channel = self.is_by_channel();
-        if !is_by_channel && few::run(self, input, kernel, &output, parallel).is_some() {
-            return Some(());
+        if self.is_by_channel() {
+            depthwise::run(self, input, kernel, output, parallel);
+            return Some(false);
         }
-        let (is_direct, over_taps) = (direct::suits(self), taps::suits(self));
-        let finish: implicit::Finish<f32, S> = |from, to| S::store_all(as_compute::<f32, S>(from), to);
-        if is_by_channel {
-            depthwise::run(self, input, kernel, &output, parallel);
-        } else if let (Some(input), Some(kernel)) = (cast::<S, f32>(input), cast::<S, f32>(kernel)) {
-            match (over_taps, is_direct) {
-                (true, _) => taps::run::<f32, Plain, S>(self, input, kernel, &output, parallel, None),
-                (_, true) => direct::run::<f32, Plain, S>(self, input, kernel, &output, parallel),
-                _ => implicit::run::<f32, Plain, S>(self, input, kernel, &output, parallel, None),
+        if few::run(self, input, kernel, output, parallel).is_some() {
+            return Some(false);
+        }
+        if taps::suits(self) {
+            self.over_taps(input, kernel, output, parallel);
+            return Some(false);
+        }
+        let is_direct = direct::suits(self);
+        let by_implicit = implicit::Call { convolution: self, output, parallel, then };
+        Some(if let (Some(input), Some(kernel)) = (cast::<S, f32>(input), cast::<S, f32>(kernel)) {
+            if is_direct {
+                direct::run::<f32, Plain, S>(self, input, kernel, output, parallel);
+                return Some(false);
             }
+            by_implicit.run::<f32, Plain>(input, kernel, None)
         } else if let (Some(input), Some(kernel)) = (cast::<S, f64>(input), cast::<S, f64>(kernel)) {
-            match (over_taps, is_direct) {
-                (true, _) => taps::run::<f64, Plain, S>(self, input, kernel, &output, parallel, None),
-                (_, true) => direct::run::<f64, Plain, S>(self, input, kernel, &output, parallel),
-                _ => implicit::run::<f64, Plain, S>(self, input, kernel, &output, parallel, None),
+            if is_direct {
+                direct::run::<f64, Plain, S>(self, input, kernel, output, parallel);
+                return Some(false);
             }
+            by_implicit.run::<f64, Plain>(input, kernel, None)
         } else if let (Some(input), Some(kernel)) = (cast::<S, bf16>(input), cast::<S, bf16>(kernel)) {
-            let finish = Some(finish);
-            match (over_taps, micro::bf16_pairs().is_some()) {
-                (true, true) if taps::in_pairs(self) => {
-                    taps::run::<bf16, Pairs, S>(self, input, kernel, &output, parallel, finish)
-                }
-                (true, _) => taps::run::<bf16, Widened, S>(self, input, kernel, &output, parallel, finish),
-                (_, true) => implicit::run::<bf16, Pairs, S>(self, input, kernel, &output, parallel, finish),
-                _ => implicit::run::<bf16, Widened, S>(self, input, kernel, &output, parallel, finish),
+            match micro::bf16_pairs().is_some() {
+                true => by_implicit.run::<bf16, Pairs>(input, kernel, Some(finish)),
+                false => by_implicit.run::<bf16, Widened>(input, kernel, Some(finish)),
             }
         } else if let (Some(input), Some(kernel)) = (cast::<S, f16>(input), cast::<S, f16>(kernel)) {
-            match over_taps {
-                true => taps::run::<f16, Widened, S>(self, input, kernel, &output, parallel, Some(finish)),
-                false => implicit::run::<f16, Widened, S>(self, input, kernel, &output, parallel, Some(finish)),
+            by_implicit.run::<f16, Widened>(input, kernel, Some(finish))
+        } else {
+            unreachable!("a float that there are no products for")
+        })
+    }
+
+    /// Computes it as the gradient of a kernel over a wide image.
+    fn over_taps<S: Stored>(&self, input: &[S], kernel: &[S], output: &Shared<'_, S>, parallel: &dyn Parallel) {
+        if let (Some(input), Some(kernel)) = (cast::<S, f32>(input), cast::<S, f32>(kernel)) {
+            taps::run::<f32, Plain, S>(self, input, kernel, output, parallel, None);
+        } else if let (Some(input), Some(kernel)) = (cast::<S, f64>(input), cast::<S, f64>(kernel)) {
+            taps::run::<f64, Plain, S>(self, input, kernel, output, parallel, None);
+        } else if let (Some(input), Some(kernel)) = (cast::<S, bf16>(input), cast::<S, bf16>(kernel)) {
+            match micro::bf16_pairs().is_some() && taps::in_pairs(self) {
+                true => taps::run::<bf16, Pairs, S>(self, input, kernel, output, parallel, Some(finish)),
+                false => taps::run::<bf16, Widened, S>(self, input, kernel, output, parallel, Some(finish)),
             }
+        } else if let (Some(input), Some(kernel)) = (cast::<S, f16>(input), cast::<S, f16>(kernel)) {
+            taps::run::<f16, Widened, S>(self, input, kernel, output, parallel, Some(finish));
+        } else {
+            unreachable!("a float that there are no products for")
         }
-        Some(())
     }
 
     /// Whether each channel is best convolved by itself. Several input features make sense only where there are few
@@ -250,6 +322,11 @@ impl Convolution {
         };
         self.axes.iter().try_for_each(reach)
     }
+}
+
+/// Rounds sums to results.
+fn finish<S: Stored>(sums: &[f32], to: &mut [S]) {
+    S::store_all(as_compute::<f32, S>(sums), to);
 }
 
 /// Whether no two indices mean the same element.

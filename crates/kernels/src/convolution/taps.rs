@@ -5,9 +5,9 @@
 //! of matrices: its left operand is a row of the input, padded, read where it lies from as many beginnings as there are
 //! positions and images, and its right operand a row of the kernel. Nothing but one row at a time is laid out.
 
-use super::implicit::Finish;
 use super::{Axis, Convolution};
 use crate::parallel::{Parallel, Shared};
+use crate::tiles::Finish;
 use crate::tiles::micro::Block;
 use crate::tiles::pack::{SLACK, Way};
 use std::any::TypeId;

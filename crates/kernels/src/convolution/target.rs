@@ -1,9 +1,22 @@
 //! Where the sums of a convolution go: tiles of them become results, side by side or scattered.
 
-use super::implicit::{Dim, Finish};
+use super::implicit::Dim;
 use crate::parallel::Shared;
-use crate::tiles::{Product, scratch};
+use crate::tiles::{Finish, Product, scratch};
 use std::ops::Range;
+
+/// The distance in the result from position to position, if it is one.
+pub(super) fn position_stride(dims: &[Dim]) -> Option<usize> {
+    let mut joint: Option<(usize, usize)> = None;
+    for dim in dims.iter().rev().filter(|d| d.size > 1) {
+        joint = match joint {
+            None => Some((dim.size, dim.output)),
+            Some((n, s)) if dim.output == n * s => Some((n * dim.size, s)),
+            Some(_) => return None,
+        };
+    }
+    Some(joint.map_or(1, |j| j.1))
+}
 
 /// Where the sums go.
 pub(super) struct Target<'a, C, O> {
@@ -15,19 +28,6 @@ pub(super) struct Target<'a, C, O> {
 }
 
 impl<C: Copy + Default + 'static, O: Copy + Default> Target<'_, C, O> {
-    /// The distance from position to position, if it is one.
-    fn position_stride(&self) -> Option<usize> {
-        let mut joint: Option<(usize, usize)> = None;
-        for dim in self.dims.iter().rev().filter(|d| d.size > 1) {
-            joint = match joint {
-                None => Some((dim.size, dim.output)),
-                Some((n, s)) if dim.output == n * s => Some((n * dim.size, s)),
-                Some(_) => return None,
-            };
-        }
-        Some(joint.map_or(1, |j| j.1))
-    }
-
     fn offset(&self, position: usize) -> usize {
         let mut left = position;
         let mut offset = self.start;
@@ -47,7 +47,7 @@ impl<C: Copy + Default + 'static, O: Copy + Default> Target<'_, C, O> {
         features_are_columns: bool,
     ) {
         let (height, width) = (rows.len(), columns.len());
-        let stride = self.position_stride();
+        let stride = position_stride(self.dims);
         let (row_stride, is_dense) = match features_are_columns {
             true => (stride, self.feature_stride == 1 || width == 1),
             false => (Some(self.feature_stride), stride == Some(1)),

@@ -96,7 +96,8 @@ fn part<T: Copy>(matrix: &[T], width: usize, rows: std::ops::Range<usize>, colum
     rows.flat_map(|row| row[columns.clone()].iter().copied()).collect()
 }
 
-/// Takes the product of parts of the sizes that it names, a dense matrix, from the part of `rows` that begins at `column` in each.
+/// Takes the product of parts of the sizes that it names, a dense matrix, from the part of `rows` that begins at `column`
+/// in each.
 fn subtract_product<T: Scalar>(
     product: &Matmul,
     (lhs, rhs): (&[T], &[T]),

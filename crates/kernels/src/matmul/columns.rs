@@ -21,17 +21,22 @@ const BLOCK: usize = 48;
 /// Multiplications worth handing to another thread.
 const WORTH_SHARING: usize = 1 << 17;
 
+/// Whether a product is best done this way, where the processor can.
+pub(super) fn suits(matmul: &Matmul) -> bool {
+    let few = (2..=MOST).contains(&matmul.n) && matmul.m >= ROWS;
+    few && matmul.k >= SHORTEST && matmul.lhs_column == 1
+}
+
 /// Multiplies, if this is the way to; otherwise nothing is done.
 pub(super) fn run<S: Stored, O: Stored<Compute = S::Compute>>(
     matmul: &Matmul,
     lhs: &[S],
     rhs: &[S],
-    output: &mut [O],
+    output: &Shared<'_, O>,
     parallel: &dyn Parallel,
 ) -> Option<()> {
     let Matmul { m, n, k, .. } = *matmul;
-    let fits = (2..=MOST).contains(&n) && m >= ROWS && k >= SHORTEST && matmul.lhs_column == 1;
-    if !fits {
+    if !suits(matmul) {
         return None;
     }
     let multiply = sums::<S::Compute>()?;
@@ -40,7 +45,6 @@ pub(super) fn run<S: Stored, O: Stored<Compute = S::Compute>>(
     // Columns a whole number of pages apart would push each other out of the cache.
     let line = k.next_multiple_of(16) + 16;
     let line = if collide(line * size_of::<S>()) { line + 32 } else { line };
-    let output = Shared::new(output);
     let blocks = m.div_ceil(BLOCK);
     let chunk = WORTH_SHARING.div_ceil((BLOCK.min(m) * n).saturating_mul(k).max(1));
     parallel.each(matmul.groups() * blocks, chunk, &|begin, end| {

@@ -1,8 +1,7 @@
 //! Batches of matrix products, from operands that lie in any strides to a dense result.
 //!
 //! Products with few rows or columns read the larger operand once, as it lies ([`vector`], [`columns`]), and small ones
-//! both; all others are cut into tiles
-//! ([`crate::tiles`]), whose kernels are chosen for the type and the processor.
+//! both; all others are cut into tiles ([`crate::tiles`]), whose kernels are chosen for the type and the processor.
 
 pub(crate) mod columns;
 mod split;
@@ -11,11 +10,11 @@ mod tests;
 mod vector;
 
 use crate::number::Stored;
-use crate::parallel::{Parallel, Shared};
+use crate::parallel::{Parallel, Shared, Then};
 use crate::tiles::micro::Block;
 use crate::tiles::pack::{Lines, Pairs, Plain, Way, Widened};
 use crate::tiles::packed::Source;
-use crate::tiles::{Columns, DEPTH, Placed, Product, ROW, Rows, cut, micro, scratch};
+use crate::tiles::{Columns, DEPTH, Finish, Placed, Product, ROW, Rows, cut, micro};
 use half::{bf16, f16};
 use std::any::TypeId;
 use std::marker::PhantomData;
@@ -67,7 +66,7 @@ macro_rules! integers {
     ($($t:ty, $way:ty;)*) => {$(
         impl Integer for $t {
             fn multiply(product: &Matmul, lhs: &[$t], rhs: &[$t], output: &mut [i32], parallel: &dyn Parallel) {
-                product.by_tiles::<$t, $way, i32>(lhs, rhs, output, parallel, None);
+                product.by_tiles::<$t, $way, i32>(lhs, rhs, &Shared::new(output), parallel, None, None);
             }
         }
     )*};
@@ -80,9 +79,6 @@ integers! {
     u8, Pairs;
 }
 
-/// How sums become results of another type.
-type Finish<C, O> = fn(&[C], &mut [O]);
-
 impl Matmul {
     /// Multiplies; the sums are kept in the type that `S` computes in, and rounded to `O` once. `None`, and nothing is
     /// done, if a slice is too short.
@@ -93,65 +89,117 @@ impl Matmul {
         output: &mut [O],
         parallel: &dyn Parallel,
     ) -> Option<()> {
-        self.check(lhs.len(), rhs.len(), output.len())?;
-        if self.is_empty() {
-            return Some(());
+        self.compute(lhs, rhs, &Shared::new(output), parallel, None).map(|_| ())
+    }
+
+    /// As [`Matmul::run`], and `then` may get each row of the result when it is there; rows of all batches are counted. Says
+    /// whether it has: [never](Matmul::hands_over) for some products, otherwise if that pays, or if the rows are wanted
+    /// apart.
+    ///
+    /// # Safety
+    /// There must be `len` elements at `output`, if rows are not apart, and nobody else may use them; `then` may use the
+    /// rows that it gets.
+    pub unsafe fn run_then<S: Stored, O: Stored<Compute = S::Compute>>(
+        &self,
+        [lhs, rhs]: [&[S]; 2],
+        (output, len): (*mut O, usize),
+        parallel: &dyn Parallel,
+        then: &Then<'_>,
+    ) -> Option<bool> {
+        // SAFETY: the caller's promise.
+        let output = unsafe { Shared::from_raw(output, len) };
+        self.compute(lhs, rhs, &output, parallel, Some(then))
+    }
+
+    /// Whether rows of the result can be handed over as they are made, so many at a time.
+    pub fn hands_over(&self, step: usize) -> bool {
+        let in_steps = self.groups() == 1 || self.m.is_multiple_of(step.max(1));
+        let is_narrow = columns::suits(self) || self.n <= micro::MAX_COLUMNS && self.lies_ready();
+        let is_few = is_narrow || self.has_few_rows() || self.has_few_columns();
+        in_steps && !is_few && split::part(self).is_none() && self.k > 0 && !self.is_empty()
+    }
+
+    fn has_few_rows(&self) -> bool {
+        self.m <= vector::FEW && vector::can_read(self)
+    }
+
+    fn has_few_columns(&self) -> bool {
+        self.n <= vector::FEW_COLUMNS && vector::can_read(&self.transposed())
+    }
+
+    /// All of it; says whether `then` has got its rows.
+    pub(crate) fn compute<S: Stored, O: Stored<Compute = S::Compute>>(
+        &self,
+        lhs: &[S],
+        rhs: &[S],
+        output: &Shared<'_, O>,
+        parallel: &dyn Parallel,
+        then: Option<&Then<'_>>,
+    ) -> Option<bool> {
+        self.check(lhs.len(), rhs.len(), Then::room(then, output.len()))?;
+        if then.is_some_and(|then| then.apart && !self.hands_over(then.step)) {
+            return None;
         }
-        if self.k == 0 {
-            output[..self.groups() * self.m * self.n].fill(O::default());
-            return Some(());
+        if self.is_empty() {
+            return Some(false);
         }
         match split::part(self) {
-            Some(part) => split::run(self, part, [lhs, rhs], output, parallel),
-            None => self.multiply(lhs, rhs, output, parallel),
+            _ if self.k == 0 => {
+                // SAFETY: the caller's promise that nobody else uses the output.
+                unsafe { output.slice(0, self.groups() * self.m * self.n) }.fill(O::default());
+                Some(false)
+            }
+            Some(part) => split::run(self, part, [lhs, rhs], output, parallel).map(|()| false),
+            None => Some(self.multiply(lhs, rhs, output, parallel, then)),
         }
     }
 
-    /// As [`Matmul::run`], with sums of at least one number that are not cut.
+    /// Multiplies, with sums of at least one number that are not cut; says whether `then` has got its rows.
     fn multiply<S: Stored, O: Stored<Compute = S::Compute>>(
         &self,
         lhs: &[S],
         rhs: &[S],
-        output: &mut [O],
+        output: &Shared<'_, O>,
         parallel: &dyn Parallel,
-    ) -> Option<()> {
+        then: Option<&Then<'_>>,
+    ) -> bool {
         if columns::run(self, lhs, rhs, output, parallel).is_some() {
-            return Some(());
+            return false;
         }
         // Short sums are soon made, and then a vector of them is better than a vector for each.
         let is_short = self.k < columns::SHORTEST && self.n > 2 && S::IS_COMPUTE && O::IS_COMPUTE;
         if is_short && self.is_small::<f32, Plain>() {
             if let (Some(lhs), Some(rhs)) = (cast::<S, f32>(lhs), cast::<S, f32>(rhs)) {
-                self.by_tiles::<f32, Plain, O>(lhs, rhs, output, parallel, None);
-                return Some(());
+                return self.by_tiles::<f32, Plain, O>(lhs, rhs, output, parallel, None, then);
             }
             if let (Some(lhs), Some(rhs)) = (cast::<S, f64>(lhs), cast::<S, f64>(rhs)) {
-                self.by_tiles::<f64, Plain, O>(lhs, rhs, output, parallel, None);
-                return Some(());
+                return self.by_tiles::<f64, Plain, O>(lhs, rhs, output, parallel, None, then);
             }
         }
-        if self.m <= vector::FEW && vector::can_read(self) {
+        if self.has_few_rows() {
             vector::run(self, lhs, rhs, output, false, parallel);
-        } else if self.n <= vector::FEW_COLUMNS && vector::can_read(&self.transposed()) {
-            vector::run(&self.transposed(), rhs, lhs, output, true, parallel);
-        } else if let (Some(lhs), Some(rhs)) = (cast::<S, f32>(lhs), cast::<S, f32>(rhs)) {
-            let finish: Finish<f32, O> = |from, to| O::store_all(as_compute::<f32, O>(from), to);
-            self.by_tiles::<f32, Plain, O>(lhs, rhs, output, parallel, (!O::IS_COMPUTE).then_some(finish));
-        } else if let (Some(lhs), Some(rhs)) = (cast::<S, f64>(lhs), cast::<S, f64>(rhs)) {
-            self.by_tiles::<f64, Plain, O>(lhs, rhs, output, parallel, None);
-        } else {
-            let finish: Finish<f32, O> = |from, to| O::store_all(as_compute::<f32, O>(from), to);
-            let finish = (!O::IS_COMPUTE).then_some(finish);
-            if let (Some(lhs), Some(rhs)) = (cast::<S, bf16>(lhs), cast::<S, bf16>(rhs)) {
-                match micro::bf16_pairs().is_some() {
-                    true => self.by_tiles::<bf16, Pairs, O>(lhs, rhs, output, parallel, finish),
-                    false => self.by_tiles::<bf16, Widened, O>(lhs, rhs, output, parallel, finish),
-                }
-            } else if let (Some(lhs), Some(rhs)) = (cast::<S, f16>(lhs), cast::<S, f16>(rhs)) {
-                self.by_tiles::<f16, Widened, O>(lhs, rhs, output, parallel, finish);
-            }
+            return false;
         }
-        Some(())
+        if self.has_few_columns() {
+            vector::run(&self.transposed(), rhs, lhs, output, true, parallel);
+            return false;
+        }
+        let finish: Finish<f32, O> = |from, to| O::store_all(as_compute::<f32, O>(from), to);
+        let finish = (!O::IS_COMPUTE).then_some(finish);
+        if let (Some(lhs), Some(rhs)) = (cast::<S, f32>(lhs), cast::<S, f32>(rhs)) {
+            self.by_tiles::<f32, Plain, O>(lhs, rhs, output, parallel, finish, then)
+        } else if let (Some(lhs), Some(rhs)) = (cast::<S, f64>(lhs), cast::<S, f64>(rhs)) {
+            self.by_tiles::<f64, Plain, O>(lhs, rhs, output, parallel, None, then)
+        } else if let (Some(lhs), Some(rhs)) = (cast::<S, bf16>(lhs), cast::<S, bf16>(rhs)) {
+            match micro::bf16_pairs().is_some() {
+                true => self.by_tiles::<bf16, Pairs, O>(lhs, rhs, output, parallel, finish, then),
+                false => self.by_tiles::<bf16, Widened, O>(lhs, rhs, output, parallel, finish, then),
+            }
+        } else if let (Some(lhs), Some(rhs)) = (cast::<S, f16>(lhs), cast::<S, f16>(rhs)) {
+            self.by_tiles::<f16, Widened, O>(lhs, rhs, output, parallel, finish, then)
+        } else {
+            unreachable!("a float that there are no tiles for")
+        }
     }
 
     /// Multiplies integers. `None`, and nothing is done, if a slice is too short.
@@ -175,25 +223,31 @@ impl Matmul {
         self.m == 0 || self.n == 0 || self.batch.iter().any(|b| b.size == 0)
     }
 
-    /// Computes tile by tile; without `finish` the result is of the type that is summed in.
+    /// Computes tile by tile; without `finish` the result is of the type that is summed in. Says whether `then` has got
+    /// its rows.
     fn by_tiles<S: Copy + Send + Sync + 'static, W: Way<S>, O: Copy + Send + Sync + 'static>(
         &self,
         lhs: &[S],
         rhs: &[S],
-        output: &mut [O],
+        output: &Shared<'_, O>,
         parallel: &dyn Parallel,
         finish: Option<Finish<W::Sum, O>>,
-    ) {
+        then: Option<&Then<'_>>,
+    ) -> bool {
         assert!(finish.is_some() || TypeId::of::<W::Sum>() == TypeId::of::<O>(), "sums are results of another type");
         let micro = W::micro();
         if finish.is_none() && self.is_small::<S, W>() {
-            return self.in_place::<S, W, O>(lhs, rhs, output, parallel);
+            self.in_place::<S, W, O>(lhs, rhs, output, parallel);
+            return false;
         }
         let groups = self.groups();
-        let (tile_m, tile_n) = cut(micro, [self.m, self.n, self.k], groups, parallel.threads());
+        let threads = parallel.threads();
+        let tile = cut(micro, [self.m, self.n, self.k], groups, threads);
+        let panel = then
+            .and_then(|then| Some((then.panel([self.m, self.n, self.k], groups, tile, micro.rows, threads)?, then)));
+        let (tile_m, tile_n) = panel.map_or(tile, |(rows, _)| (rows, self.n));
         let (down, across) = (self.m.div_ceil(tile_m), self.n.div_ceil(tile_n));
         let work = tile_m.saturating_mul(tile_n).saturating_mul(self.k).max(1);
-        let output = Shared::new(output);
         let right = |group: usize| {
             let rhs = &rhs[self.offsets(group).1..];
             Matrix::<S, W>::new(rhs, [self.n, self.rhs_column], [self.k, self.rhs_row])
@@ -208,25 +262,18 @@ impl Matmul {
                 let right = right(group);
                 let columns_of = packed.map_or(&right as &dyn Columns<W::Unit>, |packed| packed[group]);
                 let product = Product { micro, k: self.k, unit: W::DEPTH, rows: &left, columns: columns_of };
-                let first = (group * self.m + rows.start) * self.n + columns.start;
-                let (height, width) = (rows.len(), columns.len());
-                let to = output.address(first, (height - 1) * self.n + width);
-                let Some(finish) = finish else {
-                    // SAFETY: the tile lies inside the output, is nobody else's, and is of the type that is summed in.
-                    unsafe { product.tile(rows, columns, to.cast(), self.n) };
+                if let Some((_, then)) = panel {
+                    let done = group * self.m + rows.start..group * self.m + rows.end;
+                    then.block(done, self.n, output, |to| {
+                        // SAFETY: there is room for the block, which is nobody else's; the types are as said above.
+                        unsafe { product.finished_tile(rows, columns, finish, to, self.n) }
+                    });
                     continue;
-                };
-                scratch::with_bytes(height * width * size_of::<W::Sum>(), |sums| {
-                    // SAFETY: there is room for the tile; every sum of it is set. A row of the tile lies inside the
-                    // output and is nobody else's.
-                    unsafe {
-                        product.tile(rows, columns, sums.cast::<W::Sum>(), width);
-                        for row in 0..height {
-                            let from = std::slice::from_raw_parts(sums.cast::<W::Sum>().add(row * width), width);
-                            finish(from, std::slice::from_raw_parts_mut(to.add(row * self.n), width));
-                        }
-                    }
-                });
+                }
+                let first = (group * self.m + rows.start) * self.n + columns.start;
+                let to = output.address(first, (rows.len() - 1) * self.n + columns.len());
+                // SAFETY: the tile lies inside the output and is nobody else's; the types are as said above.
+                unsafe { product.finished_tile(rows, columns, finish, to, self.n) };
             }
         };
         let each_tile = |packed: Option<&[&dyn Columns<W::Unit>]>| {
@@ -235,22 +282,27 @@ impl Matmul {
         };
         // There may be very many groups of one tile: for those nothing is made beforehand.
         if down < 2 {
-            return each_tile(None);
+            each_tile(None);
+            return panel.is_some();
         }
         let right: Vec<Matrix<S, W>> = (0..groups).map(right).collect();
         let right: Vec<&dyn Columns<W::Unit>> = right.iter().map(|r| r as &dyn Columns<W::Unit>).collect();
         let source =
             Source { columns: &right, n: self.n, k: vec![self.k; groups], unit: W::DEPTH, width: micro.columns };
         source.with_packed([self.m, down], parallel, |right| each_tile(Some(right)));
+        panel.is_some()
     }
 
-    /// Whether nothing need be laid out: one panel of columns, short sums, and rows that do not push each other out of
-    /// the cache.
+    /// Whether nothing need be laid out: one panel of columns of operands that lie as they are read.
     fn is_small<S: Copy, W: Way<S>>(&self) -> bool {
-        let lies_well = self.rhs_column == 1 && (self.lhs_column == 1 || self.lhs_row == 1);
         let collide = collide(self.lhs_row * size_of::<S>()) || collide(self.lhs_column * size_of::<S>());
-        let is_short = self.n <= W::micro().columns && self.k <= DEPTH;
-        W::IN_PLACE && lies_well && is_short && (!collide || self.m <= 4)
+        W::IN_PLACE && self.n <= W::micro().columns && self.lies_ready() && (!collide || self.m <= 4)
+    }
+
+    /// Whether the kernels can read the operands where they lie: short sums, and rows that do not push each other out of
+    /// the cache, which depends on their type.
+    fn lies_ready(&self) -> bool {
+        self.k <= DEPTH && self.rhs_column == 1 && (self.lhs_column == 1 || self.lhs_row == 1)
     }
 
     /// Computes from where the operands lie, and to where the sums are results.
@@ -258,7 +310,7 @@ impl Matmul {
         &self,
         lhs: &[S],
         rhs: &[S],
-        output: &mut [O],
+        output: &Shared<'_, O>,
         parallel: &dyn Parallel,
     ) {
         /// Blocks that a thread takes at once.
@@ -268,7 +320,6 @@ impl Matmul {
         let tall = height * BLOCKS;
         let down = self.m.div_ceil(tall);
         let work = tall.min(self.m).saturating_mul(self.n).saturating_mul(self.k).max(1);
-        let output = Shared::new(output);
         parallel.each(self.groups() * down, WORTH_SHARING.div_ceil(work), &|begin, end| {
             for at in begin..end {
                 let (group, first) = (at / down, at % down * tall);

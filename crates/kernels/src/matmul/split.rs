@@ -3,7 +3,7 @@
 
 use super::{BatchDim, Matmul, vector};
 use crate::number::{Real, Stored};
-use crate::parallel::Parallel;
+use crate::parallel::{Parallel, Shared};
 use crate::tiles::scratch;
 
 /// With so many independent parts a product is not cut.
@@ -39,7 +39,7 @@ pub(super) fn run<S: Stored, O: Stored<Compute = S::Compute>>(
     matmul: &Matmul,
     part: usize,
     [lhs, rhs]: [&[S]; 2],
-    output: &mut [O],
+    output: &Shared<'_, O>,
     parallel: &dyn Parallel,
 ) -> Option<()> {
     let (parts, rest) = (matmul.k / part, matmul.k % part);
@@ -54,16 +54,18 @@ pub(super) fn run<S: Stored, O: Stored<Compute = S::Compute>>(
             (std::slice::from_raw_parts_mut(sums, stored * results), std::slice::from_raw_parts_mut(total, results))
         };
         let (of_whole, of_rest) = sums.split_at_mut(parts * results);
-        whole.multiply::<S, S::Compute>(lhs, rhs, of_whole, parallel)?;
+        whole.multiply::<S, S::Compute>(lhs, rhs, &Shared::new(of_whole), parallel, None);
         if rest > 0 {
             let lhs = lhs.get(parts * dim.lhs..)?;
-            last.multiply::<S, S::Compute>(lhs, rhs.get(parts * dim.rhs..)?, of_rest, parallel)?;
+            let rhs = rhs.get(parts * dim.rhs..)?;
+            last.multiply::<S, S::Compute>(lhs, rhs, &Shared::new(of_rest), parallel, None);
         }
         total.copy_from_slice(&sums[..results]);
         for sums in sums[results..].chunks_exact(results) {
             add(total, sums);
         }
-        O::store_all(total, &mut output[..results]);
+        // SAFETY: nobody else uses the output, as for all products.
+        O::store_all(total, unsafe { output.slice(0, results) });
         Some(())
     })
 }

@@ -2,9 +2,11 @@
 
 use super::{BatchDim, Matmul};
 use crate::number::Stored;
-use crate::{Parallel, Serial};
+use crate::{Parallel, Serial, Then};
 use half::{bf16, f16};
 use proptest::prelude::*;
+use std::ops::Range;
+use std::sync::Mutex;
 
 /// A product of dense matrices, each as it is or transposed.
 fn matmul() -> impl Strategy<Value = Matmul> {
@@ -143,4 +145,57 @@ fn short_slices_are_refused() {
     assert!(product.run(&[1f32; 3], &[1f32; 4], &mut output, &Serial).is_none());
     assert!(product.run(&[1f32; 4], &[1f32; 3], &mut output, &Serial).is_none());
     assert!(product.run(&[1f32; 4], &[1f32; 4], &mut output[..3], &Serial).is_none());
+}
+
+/// Checks that each row is handed over once, and is what it is without.
+fn hands_over(product: &Matmul, step: usize, threads: usize, apart: bool) -> bool {
+    let groups: usize = product.batch.iter().map(|b| b.size).product();
+    let numbers = |n: usize| (0..n).map(|i| (i * 37 % 101) as f32 - 50.0).collect::<Vec<f32>>();
+    let (lhs, rhs) = (numbers(groups * product.m * product.k), numbers(groups * product.k * product.n));
+    let (rows, n) = (groups * product.m, product.n);
+    let mut expected = vec![0f32; rows * n];
+    product.run(&lhs, &rhs, &mut expected, &Serial).expect("long enough");
+    let found = Mutex::new(vec![None; rows]);
+    let call = |handed: Range<usize>, at: *mut u8| {
+        let is_whole = |row: usize| row.is_multiple_of(step) || row == rows;
+        assert!(is_whole(handed.start) && is_whole(handed.end), "{handed:?} in steps of {step}");
+        // SAFETY: so many rows are there.
+        let values = unsafe { std::slice::from_raw_parts(at.cast::<f32>(), handed.len() * n) };
+        for (row, values) in handed.zip(values.chunks_exact(n)) {
+            let before = found.lock().expect("nobody panics")[row].replace(values.to_vec());
+            assert!(before.is_none(), "row {row} is handed over twice");
+        }
+    };
+    let then = Then { step, apart, call: &call };
+    let mut output = vec![0f32; if apart { 0 } else { rows * n }];
+    let place = (output.as_mut_ptr(), output.len());
+    // SAFETY: there is room for the result where it is wanted.
+    let done = unsafe { product.run_then::<f32, f32>([&lhs, &rhs], place, &Threads(threads), &then) };
+    let found = found.into_inner().expect("nobody panics");
+    if !product.hands_over(step) {
+        assert_eq!(done, if apart { None } else { Some(false) });
+    }
+    match done {
+        Some(true) => assert_eq!(found.into_iter().flatten().flatten().collect::<Vec<f32>>(), expected),
+        Some(false) => assert!(!apart && output == expected && found.iter().all(Option::is_none)),
+        None => assert!(apart && !product.hands_over(step)),
+    }
+    done == Some(true)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn rows_are_handed_over_once_each(product in matmul(), step in 1..5usize, threads in 1..8usize, apart in any::<bool>()) {
+        hands_over(&product, step, threads, apart);
+    }
+}
+
+#[test]
+fn rows_of_a_large_result_are_handed_over_in_their_place() {
+    let product =
+        Matmul { batch: vec![], m: 4200, n: 1001, k: 256, lhs_row: 256, lhs_column: 1, rhs_row: 1001, rhs_column: 1 };
+    for (step, threads) in [(1, 1), (16, 1), (3, 2), (8, 2)] {
+        assert!(hands_over(&product, step, threads, false), "steps of {step} rows");
+    }
 }

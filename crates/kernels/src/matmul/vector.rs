@@ -39,7 +39,7 @@ pub(super) fn run<S: Stored, O: Stored<Compute = S::Compute>>(
     matmul: &Matmul,
     lhs: &[S],
     rhs: &[S],
-    output: &mut [O],
+    output: &Shared<'_, O>,
     transposed: bool,
     parallel: &dyn Parallel,
 ) {
@@ -50,7 +50,6 @@ pub(super) fn run<S: Stored, O: Stored<Compute = S::Compute>>(
         false => n.div_ceil(4 * parallel.threads()).clamp(1, columns(m)),
     };
     let blocks = n.div_ceil(width);
-    let output = Shared::new(output);
     let work = m.saturating_mul(n.min(width)).saturating_mul(matmul.k).max(1);
     parallel.each(matmul.groups() * blocks, WORTH_SHARING.div_ceil(work), &|begin, end| {
         let mut rows = vec![S::Compute::default(); m * matmul.k];

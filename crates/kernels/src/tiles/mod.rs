@@ -25,6 +25,9 @@ pub(crate) const ROW: usize = DEPTH + 16;
 /// So many columns are kept, if there are more rows; otherwise a tile's rows are.
 const FEW_COLUMNS: usize = 256;
 
+/// How sums become results of another type.
+pub(crate) type Finish<C, O> = fn(&[C], &mut [O]);
+
 /// Rows of the left operand.
 pub(crate) trait Rows<U>: Sync {
     /// Lays out rows, or says where they are. `depth` is in numbers and begins with a whole unit; at most [`DEPTH`] units.
@@ -122,6 +125,38 @@ impl<U: Copy + Default, C: Copy + Default> Product<'_, U, C> {
                 part.depth = first..self.k.min(first + DEPTH * self.unit);
                 // SAFETY: the caller's promise, and the room that was asked for.
                 unsafe { if keep_rows { part.keep_rows() } else { part.keep_columns() } }
+            }
+        });
+    }
+}
+
+impl<U: Copy + Default, C: Copy + Default> Product<'_, U, C> {
+    /// As [`Product::tile`], with sums that `finish` makes results of; without it they are the results.
+    ///
+    /// # Safety
+    /// As for [`Product::tile`]; without `finish`, `O` must be `C`.
+    pub(crate) unsafe fn finished_tile<O>(
+        &self,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        finish: Option<Finish<C, O>>,
+        to: *mut O,
+        to_row: usize,
+    ) {
+        let (height, width) = (rows.len(), columns.len());
+        let Some(finish) = finish else {
+            // SAFETY: the caller's promise.
+            return unsafe { self.tile(rows, columns, to.cast(), to_row) };
+        };
+        scratch::with_bytes(height * width * size_of::<C>(), |sums| {
+            let sums = sums.cast::<C>();
+            // SAFETY: there is room for the tile, and every sum of it is set; the caller's promise for the results.
+            unsafe {
+                self.tile(rows, columns, sums, width);
+                for row in 0..height {
+                    let from = std::slice::from_raw_parts(sums.add(row * width), width);
+                    finish(from, std::slice::from_raw_parts_mut(to.add(row * to_row), width));
+                }
             }
         });
     }

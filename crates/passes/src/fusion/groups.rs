@@ -87,6 +87,11 @@ impl Facts {
             pinned: crate::facts::pinned(module),
         }
     }
+
+    /// Whether a control dependency names an instruction.
+    pub(super) fn is_pinned(&self, i: InstructionId) -> bool {
+        self.pinned[i]
+    }
 }
 
 /// Groups the instructions of `computation`, which are `order`, operands first.

@@ -2,14 +2,15 @@
 //!
 //! [`short_rows`] prepares what is repeated, [`groups`] decides what is computed with what, [`multi_output`] puts groups
 //! together that run over the same elements and read the same values, [`horizontal`] tiny ones that have nothing in
-//! common, and here the groups become fusions. A fusion that ends in a reduction is `kInput`, any other
-//! `kLoop`, as XLA's are. Only computations of the program's flow are looked at: functions that are applied to elements
-//! have nothing to fuse.
+//! common, [`output`] adds the products that they follow, and here the groups become fusions. A fusion that ends in a
+//! reduction is `kInput`, one that begins with a product `kOutput`, any other `kLoop`, as XLA's are. Only computations of
+//! the program's flow are looked at: functions that are applied to elements have nothing to fuse.
 
 mod cost;
 mod groups;
 mod horizontal;
 mod multi_output;
+mod output;
 mod short_rows;
 
 use crate::dce::remove_dead_code;
@@ -43,7 +44,11 @@ fn fuse(module: &mut Module) -> usize {
         let groups = groups::group(module, computation, &order, &mut facts);
         found.extend(multi_output::merge(module, computation, groups, &order, &facts, &mut makers));
     }
-    let made = found.iter().filter(|group| outline(module, group).is_some()).count();
+    let counts = output::count_members(module, &found);
+    let takes_in = |group: &mut Group| output::take_in(module, group, &facts, &counts);
+    let with_product: Vec<bool> = found.iter_mut().map(takes_in).collect();
+    let groups = found.iter().zip(with_product);
+    let made = groups.filter(|&(group, with_product)| outline(module, group, with_product).is_some()).count();
     if made > 0 {
         remove_dead_code(module);
     }
@@ -72,14 +77,18 @@ pub(crate) fn flow_computations(module: &Module) -> Vec<ComputationId> {
 }
 
 /// Makes a fusion of `group`, if it is more than one operation.
-fn outline(module: &mut Module, group: &Group) -> Option<()> {
+fn outline(module: &mut Module, group: &Group, with_product: bool) -> Option<()> {
     let operations = group.members.iter().filter(|&&m| !matches!(module[m].op, Op::Constant(_))).count();
     if operations < 2 {
         return None;
     }
     let last = *group.results.last()?;
     let reduces = group.results.iter().any(|&r| matches!(module[r].op, Op::Reduce { .. }));
-    let kind = if reduces { FusionKind::Input } else { FusionKind::Loop };
+    let kind = match with_product {
+        true => FusionKind::Output,
+        false if reduces => FusionKind::Input,
+        false => FusionKind::Loop,
+    };
     let name = format!("{}_fusion", module[last].opcode().name().replace('-', "_"));
     let fusion = |calls| Op::Fusion(Box::new(Fusion { kind, calls, output_operand_aliasing: Vec::new() }));
     module.outline(&group.members, &group.results, &name, fusion).ok().map(|_| ())

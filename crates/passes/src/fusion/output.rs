@@ -1,0 +1,155 @@
+//! Output fusions: a product or a convolution together with the element-wise code after it, so that each part of its result
+//! is worked on while it is near, and needs no memory of its own.
+//!
+//! A group takes in a product that nothing else reads, if each element of its results is made of the element of the product
+//! at the same place. What a group reads besides is made as before; nothing else dear goes into it. Products whose results
+//! are few are left alone: what comes after them costs nothing, and they are computed in other ways than row by row.
+
+use super::cost::{elements, plain_array};
+use super::groups::{Facts, Group};
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::{InstructionId, SideTable};
+use hloom_ir::module::Module;
+use hloom_ir::op::Op;
+use hloom_ir::shape::ArrayShape;
+use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
+
+/// Fewer results are not worth it.
+const MIN_ELEMENTS: i64 = 1 << 13;
+/// Rows of fewer columns, and fewer rows, are computed otherwise.
+const MIN_ROWS: i64 = 16;
+const MIN_COLUMNS: i64 = 16;
+/// Where there are fewer results than this, longer sums are cut into parts.
+const FEW_RESULTS: i64 = 1 << 15;
+const LONG_SUM: i64 = 1 << 11;
+/// So many reshapes at most lie between a product and what follows it.
+const MAX_RESHAPES: usize = 4;
+
+/// How many groups compute each instruction.
+pub(super) fn count_members(module: &Module, groups: &[Group]) -> SideTable<InstructionId, u32> {
+    let mut counts = SideTable::with_len(module.instruction_slots(), 0);
+    groups.iter().flat_map(|g| &g.members).for_each(|&m| *counts.get_mut(m) += 1);
+    counts
+}
+
+/// Puts the product that `group` follows into it, if there is one; says whether it did.
+pub(super) fn take_in(
+    module: &Module,
+    group: &mut Group,
+    facts: &Facts,
+    counts: &SideTable<InstructionId, u32>,
+) -> bool {
+    let Some(&first) = group.results.first() else { return false };
+    let total = elements(module, first);
+    if total < MIN_ELEMENTS || !group.members.iter().all(|&m| fits_in(module, m)) {
+        return false;
+    }
+    let inside: FxHashSet<InstructionId> = group.members.iter().copied().collect();
+    let mut read: SmallVec<[InstructionId; 4]> = SmallVec::new();
+    for &operand in group.members.iter().flat_map(|&m| module[m].operands()) {
+        let is_ours = |u: &InstructionId| inside.contains(u) && counts[*u] == 1;
+        if elements(module, operand) == total
+            && !inside.contains(&operand)
+            && !read.contains(&operand)
+            && module[operand].users().iter().all(is_ours)
+        {
+            read.push(operand);
+        }
+    }
+    // Of several products the last: its result is the nearest.
+    let chains = read.iter().filter_map(|&value| Some((chain(module, value, facts)?, value)));
+    let chains = chains.filter(|(chain, value)| {
+        let product = chain[chain.len() - 1];
+        let reads_inside = module[product].operands().iter().any(|o| inside.contains(o));
+        !reads_inside && is_worth_it(module, product) && stays_in_place(module, group, *value, total)
+    });
+    let Some((mut chain, _)) = chains.max_by_key(|(chain, _)| facts.position[chain[chain.len() - 1]]) else {
+        return false;
+    };
+    chain.reverse();
+    group.members.splice(0..0, chain);
+    true
+}
+
+/// Whether an instruction can be beside a product: what moves elements about would have loops of its own.
+fn fits_in(module: &Module, i: InstructionId) -> bool {
+    match &module[i].op {
+        Op::Constant(_)
+        | Op::Iota { .. }
+        | Op::Broadcast { .. }
+        | Op::Reshape { .. }
+        | Op::Slice { .. }
+        | Op::DynamicSlice { .. } => true,
+        op => op.is_elementwise(),
+    }
+}
+
+/// From a value back through reshapes to the product that made it, if nothing else reads any of them.
+fn chain(module: &Module, value: InstructionId, facts: &Facts) -> Option<SmallVec<[InstructionId; 2]>> {
+    let mut chain: SmallVec<[InstructionId; 2]> = SmallVec::from_slice(&[value]);
+    loop {
+        let &last = chain.last()?;
+        let is_root = module.root(module[last].parent()) == Some(last);
+        if facts.is_pinned(last) || is_root || chain.len() > MAX_RESHAPES + 1 {
+            return None;
+        }
+        match (&module[last].op, module[last].operands()) {
+            (Op::Dot(_) | Op::Convolution(_), _) => return Some(chain),
+            (Op::Reshape { .. }, &[operand]) if module[operand].users() == [last] => chain.push(operand),
+            _ => return None,
+        }
+    }
+}
+
+/// Whether all that is made of `value` in the group is made of its element at the same place, and all results are.
+fn stays_in_place(module: &Module, group: &Group, value: InstructionId, total: i64) -> bool {
+    let mut made: FxHashSet<InstructionId> = FxHashSet::from_iter([value]);
+    for &m in &group.members {
+        if !module[m].operands().iter().any(|o| made.contains(o)) {
+            continue;
+        }
+        let is_in_place = module[m].op.is_elementwise() || matches!(module[m].op, Op::Reshape { .. });
+        if !is_in_place || elements(module, m) != total {
+            return false;
+        }
+        made.insert(m);
+    }
+    group.results.iter().all(|r| made.contains(r))
+}
+
+/// Whether a product is computed row by row, of a type for which there is a kernel.
+fn is_worth_it(module: &Module, i: InstructionId) -> bool {
+    let &[lhs, rhs] = module[i].operands() else { return false };
+    let arrays = [lhs, rhs, i].map(|i| plain_array(module, i));
+    let [Some(lhs), Some(rhs), Some(result)] = arrays else { return false };
+    use ElementType::{Bf16, F16, F32, F64};
+    let (from, to) = (lhs.element_type, result.element_type);
+    let has_kernel = matches!(from, F32 | F64 | Bf16 | F16) && rhs.element_type == from && (to == from || to == F32);
+    if !has_kernel {
+        return false;
+    }
+    let size = |array: &ArrayShape, dims: &[i64]| -> i64 {
+        let sizes = dims.iter().map(|&d| usize::try_from(d).ok().and_then(|d| array.dims().get(d)).copied());
+        sizes.fold(1i64, |n, size| n.saturating_mul(size.unwrap_or(1)))
+    };
+    let total = result.element_count().unwrap_or(0);
+    match &module[i].op {
+        Op::Dot(dot) => {
+            let dims = &dot.dims;
+            let (batch, k) = (size(lhs, &dims.lhs_batch).max(1), size(lhs, &dims.lhs_contracting));
+            let columns = rhs.element_count().unwrap_or(0) / (batch * k).max(1);
+            let rows = total / (batch * columns).max(1);
+            let is_cut = total < FEW_RESULTS && k >= LONG_SUM;
+            rows >= MIN_ROWS && columns >= MIN_COLUMNS && k > 0 && !is_cut
+        }
+        Op::Convolution(convolution) => {
+            let in_groups = convolution.feature_group_count > 1 || convolution.batch_group_count > 1;
+            // Positions between those of the input are computed apart from each other.
+            let in_parts = convolution.window.dims.iter().any(|d| d.base_dilation > 1);
+            let features = size(result, &[convolution.dims.output_feature]);
+            !in_groups && !in_parts && features >= MIN_COLUMNS && total / features.max(1) >= MIN_ROWS
+        }
+        _ => false,
+    }
+}
