@@ -64,6 +64,7 @@ static LISTS: &[(&str, &[Named])] = &[(
             ],
         ),
         Once("hoist-invariants"),
+        Once("unroll-exchanges"),
         Fixpoint(2, &["simplify", "cse", "dce"]),
         // Not made asynchronous here (`start-collectives`): the engine comes to a collective where it stands in the list and
         // waits for it before the first step that needs it, so that a start and a done would say nothing new.

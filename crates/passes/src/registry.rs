@@ -41,6 +41,7 @@ pub static ALL: &[&Pass] = &[
     &crate::rules::motion::PASS,
     &crate::split_reductions::PASS,
     &crate::collectives::start::PASS,
+    &crate::loops::exchange::PASS,
 ];
 
 /// The pass of that name.

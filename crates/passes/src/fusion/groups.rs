@@ -59,6 +59,8 @@ const SOME_VECTORS: i64 = 64;
 const SHORT_ROW: i64 = 48;
 /// Arrays of at most so many bytes may be read in any order: they stay near.
 const MAX_TURNED_BYTES: i64 = 1 << 14;
+/// Of the updates of an array one after another, as many are looked at.
+const MAX_UPDATES: usize = 8;
 /// A reduction within a group reads rows of at most so many bytes, which stay near for those who read them again; and
 /// there are at least so many rows to share among threads.
 const MAX_ROW_BYTES: i64 = 1 << 16;
@@ -203,7 +205,7 @@ impl Sweep<'_> {
         }
         if let Some(&result) = group.results.first()
             && matches!(module[result].op, Op::DynamicUpdateSlice)
-            && !is_safe_beside_update(module, i, result)
+            && (!is_safe_beside_update(module, i, result) || is_changed_before(module, i, result))
         {
             return None;
         }
@@ -408,6 +410,20 @@ fn is_safe_beside_update(module: &Module, i: InstructionId, update: InstructionI
         && module[i].operands().get(1..) == Some(starts);
     // It must also be needed at the index of the update only.
     same_place && module[i].users().iter().all(|&u| u == update || module[u].op.is_elementwise())
+}
+
+/// Whether `i` reads an array that updates before `update` change in place: if it were read with `update`, what it was
+/// before them would have to be kept.
+fn is_changed_before(module: &Module, i: InstructionId, update: InstructionId) -> bool {
+    let mut buffer = module[update].operands().first().copied();
+    for _ in 0..MAX_UPDATES {
+        let Some(earlier) = buffer.filter(|&b| matches!(module[b].op, Op::DynamicUpdateSlice)) else { return false };
+        buffer = module[earlier].operands().first().copied();
+        if buffer.is_some_and(|b| module[i].operands().contains(&b)) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Puts members in order and takes reshapes off the edges of a group: in memory they cost nothing.

@@ -3,6 +3,7 @@
 //! Only loops in the plain form are looked at: the state is a tuple that is put together before the loop and at the end
 //! of the body, and taken apart everywhere else; body and condition belong to this loop alone.
 
+pub mod exchange;
 pub mod hoist;
 pub mod state;
 pub mod trip_count;

@@ -35,13 +35,17 @@ pub(super) fn note(module: &mut Module, plain: &Loop) -> Noted {
     if common.backend_config.is_some() || known_trip_count(&module[plain.id]) == Some(count) {
         return Noted::Nothing;
     }
-    let config = format!("{{\"known_trip_count\":{{\"n\":\"{count}\"}}}}");
-    module.instruction_mut(plain.id).common.backend_config = Some(config.into_bytes().into());
+    module.instruction_mut(plain.id).common.backend_config = Some(config(count));
     Noted::New
 }
 
+/// The configuration of a loop that says how often it runs.
+pub(super) fn config(count: u64) -> Box<[u8]> {
+    format!("{{\"known_trip_count\":{{\"n\":\"{count}\"}}}}").into_bytes().into()
+}
+
 /// How often the body runs, if that can be seen.
-fn trip_count(module: &Module, plain: &Loop) -> Option<u64> {
+pub(super) fn trip_count(module: &Module, plain: &Loop) -> Option<u64> {
     let root = module.root(plain.condition)?;
     if is_false(module, root) {
         return Some(0);

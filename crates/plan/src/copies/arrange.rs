@@ -1,7 +1,9 @@
 //! An order for modules without a schedule in which few copies are needed.
 //!
 //! It is a post-order, but for instructions that write over a value (in place, or because their result is what a loop
-//! carries on): those wait for everyone who still wants to read it, unless nothing else can go on. The root comes last.
+//! carries on): those wait for everyone who still wants to read it. Where all wait for each other, the one goes first
+//! that writes over the least, since that is what will be copied: a row that was read from an array goes before the
+//! update of the array. The root comes last.
 
 use super::Order;
 use crate::calls::Calls;
@@ -28,6 +30,8 @@ struct Waits {
     reads: FxHashMap<InstructionId, Vec<usize>>,
     /// How many lists an instruction waits for.
     waits_for: FxHashMap<InstructionId, u32>,
+    /// The bytes of the values that an instruction waits to write over.
+    bytes: FxHashMap<InstructionId, i64>,
 }
 
 pub(super) fn arrange(dataflow: &Dataflow<'_>, calls: &Calls, orders: &Orders, in_place: &InPlace<'_>) -> Order {
@@ -96,6 +100,9 @@ impl Waits {
         waiting.push((writer, is_reader));
         if self.readers[list].left > u32::from(is_reader) {
             *self.waits_for.entry(writer).or_default() += 1;
+            let bytes = dataflow.value(value).and_then(|v| dataflow.positions.shape(v.position).byte_size());
+            let all = self.bytes.entry(writer).or_default();
+            *all = all.saturating_add(bytes.unwrap_or(i64::MAX));
         }
     }
 
@@ -127,6 +134,10 @@ impl Waits {
     fn must_wait(&self, id: InstructionId) -> bool {
         self.waits_for.get(&id).is_some_and(|&n| n > 0)
     }
+
+    fn bytes_over(&self, id: InstructionId) -> i64 {
+        self.bytes.get(&id).copied().unwrap_or(0)
+    }
 }
 
 fn arranged(
@@ -152,15 +163,18 @@ fn arranged(
         first.iter().for_each(|&o| followers[o as usize].push(at as u32));
     }
     let mut ready: BinaryHeap<Reverse<u32>> = BinaryHeap::new();
-    let mut waiting: BinaryHeap<Reverse<u32>> = BinaryHeap::new();
+    // By what would have to be copied; the root is after all others.
+    let mut waiting: BinaryHeap<Reverse<(bool, i64, u32)>> = BinaryHeap::new();
     let mut is_done = vec![false; post_order.len()];
     let mut order = Vec::with_capacity(post_order.len());
     let is_last = |id: InstructionId| Some(id) == root;
     for (at, &id) in post_order.iter().enumerate().filter(|&(at, _)| needs[at] == 0) {
-        let queue = if waits.must_wait(id) || is_last(id) { &mut waiting } else { &mut ready };
-        queue.push(Reverse(at as u32));
+        match waits.must_wait(id) || is_last(id) {
+            true => waiting.push(Reverse((is_last(id), waits.bytes_over(id), at as u32))),
+            false => ready.push(Reverse(at as u32)),
+        }
     }
-    while let Some(Reverse(at)) = ready.pop().or_else(|| next_waiting(&mut waiting, post_order, root)) {
+    while let Some(Reverse(at)) = ready.pop().or_else(|| waiting.pop().map(|Reverse((_, _, at))| Reverse(at))) {
         if std::mem::replace(&mut is_done[at as usize], true) {
             continue;
         }
@@ -179,26 +193,12 @@ fn arranged(
             needs[follower as usize] -= 1;
             if needs[follower as usize] == 0 {
                 let id = post_order[follower as usize];
-                let queue = if waits.must_wait(id) || is_last(id) { &mut waiting } else { &mut ready };
-                queue.push(Reverse(follower));
+                match waits.must_wait(id) || is_last(id) {
+                    true => waiting.push(Reverse((is_last(id), waits.bytes_over(id), follower))),
+                    false => ready.push(Reverse(follower)),
+                }
             }
         }
     }
     order
-}
-
-/// The first of those who wait; the root only after all others.
-fn next_waiting(
-    waiting: &mut BinaryHeap<Reverse<u32>>,
-    post_order: &[InstructionId],
-    root: Option<InstructionId>,
-) -> Option<Reverse<u32>> {
-    let first = waiting.pop()?;
-    if Some(post_order[first.0 as usize]) == root
-        && let Some(second) = waiting.pop()
-    {
-        waiting.push(first);
-        return Some(second);
-    }
-    Some(first)
 }
