@@ -4,6 +4,11 @@
 //! are called by it, and what is worth several threads, or no kernel at all, is done by the walk when the region asks for
 //! it. A region asks from time to time whether to go on: it can be cancelled, steps are counted, and a loop whose state
 //! no longer changes ends.
+//!
+//! Steps and conditionals outside of loops are no regions, however many and small they are: the walk takes about 8 ns for
+//! each, tiny kernel and all (600 kernels that wait for each other on arrays of four elements take 5 µs, 300 conditionals
+//! with two or three of them in each branch 14 µs). As one function they would share no code that is compiled once now,
+//! which would cost more than all calls of most programs can save.
 
 use crate::native::{self, KernelFn, Library, Prepared, WORTH_SHARING};
 use crate::program::{Action, ListId, Location, Step, While};
