@@ -135,6 +135,28 @@ impl Program {
         &self.items[id as usize]
     }
 
+    /// What an index is at most, if that is known and it is never negative.
+    pub(crate) fn most(&self, index: &Affine) -> Option<i64> {
+        self.most_of(index, 0)
+    }
+
+    fn most_of(&self, index: &Affine, depth: usize) -> Option<i64> {
+        const MAX_DEPTH: usize = 8;
+        let mut most = Some(index.constant).filter(|&c| c >= 0 && depth < MAX_DEPTH)?;
+        for &(term, factor) in &index.terms {
+            let greatest = match term {
+                Term::Var(v) => self.extents[v as usize] - 1,
+                Term::Item(i) => match &self.item(i).item {
+                    Item::Remainder(_, divisor) => divisor - 1,
+                    Item::Quotient(of, divisor) => self.most_of(of, depth + 1)? / divisor,
+                    _ => return None,
+                },
+            };
+            most = most.checked_add(Some(factor).filter(|&f| f >= 0)?.checked_mul(greatest)?)?;
+        }
+        Some(most)
+    }
+
     /// The type in which a load finds its element.
     pub(crate) fn loaded_type(&self, data: &ItemData) -> ElementType {
         match &data.item {

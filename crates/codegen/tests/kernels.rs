@@ -353,6 +353,26 @@ ENTRY e { p = f32[6,50] parameter(0)
  ROOT f = f32[6,50] fusion(p), kind=kLoop, calls=body }
 ";
     check_mild(softmax, 70);
+    // Reshapes whose sizes have nothing in common, so that indices are divided: rows shifted one against the other.
+    let shifted = "HloModule m
+body {
+  x = f32[3,16,40] parameter(0)
+  zero = f32[] constant(0)
+  p = f32[3,16,41] pad(x, zero), padding=0_0x0_0x1_0
+  q = f32[3,656] reshape(p)
+  r = f32[3,41,16] reshape(q)
+  s = f32[3,40,16] slice(r), slice={[0:3], [1:41], [0:16]}
+  t = f32[3,16,40] reshape(s)
+  u = f32[3,48,40] pad(t, zero), padding=0_0x16_16x0_0
+  v = f32[40,3,48] reshape(u)
+  w = f32[40,3,48] add(v, v)
+  y = f32[120,48] reshape(w)
+  ROOT z = f32[48,120] transpose(y), dimensions={1,0}
+}
+ENTRY e { p = f32[3,16,40] parameter(0)
+ ROOT f = f32[48,120] fusion(p), kind=kLoop, calls=body }
+";
+    check_mild(shifted, 71);
     // Several results of different sizes, and a reshape that splits a loop.
     let several = "HloModule m
 add { a = f32[] parameter(0)

@@ -295,6 +295,15 @@ pub(in crate::tiles) mod avx512 {
         zero _mm512_setzero_si512(),
         add _mm512_add_epi32,
         multiply_add |sums, left, right| _mm512_add_epi32(sums, _mm512_madd_epi16(left, right)));
+    x86!(i16_dots, "avx512f,avx512bw,avx512vnni", u32, i32, 16, rows [1 2 3 4 5 6 7 8 9 10 11 12 13 14],
+        mask __mmask16 = |columns: usize| ((1u32 << columns) - 1) as __mmask16,
+        units __m512i = |at: *const u32, mask| _mm512_maskz_loadu_epi32(mask, at.cast()),
+        splat |at: *const u32| _mm512_set1_epi32(at.cast::<i32>().read_unaligned()),
+        sums __m512i = |at, mask| _mm512_maskz_loadu_epi32(mask, at),
+        store |at, mask, vector| _mm512_mask_storeu_epi32(at, mask, vector),
+        zero _mm512_setzero_si512(),
+        add _mm512_add_epi32,
+        multiply_add |sums, left, right| _mm512_dpwssd_epi32(sums, left, right));
     x86!(bf16_pairs, "avx512f,avx512bf16", u32, f32, 16, rows [1 2 3 4 5 6 7 8 9 10 11 12 13 14],
     mask __mmask16 = |columns: usize| ((1u32 << columns) - 1) as __mmask16,
     units __m512i = |at: *const u32, mask| _mm512_maskz_loadu_epi32(mask, at.cast()),
@@ -379,7 +388,16 @@ macro_rules! best {
 best!(f32s, f32s, f32, f32,);
 best!(f64s, f64s, f64, f64,);
 best!(i32s, i32s, i32, i32,);
-best!(i16_pairs, i16_pairs, u32, i32, "avx512bw");
+best!(i16_plain_pairs, i16_pairs, u32, i32, "avx512bw");
+
+/// The kernel for pairs of i16: the one instruction that multiplies and adds them, where there is one.
+pub(crate) fn i16_pairs() -> &'static Micro<u32, i32> {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vnni") {
+        return &avx512::i16_dots::MICRO;
+    }
+    i16_plain_pairs()
+}
 
 /// The kernel for pairs of bf16, if the processor has instructions for them.
 pub(crate) fn bf16_pairs() -> Option<&'static Micro<u32, f32>> {

@@ -77,6 +77,7 @@ fn kernels_of_other_processors() {
     agrees(&portable::f64s::MICRO, f64::from, f64::from, |a, b| a * b);
     agrees(&portable::i32s::MICRO, |n| n, |n| n, |a, b| a * b);
     agrees(&portable::i16_pairs::MICRO, integer_pair, |n| n, |a, b| a * b + (a + 1) * (b + 1));
+    agrees(micro::i16_plain_pairs(), integer_pair, |n| n, |a, b| a * b + (a + 1) * (b + 1));
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
         use micro::avx2;

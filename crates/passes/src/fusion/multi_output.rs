@@ -19,6 +19,8 @@ const MAX_RESULTS: usize = 8;
 const MAX_MEMBERS: usize = 128;
 /// Of the users of a value, as many are looked at.
 const MAX_USERS: usize = 16;
+/// Folds over no more elements than this are no matter.
+const LITTLE: i64 = 1 << 14;
 
 /// Puts groups of a computation together; returns them with what of each is needed outside.
 pub(super) fn merge(
@@ -224,6 +226,21 @@ impl<'m> Merger<'m> {
         self.groups[maker as usize].results.iter().any(read_elsewhere)
     }
 
+    /// Whether two groups fold along other dimensions, and much: what is best for one loop is bad for the other.
+    fn folds_otherwise(&self, a: Node, b: Node) -> bool {
+        let module = self.module;
+        let fold_of = |node: Node| {
+            self.groups[node as usize].members.iter().find_map(|&m| match &module[m].op {
+                Op::Reduce { dimensions, .. } => {
+                    let over = plain_array(module, *module[m].operands().first()?)?;
+                    (over.element_count()? > LITTLE).then(|| (over.dims(), &dimensions[..]))
+                }
+                _ => None,
+            })
+        };
+        matches!((fold_of(a), fold_of(b)), (Some(x), Some(y)) if x != y)
+    }
+
     /// Makes one of two groups, if an order of all is left; says whether it did.
     pub(super) fn try_merge(&mut self, a: Node, b: Node, position: &SideTable<InstructionId, u32>) -> bool {
         let (x, y) = (&self.groups[a as usize], &self.groups[b as usize]);
@@ -232,7 +249,7 @@ impl<'m> Merger<'m> {
         if too_large || self.apart.contains(&(a, b)) {
             return false;
         }
-        if self.reads_elsewhere(a, b) || self.reads_elsewhere(b, a) {
+        if self.reads_elsewhere(a, b) || self.reads_elsewhere(b, a) || self.folds_otherwise(a, b) {
             self.apart.insert((a, b));
             return false;
         }
