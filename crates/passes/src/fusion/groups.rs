@@ -58,7 +58,7 @@ const DEAR: f32 = 8.0;
 const SOME_VECTORS: i64 = 64;
 const SHORT_ROW: i64 = 48;
 /// Arrays of at most so many bytes may be read in any order: they stay near.
-const MAX_TURNED_BYTES: i64 = 1 << 14;
+const MAX_TURNED_BYTES: i64 = 1 << 18;
 /// Of the updates of an array one after another, as many are looked at.
 const MAX_UPDATES: usize = 8;
 /// A reduction within a group reads rows of at most so many bytes, which stay near for those who read them again; and
