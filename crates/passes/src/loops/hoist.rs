@@ -2,8 +2,10 @@
 //! the loop and carried.
 //!
 //! Only what is worth it: something expensive, or something that would be written to memory each round. What is cheap
-//! and made element by element is better made again where it is needed than read from memory.
+//! and made element by element is better made again where it is needed than read from memory. Weights that products would
+//! bring into another order each round are transposed first, so that this, too, is done before the loop.
 
+use super::weights::transpose_weights;
 use super::{Loop, element_of, loops};
 use crate::dce::remove_dead_code;
 use crate::pass::{Context, Pass};
@@ -29,6 +31,7 @@ fn hoist_all(module: &mut Module) -> usize {
     // Inner loops first: what leaves them may leave the outer ones as well.
     for w in loops(module) {
         if let Some(mut plain) = Loop::of(module, w) {
+            changes += transpose_weights(module, &plain);
             changes += hoist(module, &mut plain);
         }
     }

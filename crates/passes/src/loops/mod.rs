@@ -7,6 +7,7 @@ pub mod exchange;
 pub mod hoist;
 pub mod state;
 pub mod trip_count;
+mod weights;
 
 use crate::pass::{Context, Pass};
 use hloom_ir::diagnostic::Diagnostic;
