@@ -67,7 +67,13 @@ impl<'a, 'm> Overwrite<'a, 'm> {
                 _ => false,
             },
             Op::Binary(BinaryOp::Power) => self.target.power_overwrites,
-            Op::Fusion(fusion) => slots.iter().all(|&slot| self.fusion(fusion, slot)),
+            // What is read once more under another name, as by a bitcast, is read from the same memory.
+            Op::Fusion(fusion) => {
+                let value = self.dataflow.at(operand);
+                let is_same = |o: InstructionId| o == from || self.dataflow.at(positions.whole(o)) == value;
+                let mut slots = (0..).zip(module[user].operands()).filter(|&(_, &o)| is_same(o));
+                slots.all(|(slot, _)| self.fusion(fusion, slot))
+            }
             Op::While { .. } | Op::Conditional { .. } => true,
             Op::DynamicUpdateSlice | Op::Scatter(_) | Op::SetDimensionSize { .. } => slots == [0],
             Op::TriangularSolve { .. } => slots == [1],
