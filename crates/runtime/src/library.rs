@@ -119,6 +119,11 @@ impl Call {
         self.row().unwrap_or(0) * element
     }
 
+    /// The bytes of the second operand.
+    pub(crate) fn second_bytes(&self) -> usize {
+        self.bytes.get(1).copied().unwrap_or(0)
+    }
+
     /// The bytes of the result, if it is one array.
     pub(crate) fn result_bytes(&self) -> usize {
         self.bytes.last().copied().unwrap_or(0)

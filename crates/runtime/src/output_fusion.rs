@@ -20,6 +20,8 @@ use std::ops::Range;
 
 /// Fewer rows, in blocks large enough to make good use of the columns, do not share out evenly among threads.
 const MANY_ROWS: usize = 1024;
+/// A second operand of more bytes does not stay in the caches until the next block of rows reads it.
+const MAX_READ_AGAIN: usize = 8 << 20;
 
 /// A product and the kernel after it. Their arrays are the operands of the fusion, its results, and the step's own memory.
 #[derive(Debug)]
@@ -115,10 +117,16 @@ impl OutputFusion {
         };
         self.place = match results.iter().position(is_free) {
             Some(n) if self.step > 0 => Place::Result(self.operands + n),
-            _ if self.step > 0 && self.rows() >= MANY_ROWS && self.call.hands_over(self.step) => Place::Apart,
+            _ if self.step > 0 && self.is_good_in_blocks() => Place::Apart,
             _ => Place::Own,
         };
         if self.has_own_memory() { self.call.result_bytes() } else { 0 }
+    }
+
+    /// Whether the product is as fast if blocks of its rows are made one after another.
+    fn is_good_in_blocks(&self) -> bool {
+        let stays_near = self.call.second_bytes() <= MAX_READ_AGAIN;
+        stays_near && self.rows() >= MANY_ROWS && self.call.hands_over(self.step)
     }
 
     /// Whether it uses memory of its own.
