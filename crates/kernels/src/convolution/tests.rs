@@ -197,25 +197,38 @@ proptest! {
     }
 }
 
+/// A dimension with so much padding before it and one element behind it. The dilations are those of the input and of the
+/// window.
+fn padded_axis(
+    input: usize,
+    kernel: usize,
+    stride: usize,
+    padding_low: isize,
+    [base_dilation, window_dilation]: [usize; 2],
+) -> Axis {
+    let window = (kernel - 1) * window_dilation + 1;
+    let padded = ((input - 1) * base_dilation + 1).saturating_add_signed(padding_low + 1);
+    Axis {
+        input,
+        kernel,
+        output: (padded - window) / stride + 1,
+        stride,
+        padding_low,
+        base_dilation,
+        window_dilation,
+        reversed: false,
+        input_stride: 0,
+        kernel_stride: 0,
+        output_stride: 0,
+    }
+}
+
 /// Few features side by side: some rows of the image at a time, with all kinds of padding, strides and dilations.
 #[test]
 fn few_features() {
     let axis = |input: usize, kernel: usize, stride: usize, padding_low: isize, window_dilation: usize| {
-        let window = (kernel - 1) * window_dilation + 1;
-        let padded = (input as isize + padding_low + 1) as usize;
-        Axis {
-            input,
-            kernel,
-            output: (padded - window) / stride + 1,
-            stride,
-            padding_low,
-            base_dilation: 1,
-            window_dilation,
-            reversed: stride == 2,
-            input_stride: 0,
-            kernel_stride: 0,
-            output_stride: 0,
-        }
+        let reversed = stride == 2;
+        Axis { reversed, ..padded_axis(input, kernel, stride, padding_low, [1, window_dilation]) }
     };
     for (stride, padding, dilation) in [(1, 1, 1), (2, 0, 1), (1, 2, 2), (1, -1, 1), (3, 3, 2)] {
         for (input_features, output_features) in [(1, 20), (3, 64), (4, 5), (16, 16), (7, 33), (32, 48)] {
@@ -239,26 +252,9 @@ fn few_features() {
 /// input too.
 #[test]
 fn to_few_features() {
-    let axis = |input: usize,
-                kernel: usize,
-                stride: usize,
-                padding_low: isize,
-                [base_dilation, window_dilation]: [usize; 2]| {
-        let window = (kernel - 1) * window_dilation + 1;
-        let padded = ((input - 1) * base_dilation + 1).saturating_add_signed(padding_low + 1);
-        Axis {
-            input,
-            kernel,
-            output: (padded - window) / stride + 1,
-            stride,
-            padding_low,
-            base_dilation,
-            window_dilation,
-            reversed: padding_low == 2,
-            input_stride: 0,
-            kernel_stride: 0,
-            output_stride: 0,
-        }
+    let axis = |input: usize, kernel: usize, stride: usize, padding_low: isize, dilations: [usize; 2]| {
+        let reversed = padding_low == 2;
+        Axis { reversed, ..padded_axis(input, kernel, stride, padding_low, dilations) }
     };
     for (stride, padding, dilations) in
         [(1, 1, [1, 1]), (2, 0, [1, 1]), (1, 2, [2, 1]), (1, -1, [1, 2]), (3, 2, [2, 3])]

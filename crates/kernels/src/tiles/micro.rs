@@ -286,24 +286,24 @@ pub(in crate::tiles) mod avx512 {
         zero _mm512_setzero_si512(),
         add _mm512_add_epi32,
         multiply_add |sums, left, right| _mm512_add_epi32(sums, _mm512_mullo_epi32(left, right)));
-    x86!(i16_pairs, "avx512f,avx512bw", u32, i32, 16, rows [1 2 3 4 5 6 7 8 9 10 11 12],
-        mask __mmask16 = |columns: usize| ((1u32 << columns) - 1) as __mmask16,
-        units __m512i = |at: *const u32, mask| _mm512_maskz_loadu_epi32(mask, at.cast()),
-        splat |at: *const u32| _mm512_set1_epi32(at.cast::<i32>().read_unaligned()),
-        sums __m512i = |at, mask| _mm512_maskz_loadu_epi32(mask, at),
-        store |at, mask, vector| _mm512_mask_storeu_epi32(at, mask, vector),
-        zero _mm512_setzero_si512(),
-        add _mm512_add_epi32,
-        multiply_add |sums, left, right| _mm512_add_epi32(sums, _mm512_madd_epi16(left, right)));
-    x86!(i16_dots, "avx512f,avx512bw,avx512vnni", u32, i32, 16, rows [1 2 3 4 5 6 7 8 9 10 11 12 13 14],
-        mask __mmask16 = |columns: usize| ((1u32 << columns) - 1) as __mmask16,
-        units __m512i = |at: *const u32, mask| _mm512_maskz_loadu_epi32(mask, at.cast()),
-        splat |at: *const u32| _mm512_set1_epi32(at.cast::<i32>().read_unaligned()),
-        sums __m512i = |at, mask| _mm512_maskz_loadu_epi32(mask, at),
-        store |at, mask, vector| _mm512_mask_storeu_epi32(at, mask, vector),
-        zero _mm512_setzero_si512(),
-        add _mm512_add_epi32,
-        multiply_add |sums, left, right| _mm512_dpwssd_epi32(sums, left, right));
+    /// Pairs of integers of 16 bits, summed up in 32.
+    macro_rules! i16s {
+        ($name:ident, $features:literal, $rows:tt, $multiply_add:expr) => {
+            x86!($name, $features, u32, i32, 16, rows $rows,
+                mask __mmask16 = |columns: usize| ((1u32 << columns) - 1) as __mmask16,
+                units __m512i = |at: *const u32, mask| _mm512_maskz_loadu_epi32(mask, at.cast()),
+                splat |at: *const u32| _mm512_set1_epi32(at.cast::<i32>().read_unaligned()),
+                sums __m512i = |at, mask| _mm512_maskz_loadu_epi32(mask, at),
+                store |at, mask, vector| _mm512_mask_storeu_epi32(at, mask, vector),
+                zero _mm512_setzero_si512(),
+                add _mm512_add_epi32,
+                multiply_add $multiply_add);
+        };
+    }
+    i16s!(i16_pairs, "avx512f,avx512bw", [1 2 3 4 5 6 7 8 9 10 11 12],
+        |sums, left, right| _mm512_add_epi32(sums, _mm512_madd_epi16(left, right)));
+    i16s!(i16_dots, "avx512f,avx512bw,avx512vnni", [1 2 3 4 5 6 7 8 9 10 11 12 13 14],
+        |sums, left, right| _mm512_dpwssd_epi32(sums, left, right));
     x86!(bf16_pairs, "avx512f,avx512bf16", u32, f32, 16, rows [1 2 3 4 5 6 7 8 9 10 11 12 13 14],
     mask __mmask16 = |columns: usize| ((1u32 << columns) - 1) as __mmask16,
     units __m512i = |at: *const u32, mask| _mm512_maskz_loadu_epi32(mask, at.cast()),
