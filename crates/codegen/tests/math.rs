@@ -6,8 +6,8 @@ mod common;
 use common::{machines, program, run_kernel};
 use hloom_codegen::{KernelRequest, Options, compile};
 use hloom_eval::run::{DeviceGrid, Options as RunOptions, run};
-use hloom_eval::{Array, Value};
 use hloom_ir::ElementType;
+use hloom_value::{Array, Value};
 
 /// The numbers of a type in order, so that neighbours differ by one.
 fn order(bits: u64, width: u32) -> i64 {

@@ -1,8 +1,6 @@
 //! Folding elements by a function of the program, by the best means: a known sum, product, maximum or minimum over typed
 //! slices; a straight-line scalar program; or, for anything else, the interpreter.
 
-use crate::array::Array;
-use crate::fault::Fault;
 use crate::interpreter::Device;
 use crate::ops::elementwise::convert_function;
 use crate::scalar::{Function1, Registers, Scalar, ScalarFunction};
@@ -11,6 +9,8 @@ use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::ComputationId;
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, Op};
+use hloom_value::Array;
+use hloom_value::ExecutionError;
 
 /// Calls `$fold!(type, function, widen, narrow)` for the type and operation, and answers whether there is such a case.
 macro_rules! fold_by_type {
@@ -87,12 +87,12 @@ impl Fold {
         function: ComputationId,
         given: &[ElementType],
         asked: &[ElementType],
-    ) -> Result<Fold, Fault> {
+    ) -> Result<Fold, ExecutionError> {
         let module = device.module();
         let (parameter_types, result_types) =
             (Fold::parameter_types(module, function), Fold::result_types(module, function)?);
         if parameter_types.len() != given.len() || result_types.len() != asked.len() {
-            return Err(Fault::bug("a function has another number of parameters or results than is needed"));
+            return Err(ExecutionError::bug("a function has another number of parameters or results than is needed"));
         }
         let all_same = given.iter().chain(&parameter_types).chain(&result_types).all(|t| Some(t) == asked.first());
         Ok(Fold {
@@ -113,13 +113,13 @@ impl Fold {
     }
 
     /// The types of the results of `function`.
-    pub fn result_types(module: &Module, function: ComputationId) -> Result<Vec<ElementType>, Fault> {
-        let root = module.root(function).ok_or_else(|| Fault::bug("a function has no result"))?;
+    pub fn result_types(module: &Module, function: ComputationId) -> Result<Vec<ElementType>, ExecutionError> {
+        let root = module.root(function).ok_or_else(|| ExecutionError::bug("a function has no result"))?;
         Ok(module[root].shape.leaves().iter().filter_map(|(_, s)| s.element_type()).collect())
     }
 
     /// The function's results for `arguments`, of which there must be as many as types were given.
-    pub fn apply(&mut self, device: &mut Device<'_>, arguments: &[Scalar]) -> Result<&[Scalar], Fault> {
+    pub fn apply(&mut self, device: &mut Device<'_>, arguments: &[Scalar]) -> Result<&[Scalar], ExecutionError> {
         let mut given = arguments;
         if !self.to_parameters.is_empty() {
             for ((to, convert), &from) in self.arguments.iter_mut().zip(&self.to_parameters).zip(arguments) {
@@ -174,14 +174,13 @@ impl Fold {
 }
 
 /// The conversions from one list of types to another; none if the lists are equal.
-fn conversions(from: &[ElementType], to: &[ElementType]) -> Result<Vec<Function1>, Fault> {
+fn conversions(from: &[ElementType], to: &[ElementType]) -> Result<Vec<Function1>, ExecutionError> {
     if from == to {
         return Ok(Vec::new());
     }
-    let each = from
-        .iter()
-        .zip(to)
-        .map(|(&from, &to)| convert_function(from, to).ok_or_else(|| Fault::bug(format!("{from} cannot become {to}"))));
+    let each = from.iter().zip(to).map(|(&from, &to)| {
+        convert_function(from, to).ok_or_else(|| ExecutionError::bug(format!("{from} cannot become {to}")))
+    });
     each.collect()
 }
 

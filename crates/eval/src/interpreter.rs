@@ -4,8 +4,6 @@
 //! into their last use, so an operation that finds itself the only owner works in place, and memory is given back as soon
 //! as nothing needs it.
 
-use crate::array::Value;
-use crate::fault::Fault;
 use crate::ops;
 use crate::run::Shared;
 use crate::scalar::{Program, ScalarFunction};
@@ -13,6 +11,8 @@ use hloom_ir::diagnostic::codes;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
+use hloom_value::ExecutionError;
+use hloom_value::Value;
 use smallvec::SmallVec;
 
 /// The values of an instruction's operands.
@@ -57,9 +57,12 @@ impl<'r> Device<'r> {
     }
 
     /// Evaluates `computation` on `arguments`.
-    pub fn call(&mut self, computation: ComputationId, arguments: Vec<Value>) -> Result<Value, Fault> {
+    pub fn call(&mut self, computation: ComputationId, arguments: Vec<Value>) -> Result<Value, ExecutionError> {
         if self.depth >= MAX_CALL_DEPTH {
-            return Err(Fault::new(&codes::eval::UNSUPPORTED, format!("calls nest more than {MAX_CALL_DEPTH} deep")));
+            return Err(ExecutionError::new(
+                &codes::eval::UNSUPPORTED,
+                format!("calls nest more than {MAX_CALL_DEPTH} deep"),
+            ));
         }
         self.depth += 1;
         let result = self.evaluate(computation, arguments);
@@ -67,7 +70,7 @@ impl<'r> Device<'r> {
         result
     }
 
-    fn evaluate(&mut self, computation: ComputationId, arguments: Vec<Value>) -> Result<Value, Fault> {
+    fn evaluate(&mut self, computation: ComputationId, arguments: Vec<Value>) -> Result<Value, ExecutionError> {
         let plan = self.shared.prepared.plan.computation(computation);
         if self.shared.observes() {
             for (&p, argument) in self.module().parameters(computation).iter().zip(&arguments) {
@@ -89,7 +92,9 @@ impl<'r> Device<'r> {
             }
         }
         let root = plan.root.and_then(|r| slots[r as usize].take());
-        root.ok_or_else(|| Fault::bug(format!("computation {} has no result", self.module()[computation].name())))
+        root.ok_or_else(|| {
+            ExecutionError::bug(format!("computation {} has no result", self.module()[computation].name()))
+        })
     }
 
     fn step(
@@ -97,10 +102,10 @@ impl<'r> Device<'r> {
         i: InstructionId,
         slots: &mut [Option<Value>],
         uses: &[crate::plan::Use],
-    ) -> Result<Value, Fault> {
+    ) -> Result<Value, ExecutionError> {
         self.shared.check_step(self.ordinal, i, self.steps)?;
         self.steps += 1;
-        let missing = || Fault::bug("an operand has no value yet");
+        let missing = || ExecutionError::bug("an operand has no value yet");
         if let (Op::GetTupleElement { index }, [tuple]) = (&self.module()[i].op, uses) {
             let Some(Value::Tuple(elements)) = &mut slots[tuple.slot as usize] else { return Err(missing()) };
             let element = usize::try_from(*index).ok().and_then(|n| elements.get_mut(n)).ok_or_else(missing)?;
@@ -131,7 +136,7 @@ impl<'r> Device<'r> {
     }
 
     /// Fails if the run was ended from outside; long operations ask now and then.
-    pub fn check_cancelled(&self) -> Result<(), Fault> {
+    pub fn check_cancelled(&self) -> Result<(), ExecutionError> {
         self.shared.check_cancelled()
     }
 }

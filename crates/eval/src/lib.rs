@@ -2,33 +2,26 @@
 //!
 //! It is the oracle of the project: everything fast is tested against it, so here correctness must be evident. A module
 //! runs as it is. Layouts, tiles, memory spaces, fusion kinds and schedules say where and when, not what, and are set
-//! aside; an array is its elements in row-major order ([`Array`]).
+//! aside; an array is its elements in row-major order ([`hloom_value::Array`]).
 //!
 //! How a run goes: [`plan`] orders the live instructions of each computation once and notes where each value is used
 //! for the last time; [`interpreter`] walks that plan, one thread per device; [`ops`] has one file per family of
 //! operations; functions that are applied per element (reducers, comparators, map) become a [`scalar`] program first, so
-//! that nothing is allocated per element. Devices meet in `hloom-collectives`.
+//! that nothing is allocated per element. Devices meet in `hloom-comm`.
 
 // One function calls the gemm kernels, which take pointers: `matmul::product`.
 #![deny(unsafe_code)]
 
-pub mod array;
-pub mod buffer;
 pub mod custom_call;
-pub mod fault;
 pub mod fold;
 pub mod interpreter;
 pub mod linear_algebra;
 pub mod matmul;
-pub mod memory;
 pub mod observe;
 pub mod ops;
 pub mod plan;
 pub mod run;
 pub mod scalar;
-pub mod strided;
 pub mod window;
 
-pub use array::{Array, Value};
-pub use fault::Fault;
 pub use run::{DeviceGrid, Options, run};

@@ -1,8 +1,8 @@
 //! Watching a run: what is evaluated, and the values as they come.
 
-use crate::array::Value;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::InstructionId;
+use hloom_value::Value;
 
 /// Is told of every value made. Called from the threads of all devices.
 pub trait Observer: Sync {

@@ -1,12 +1,10 @@
 //! A run: a verified module on a grid of virtual devices, each its own thread.
 
-use crate::array::{Array, Value};
 use crate::custom_call::{self, CustomCalls};
-use crate::fault::Fault;
 use crate::interpreter::Device;
 use crate::observe::{Observer, Verdict};
 use crate::plan::Plan;
-use hloom_collectives::World;
+use hloom_comm::World;
 use hloom_ir::diagnostic::{Blame, codes};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
@@ -14,6 +12,8 @@ use hloom_ir::module::Module;
 use hloom_ir::op::{ConstantValue, Op};
 use hloom_ir::shape::Shape;
 use hloom_ir::verify::VerifiedModule;
+use hloom_value::ExecutionError;
+use hloom_value::{Array, Value};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -62,7 +62,7 @@ impl Prepared {
     }
 
     /// Prepares `module`; `fill_constants` as in [`Options`].
-    pub fn new(module: &VerifiedModule, fill_constants: bool) -> Result<Prepared, Fault> {
+    pub fn new(module: &VerifiedModule, fill_constants: bool) -> Result<Prepared, ExecutionError> {
         let module = module.module();
         let constants = constants(module, fill_constants)?;
         Ok(Prepared { plan: Plan::new(module), constants, builtin_calls: custom_call::builtin() })
@@ -112,17 +112,22 @@ impl<'r> Shared<'r> {
     }
 
     /// Fails if the run is to end.
-    pub fn check_cancelled(&self) -> Result<(), Fault> {
+    pub fn check_cancelled(&self) -> Result<(), ExecutionError> {
         let from_outside = self.options.cancel.is_some_and(|c| c.load(Ordering::Relaxed));
         if from_outside || self.cancel.load(Ordering::Relaxed) {
             self.cancel.store(true, Ordering::Relaxed);
-            return Err(Fault::new(&codes::eval::CANCELLED, "the run was cancelled"));
+            return Err(ExecutionError::new(&codes::eval::CANCELLED, "the run was cancelled"));
         }
         Ok(())
     }
 
     /// Fails if `device` has executed as many instructions as it may, or if the run is to end.
-    pub fn check_step(&self, device: usize, instruction: InstructionId, steps_before: u64) -> Result<(), Fault> {
+    pub fn check_step(
+        &self,
+        device: usize,
+        instruction: InstructionId,
+        steps_before: u64,
+    ) -> Result<(), ExecutionError> {
         self.check_cancelled()?;
         if let (Some(progress), 0) = (self.options.progress, device) {
             progress.store(instruction.index() as u32, Ordering::Relaxed);
@@ -130,7 +135,7 @@ impl<'r> Shared<'r> {
         if let Some(limit) = self.options.max_steps
             && steps_before >= limit
         {
-            return Err(Fault::new(
+            return Err(ExecutionError::new(
                 &codes::eval::TOO_MANY_STEPS,
                 format!("{limit} instructions were executed and the program is not done"),
             ));
@@ -162,9 +167,9 @@ impl<'r> Shared<'r> {
         instruction: InstructionId,
         value: &Value,
         operands: &[Value],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ExecutionError> {
         match self.options.observer.map(|o| o.made(device, instruction, value, operands)) {
-            Some(Verdict::Stop(diagnostic)) => Err(Fault::from_diagnostic(diagnostic)),
+            Some(Verdict::Stop(diagnostic)) => Err(ExecutionError::from_diagnostic(diagnostic)),
             Some(Verdict::GoOn) | None => Ok(()),
         }
     }
@@ -200,7 +205,7 @@ pub fn run(
     grid: DeviceGrid,
     inputs: Vec<Vec<Value>>,
     options: &Options<'_>,
-) -> Result<Vec<Value>, Fault> {
+) -> Result<Vec<Value>, ExecutionError> {
     let prepared = Prepared::new(module, options.fill_constants)?;
     run_prepared(module, &prepared, grid, inputs, options)
 }
@@ -212,15 +217,19 @@ pub fn run_prepared(
     grid: DeviceGrid,
     inputs: Vec<Vec<Value>>,
     options: &Options<'_>,
-) -> Result<Vec<Value>, Fault> {
+) -> Result<Vec<Value>, ExecutionError> {
     let shared = Shared::new(module, prepared, grid, options);
     let module = module.module();
-    let entry = module.entry().ok_or_else(|| Fault::bug("a verified module has no entry"))?;
+    let entry = module.entry().ok_or_else(|| ExecutionError::bug("a verified module has no entry"))?;
     if inputs.len() != grid.devices() {
-        return Err(Fault::bug(format!("inputs for {} devices given, {} needed", inputs.len(), grid.devices())));
+        return Err(ExecutionError::bug(format!(
+            "inputs for {} devices given, {} needed",
+            inputs.len(),
+            grid.devices()
+        )));
     }
     check_inputs(module, entry, &inputs)?;
-    let results: Vec<Result<Value, Fault>> = std::thread::scope(|scope| {
+    let results: Vec<Result<Value, ExecutionError>> = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for (ordinal, arguments) in inputs.into_iter().enumerate() {
             let shared = &shared;
@@ -239,8 +248,10 @@ pub fn run_prepared(
             .into_iter()
             .map(|thread| match thread.map(|t| t.join()) {
                 Ok(Ok(result)) => result,
-                Ok(Err(_)) => Err(Fault::bug("a device's thread panicked")),
-                Err(error) => Err(Fault::new(&codes::eval::OUT_OF_MEMORY, format!("no thread for a device: {error}"))),
+                Ok(Err(_)) => Err(ExecutionError::bug("a device's thread panicked")),
+                Err(error) => {
+                    Err(ExecutionError::new(&codes::eval::OUT_OF_MEMORY, format!("no thread for a device: {error}")))
+                }
             })
             .collect()
     });
@@ -248,14 +259,14 @@ pub fn run_prepared(
 }
 
 /// What every device made, or what went wrong: a cancelled device says less than the one whose failure cancelled it.
-pub fn all_or_fault<T>(results: impl IntoIterator<Item = Result<T, Fault>>) -> Result<Vec<T>, Fault> {
+pub fn all_or_fault<T>(results: impl IntoIterator<Item = Result<T, ExecutionError>>) -> Result<Vec<T>, ExecutionError> {
     let mut values = Vec::new();
-    let mut failure: Option<Fault> = None;
+    let mut failure: Option<ExecutionError> = None;
     for result in results {
         match result {
             Ok(value) => values.push(value),
             Err(fault) => {
-                let says_more = |f: &Fault| f.diagnostic().code != &codes::eval::CANCELLED;
+                let says_more = |f: &ExecutionError| f.diagnostic().code != &codes::eval::CANCELLED;
                 if failure.as_ref().is_none_or(|f| !says_more(f) && says_more(&fault)) {
                     failure = Some(fault);
                 }
@@ -266,9 +277,9 @@ pub fn all_or_fault<T>(results: impl IntoIterator<Item = Result<T, Fault>>) -> R
 }
 
 /// Checks that every device is given what the entry's parameters ask for.
-fn check_inputs(module: &Module, entry: ComputationId, inputs: &[Vec<Value>]) -> Result<(), Fault> {
+fn check_inputs(module: &Module, entry: ComputationId, inputs: &[Vec<Value>]) -> Result<(), ExecutionError> {
     let parameters = module.parameters(entry);
-    let bad = |message: String| Fault::new(&codes::eval::BAD_INPUT, message).blame(Blame::Data);
+    let bad = |message: String| ExecutionError::new(&codes::eval::BAD_INPUT, message).blame(Blame::Data);
     for (device, arguments) in inputs.iter().enumerate() {
         if parameters.len() != arguments.len() {
             let (given, needed) = (arguments.len(), parameters.len());
@@ -288,7 +299,7 @@ fn check_inputs(module: &Module, entry: ComputationId, inputs: &[Vec<Value>]) ->
 
 /// The values of all constants that the module has, made once, since loops ask for them again and again; those that the
 /// dump leaves out only if they are to be filled.
-fn constants(module: &Module, fill: bool) -> Result<FxHashMap<InstructionId, Value>, Fault> {
+fn constants(module: &Module, fill: bool) -> Result<FxHashMap<InstructionId, Value>, ExecutionError> {
     let mut values = FxHashMap::default();
     for &i in module.computations().iter().flat_map(|&c| module[c].instructions()) {
         if let Some(value) = constant_value(module, i, fill).map_err(|fault| fault.at(i))? {
@@ -299,7 +310,7 @@ fn constants(module: &Module, fill: bool) -> Result<FxHashMap<InstructionId, Val
 }
 
 /// The value of a constant; `None` if the dump leaves it out and it is not to be filled, and for what is no constant.
-pub fn constant_value(module: &Module, i: InstructionId, fill: bool) -> Result<Option<Value>, Fault> {
+pub fn constant_value(module: &Module, i: InstructionId, fill: bool) -> Result<Option<Value>, ExecutionError> {
     match &module[i].op {
         Op::Constant(ConstantValue::Literal(literal)) => Value::from_literal(literal).map(Some),
         Op::Constant(ConstantValue::Elided) if fill => filled(&module[i].shape).map(Some),
@@ -309,7 +320,7 @@ pub fn constant_value(module: &Module, i: InstructionId, fill: bool) -> Result<O
 
 /// A made-up constant: small numbers that go up and down, so that nothing overflows and few elements are equal to their
 /// neighbours; integers stay 0, which is in range of whatever they index.
-fn filled(shape: &Shape) -> Result<Value, Fault> {
+fn filled(shape: &Shape) -> Result<Value, ExecutionError> {
     match (shape, Value::zeroed(shape)?) {
         (Shape::Array(a), Value::Array(array)) if a.element_type.is_float() => {
             let mut numbers = Array::zeroed(ElementType::F32, array.dims())?;

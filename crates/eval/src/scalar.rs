@@ -5,14 +5,14 @@
 //! The functions called are the very ones the array kernels use ([`crate::ops::elementwise`]); here they are only strung
 //! together. Computations that do not qualify are called through the interpreter.
 
-use crate::array::{Array, Value};
-use crate::fault::Fault;
 use crate::ops::elementwise;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::literal::Literal;
 use hloom_ir::module::Module;
 use hloom_ir::op::{ConstantValue, Op};
+use hloom_value::ExecutionError;
+use hloom_value::{Array, Value};
 use rustc_hash::FxHashMap;
 
 /// One element of any type: its bytes as in an array, little-endian, the rest zero.
@@ -211,7 +211,7 @@ impl ScalarFunction {
         types: &[ElementType],
         arguments: &[Scalar],
         results: &mut [Scalar],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ExecutionError> {
         match self {
             ScalarFunction::Program(p) => {
                 p.apply(registers, arguments, |i, s| results[i] = s);

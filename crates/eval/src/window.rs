@@ -1,9 +1,9 @@
 //! Walking the windows of reduce-window and select-and-scatter over an array: padding, strides and both dilations.
 
-use crate::array::strides;
-use crate::fault::Fault;
 use hloom_ir::attributes::{Window, WindowDim};
 use hloom_ir::layout::DimVec;
+use hloom_value::ExecutionError;
+use hloom_value::array::strides;
 
 /// How many windows of `size` elements lie over `base` elements; `None` if that is more than can be counted.
 pub fn window_count(base: i64, size: i64, w: &WindowDim) -> Option<i64> {
@@ -31,11 +31,11 @@ struct WalkDim {
 
 impl WindowWalk {
     /// The windows over an array with those sizes.
-    pub fn new(base: &[i64], window: &Window) -> Result<WindowWalk, Fault> {
+    pub fn new(base: &[i64], window: &Window) -> Result<WindowWalk, ExecutionError> {
         let base_strides = strides(base);
         let mut walk = WindowWalk { output: DimVec::new(), dims: Vec::new() };
         for (d, w) in window.dims.iter().enumerate() {
-            let wrong = || Fault::bug("a window does not fit its array");
+            let wrong = || ExecutionError::bug("a window does not fit its array");
             let (&base_size, &base_stride) = base.get(d).zip(base_strides.get(d)).ok_or_else(wrong)?;
             if w.stride < 1 || w.base_dilation < 1 || w.window_dilation < 1 || w.size < 0 {
                 return Err(wrong());
@@ -52,7 +52,7 @@ impl WindowWalk {
             });
         }
         if walk.dims.len() != base.len() {
-            return Err(Fault::bug("a window has fewer dimensions than its array"));
+            return Err(ExecutionError::bug("a window has fewer dimensions than its array"));
         }
         Ok(walk)
     }

@@ -5,12 +5,12 @@ use hloom_eval::custom_call::CustomCalls;
 use hloom_eval::interpreter::{Device, OperandValues};
 use hloom_eval::observe::{Observer, Verdict};
 use hloom_eval::run::{DeviceGrid, Options, run};
-use hloom_eval::{Array, Fault, Value};
 use hloom_formats::hlo_text;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::diagnostic::codes::eval as codes;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
+use hloom_value::{Array, ExecutionError, Value};
 use std::fmt::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,7 @@ fn int(n: i32) -> Value {
 
 fn run_on(devices: usize, text: &str, arguments: Vec<Value>, options: &Options<'_>) -> Result<Vec<Value>, Diagnostic> {
     let grid = DeviceGrid { replicas: devices, partitions: 1 };
-    run(&program(text), grid, vec![arguments; devices], options).map_err(Fault::into_diagnostic)
+    run(&program(text), grid, vec![arguments; devices], options).map_err(ExecutionError::into_diagnostic)
 }
 
 fn fails(result: Result<Vec<Value>, Diagnostic>) -> Diagnostic {
@@ -93,7 +93,7 @@ fn devices_do_not_wait_for_one_that_panicked() {
     let mut custom_calls = CustomCalls::default();
     let panics = |device: &mut Device<'_>, _: InstructionId, operands: OperandValues| {
         assert!(device.ordinal != 1, "device 1 panics, as the test wants it to");
-        operands.into_iter().next().ok_or_else(|| Fault::bug("no operand"))
+        operands.into_iter().next().ok_or_else(|| ExecutionError::bug("no operand"))
     };
     custom_calls.register("my_kernel", Box::new(panics));
     let text = r#"HloModule m

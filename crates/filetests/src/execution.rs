@@ -5,7 +5,6 @@
 
 use hloom_eval::ops::elementwise::convert;
 use hloom_eval::run::{DeviceGrid, Options, run};
-use hloom_eval::{Array, Fault, Value};
 use hloom_formats::hlo_text;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::element_type::ElementType;
@@ -13,6 +12,7 @@ use hloom_ir::literal::Literal;
 use hloom_ir::op::{ConstantValue, Op};
 use hloom_ir::shape::Shape;
 use hloom_ir::verify::VerifiedModule;
+use hloom_value::{Array, ExecutionError, Value};
 use num_complex::Complex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Mutex;
@@ -73,7 +73,7 @@ impl Execution {
     /// is wrong is an `Err` in words.
     pub(crate) fn run(&self, module: &VerifiedModule) -> Result<Option<Diagnostic>, String> {
         self.run_by(module, |module, grid, arguments, options| {
-            run(module, grid, arguments, options).map_err(Fault::into_diagnostic)
+            run(module, grid, arguments, options).map_err(ExecutionError::into_diagnostic)
         })
     }
 

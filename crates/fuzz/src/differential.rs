@@ -18,11 +18,11 @@ use crate::choices::Choices;
 use crate::generate::literal_of;
 use hloom_eval::ops::elementwise::convert;
 use hloom_eval::run::{DeviceGrid, Options, run};
-use hloom_eval::{Array, Value};
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::module::Module;
 use hloom_ir::verify::VerifiedModule;
+use hloom_value::{Array, Value};
 
 /// How near two results must be.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -11,7 +11,6 @@ use crate::differential::{Agreement, compare_arrays};
 use hloom_eval::observe::{Observer, Verdict};
 use hloom_eval::ops::elementwise::convert;
 use hloom_eval::run::{DeviceGrid, Options, run};
-use hloom_eval::{Array, Value};
 use hloom_ir::attributes::ComparisonType;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::element_type::ElementType;
@@ -20,6 +19,7 @@ use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, Op, UnaryOp};
 use hloom_ir::shape::Shape;
 use hloom_ir::verify::VerifiedModule;
+use hloom_value::{Array, Value};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Numbers up to this are ordinary: sums and products of them do not overflow, and what cancels leaves digits.

@@ -5,7 +5,6 @@
 //! must be equal, bit by bit.
 
 use hloom_eval::run::{DeviceGrid, Options as RunOptions, run};
-use hloom_eval::{Array, Value};
 use hloom_formats::hlo_text::{self, PrintOptions};
 use hloom_formats::proto::{self, Container};
 use hloom_fuzz::choices::Choices;
@@ -15,6 +14,7 @@ use hloom_ir::diagnostic::codes::eval as codes;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
+use hloom_value::{Array, Value};
 use std::fmt::Display;
 
 const MODULES: u64 = 60;

@@ -7,7 +7,8 @@
 
 use hloom::Array;
 use hloom::arrays::SplitMix;
-use hloom::eval::{DeviceGrid, Options, Value};
+use hloom::eval::{DeviceGrid, Options};
+use hloom::value::Value;
 use std::error::Error;
 
 const PROGRAM: &str = include_str!("../../../examples/mnist_data_parallel.hlo");

@@ -5,13 +5,13 @@
 //! wrongly shaped array is an error that names it.
 
 use hloom_analysis::devices::DeviceGrid;
-use hloom_eval::{Array, Value};
 use hloom_formats::npz::{self, Archive, Bytes, Descr, NpyArray};
 use hloom_ir::diagnostic::{Blame, Diagnostic, Part, codes::eval as codes};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_value::{Array, Value};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -219,7 +219,7 @@ pub fn from_seed(module: &Module, grid: DeviceGrid, seed: u64) -> Result<Inputs,
 }
 
 /// A made-up value of `shape`.
-pub fn made_up(shape: &Shape, random: &mut SplitMix) -> Result<Value, hloom_eval::Fault> {
+pub fn made_up(shape: &Shape, random: &mut SplitMix) -> Result<Value, hloom_value::ExecutionError> {
     Ok(match shape {
         Shape::Array(a) | Shape::Buffer(a) => {
             let float = a.element_type.is_float() || a.element_type.is_complex();

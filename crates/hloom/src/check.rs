@@ -1,7 +1,6 @@
 //! Running programs that check themselves, and comparing what they computed with what they expect.
 
 use hloom_analysis::devices::DeviceGrid;
-use hloom_eval::{Array, Value};
 use hloom_ir::diagnostic::{Blame, Diagnostic, codes::mlir as codes};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::module::Module;
@@ -9,6 +8,7 @@ use hloom_ir::verify::{self, VerifiedModule, VerifyOptions};
 use hloom_stablehlo::Translation;
 use hloom_stablehlo::check::{Exactness, Expectation, Expected, Parallel, Step, Test};
 use hloom_stablehlo::mlir::ValueId;
+use hloom_value::{Array, Value};
 use std::collections::HashMap;
 
 /// Runs a program on a grid of devices: the arguments of each device, what is fed to infeed, and the results.

@@ -1,10 +1,11 @@
 //! Running a verified program in this process.
 
 use hloom_analysis::devices::DeviceGrid;
-use hloom_eval::{Array, Options, Value};
+use hloom_eval::Options;
 use hloom_ir::diagnostic::{Diagnostic, Place, codes::eval as codes};
 use hloom_ir::module::Module;
 use hloom_ir::verify::VerifiedModule;
+use hloom_value::{Array, Value};
 
 /// The devices that a program runs on: as many as its header names, or `devices`. Where the header names neither count,
 /// the devices are replicas; where it names one of them, the other is what is left.

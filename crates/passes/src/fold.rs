@@ -5,7 +5,6 @@
 
 use crate::facts::pinned;
 use crate::pass::{Context, Pass};
-use hloom_eval::Value;
 use hloom_eval::interpreter::{Device, OperandValues};
 use hloom_eval::ops;
 use hloom_eval::run::{Options, Prepared, Shared};
@@ -16,6 +15,7 @@ use hloom_ir::literal::{ArrayLiteral, Literal};
 use hloom_ir::module::{Module, NewInstruction};
 use hloom_ir::op::{ConstantValue, Op};
 use hloom_ir::order::PostOrder;
+use hloom_value::Value;
 use rustc_hash::FxHashMap;
 
 /// The pass.

@@ -8,12 +8,12 @@
 
 use hloom::arrays;
 use hloom_analysis::devices::DeviceGrid;
-use hloom_eval::Value;
 use hloom_formats::hlo_text;
 use hloom_fuzz::differential::{Agreement, compare, evaluate};
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_passes::{Context, Pass, PassList, Step, optimize, registry};
 use hloom_target::Target;
+use hloom_value::Value;
 use std::path::{Path, PathBuf};
 
 /// Of the programs that can be run, one in so many is.

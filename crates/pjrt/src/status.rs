@@ -3,8 +3,8 @@
 use crate::abi::{
     ErrorDestroyArgs, ErrorForEachPayloadArgs, ErrorGetCodeArgs, ErrorMessageArgs, ExtensionBase, PayloadVisitor,
 };
-use hloom_eval::Fault;
 use hloom_ir::diagnostic::{Blame, Diagnostic, codes};
+use hloom_value::ExecutionError;
 use std::any::Any;
 use std::ffi::c_void;
 use std::fmt::Write;
@@ -105,8 +105,8 @@ impl Status {
     }
 }
 
-impl From<Fault> for Status {
-    fn from(fault: Fault) -> Status {
+impl From<ExecutionError> for Status {
+    fn from(fault: ExecutionError) -> Status {
         Status::from_diagnostics(&[fault.into_diagnostic()])
     }
 }

@@ -7,7 +7,6 @@
 #![allow(clippy::print_stdout, reason = "it is a command")]
 
 use hloom_eval::run::DeviceGrid;
-use hloom_eval::{Fault, Value};
 use hloom_formats::hlo_text::{self, PrintOptions};
 use hloom_fuzz::choices::Choices;
 use hloom_fuzz::differential::{Agreement, compare, inputs};
@@ -17,6 +16,7 @@ use hloom_ir::element_type::ElementType::{self, *};
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_runtime::buffer::assemble;
 use hloom_runtime::{Buffer, Client, ClientOptions, CompileOptions, Effort, ExecuteOptions};
+use hloom_value::{ExecutionError, Value};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -31,21 +31,21 @@ fn on_engine(
     arguments: &[Vec<Value>],
     threads: usize,
     effort: Effort,
-) -> Result<Vec<Value>, Fault> {
+) -> Result<Vec<Value>, ExecutionError> {
     let client = Client::new(&ClientOptions { threads: Some(threads), ..ClientOptions::default() });
     let options = CompileOptions { grid, fill_constants: true, effort };
     let compiled = client.compile(module, &options).map_err(|e| match e.into_iter().next() {
-        Some(diagnostic) => Fault::from_diagnostic(Box::new(diagnostic)),
-        None => Fault::bug("no reason is given"),
+        Some(diagnostic) => ExecutionError::from_diagnostic(Box::new(diagnostic)),
+        None => ExecutionError::bug("no reason is given"),
     })?;
     let mut leaves = Vec::new();
     for values in arguments {
         let buffers = values.iter().map(|v| Buffer::from_value(client.allocator(), v));
-        leaves.push(buffers.collect::<Result<Vec<_>, Fault>>()?.concat());
+        leaves.push(buffers.collect::<Result<Vec<_>, ExecutionError>>()?.concat());
     }
     let results = compiled.execute(leaves, &ExecuteOptions::default())?;
     let plain = compiled.module().module();
-    let root = plain.entry().and_then(|e| plain.root(e)).ok_or_else(|| Fault::bug("there is no root"))?;
+    let root = plain.entry().and_then(|e| plain.root(e)).ok_or_else(|| ExecutionError::bug("there is no root"))?;
     let shape = &plain[root].shape;
     results.into_iter().map(|leaves| assemble(shape, &mut leaves.into_iter())).collect()
 }

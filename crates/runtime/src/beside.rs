@@ -9,7 +9,7 @@ use crate::graph::{Footprint, dependencies};
 use crate::native::WORTH_SHARING;
 use crate::program::{Action, Step};
 use crate::run::Walk;
-use hloom_eval::Fault;
+use hloom_value::ExecutionError;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -332,13 +332,13 @@ fn duration(tasks: &[Outline], threads: usize) -> f64 {
 const LOOKS: usize = 2000;
 
 /// Runs a section.
-pub(crate) fn run(walk: &mut Walk<'_>, section: &Section) -> Result<(), Fault> {
+pub(crate) fn run(walk: &mut Walk<'_>, section: &Section) -> Result<(), ExecutionError> {
     let tasks = &section.tasks;
     if walk.threads.min(walk.client.pool().threads()) < 2 {
         return tasks.iter().try_for_each(|task| walk.each_step(&task.steps));
     }
     let done: Vec<AtomicBool> = tasks.iter().map(|_| AtomicBool::new(false)).collect();
-    let (failed, steps) = (Mutex::new(None::<(usize, Fault)>), AtomicU64::new(0));
+    let (failed, steps) = (Mutex::new(None::<(usize, ExecutionError)>), AtomicU64::new(0));
     let stop = AtomicBool::new(false);
     let fork = walk.fork();
     walk.client.pool().each(tasks.len(), 1, walk.threads, &|begin, end| {

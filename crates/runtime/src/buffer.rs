@@ -4,8 +4,8 @@
 //! a run that is given the last handle may take the memory for its own (donation), otherwise it leaves it as it is.
 
 use crate::memory::{Allocator, Block};
-use hloom_eval::{Array, Fault, Value};
 use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_value::{Array, ExecutionError, Value};
 use std::sync::Arc;
 
 /// One array of a device, or a token: a leaf of an argument or a result.
@@ -18,14 +18,18 @@ pub struct Buffer {
 
 impl Buffer {
     /// A buffer that holds a copy of `array`.
-    pub fn from_array(allocator: &Allocator, array: &Array) -> Result<Buffer, Fault> {
+    pub fn from_array(allocator: &Allocator, array: &Array) -> Result<Buffer, ExecutionError> {
         let mut block = allocator.block(array.bytes().len())?;
         block.bytes_mut().copy_from_slice(array.bytes());
         Ok(Buffer { shape: array.shape().into(), block: Some(Arc::new(block)) })
     }
 
     /// An array of `shape` whose elements, in row-major order, `fill` writes.
-    pub fn filled(allocator: &Allocator, shape: ArrayShape, fill: impl FnOnce(&mut [u8])) -> Result<Buffer, Fault> {
+    pub fn filled(
+        allocator: &Allocator,
+        shape: ArrayShape,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Buffer, ExecutionError> {
         let len = shape.byte_size().and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
         let mut block = allocator.block(len)?;
         fill(block.bytes_mut());
@@ -38,17 +42,17 @@ impl Buffer {
     }
 
     /// A leaf of a value; one that is no array has no memory.
-    pub fn from_leaf(allocator: &Allocator, leaf: &Value) -> Result<Buffer, Fault> {
+    pub fn from_leaf(allocator: &Allocator, leaf: &Value) -> Result<Buffer, ExecutionError> {
         match leaf {
             Value::Array(array) => Buffer::from_array(allocator, array),
             Value::Token => Ok(Buffer { shape: Shape::Token, block: None }),
             Value::Opaque => Ok(Buffer { shape: Shape::Opaque, block: None }),
-            Value::Tuple(_) => Err(Fault::bug("a tuple is not a leaf")),
+            Value::Tuple(_) => Err(ExecutionError::bug("a tuple is not a leaf")),
         }
     }
 
     /// The leaves of a value.
-    pub fn from_value(allocator: &Allocator, value: &Value) -> Result<Vec<Buffer>, Fault> {
+    pub fn from_value(allocator: &Allocator, value: &Value) -> Result<Vec<Buffer>, ExecutionError> {
         value.leaves().into_iter().map(|leaf| Buffer::from_leaf(allocator, leaf)).collect()
     }
 
@@ -82,7 +86,7 @@ impl Buffer {
     }
 
     /// A copy as a value of the host.
-    pub fn to_leaf(&self) -> Result<Value, Fault> {
+    pub fn to_leaf(&self) -> Result<Value, ExecutionError> {
         match &self.shape {
             Shape::Array(a) | Shape::Buffer(a) => {
                 Array::from_bytes(a.element_type, a.dims(), self.bytes()).map(Value::Array)
@@ -93,7 +97,7 @@ impl Buffer {
     }
 
     /// A copy with memory of its own.
-    pub fn duplicate(&self, allocator: &Allocator) -> Result<Buffer, Fault> {
+    pub fn duplicate(&self, allocator: &Allocator) -> Result<Buffer, ExecutionError> {
         let Some(block) = &self.block else { return Ok(self.clone()) };
         let mut copy = allocator.block(block.len())?;
         copy.bytes_mut().copy_from_slice(block.bytes());
@@ -118,10 +122,10 @@ impl Buffer {
 }
 
 /// A value of `shape` out of its leaves, copied to the host.
-pub fn assemble(shape: &Shape, leaves: &mut impl Iterator<Item = Buffer>) -> Result<Value, Fault> {
+pub fn assemble(shape: &Shape, leaves: &mut impl Iterator<Item = Buffer>) -> Result<Value, ExecutionError> {
     match shape {
         Shape::Tuple(t) => t.iter().map(|s| assemble(s, leaves)).collect::<Result<_, _>>().map(Value::Tuple),
-        _ => leaves.next().ok_or_else(|| Fault::bug("a leaf is missing"))?.to_leaf(),
+        _ => leaves.next().ok_or_else(|| ExecutionError::bug("a leaf is missing"))?.to_leaf(),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::client::Client;
 use crate::library::Threads;
-use hloom_eval::Fault;
-use hloom_kernels::matmul::Matmul;
+use hloom_cpu_kernels::matmul::Matmul;
+use hloom_value::ExecutionError;
 use std::time::Instant;
 
 /// The best that was measured on this machine, with the threads of one client.
@@ -22,7 +22,7 @@ const COPIED: usize = 128 << 20;
 const TIMES: usize = 4;
 
 /// Measures.
-pub fn measure(client: &Client) -> Result<Ceiling, Fault> {
+pub fn measure(client: &Client) -> Result<Ceiling, ExecutionError> {
     let threads = Threads { pool: client.pool(), most: usize::MAX };
     let fastest = |work: &mut dyn FnMut()| {
         let times = (0..TIMES).map(|_| {

@@ -5,9 +5,9 @@ use crate::executable::{CompileOptions, Effort, Executable};
 use crate::memory::Allocator;
 use crate::pool::Pool;
 use crate::warm::Warming;
-use hloom_eval::{Array, Fault};
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::verify::VerifiedModule;
+use hloom_value::{Array, ExecutionError};
 use std::sync::Arc;
 
 /// How a client is to be.
@@ -56,7 +56,7 @@ impl Client {
     }
 
     /// A copy of `array` on the devices.
-    pub fn buffer(&self, array: &Array) -> Result<Buffer, Fault> {
+    pub fn buffer(&self, array: &Array) -> Result<Buffer, ExecutionError> {
         Buffer::from_array(&self.allocator, array)
     }
 

@@ -8,14 +8,14 @@ use crate::exchange::Exchange;
 use crate::program::{Evaluate, Step};
 use crate::run::{Walk, waiting};
 use hloom_analysis::devices::{group_of, plane_of};
-use hloom_collectives::{Arrival, Meeting, MissError, Spot};
+use hloom_comm::{Arrival, Meeting, MissError, Spot};
 use hloom_eval::ops::collective::missed;
 use hloom_eval::run::DeviceGrid;
-use hloom_eval::{Array, Fault, Value};
 use hloom_ir::diagnostic::codes;
 use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
+use hloom_value::{Array, ExecutionError, Value};
 use std::sync::PoisonError;
 
 /// A collective. Its arrays are the operands, then as many results.
@@ -58,8 +58,8 @@ pub(crate) fn group(op: &Op, grid: DeviceGrid, ordinal: usize) -> Option<Vec<usi
 }
 
 /// Comes to the meeting of a collective, and waits for it unless a later step does.
-pub(crate) fn run(walk: &mut Walk<'_>, step: &Step, collective: &Collective) -> Result<(), Fault> {
-    let shared = walk.device.as_ref().ok_or_else(|| Fault::bug("the evaluator is not there"))?.shared;
+pub(crate) fn run(walk: &mut Walk<'_>, step: &Step, collective: &Collective) -> Result<(), ExecutionError> {
+    let shared = walk.device.as_ref().ok_or_else(|| ExecutionError::bug("the evaluator is not there"))?.shared;
     let i = step.instruction;
     let instruction = &shared.module[i];
     let group = group(&instruction.op, shared.grid, walk.ordinal).filter(|g| collective.exchange.fits(g.len()));
@@ -74,14 +74,14 @@ pub(crate) fn run(walk: &mut Walk<'_>, step: &Step, collective: &Collective) -> 
     let addresses: Vec<u64> = arrays.iter().map(|&a| a as u64).collect();
     let brings = Value::Array(
         Array::new(&[addresses.len() as i64], &addresses)
-            .ok_or_else(|| Fault::bug("a list of addresses is an array"))?,
+            .ok_or_else(|| ExecutionError::bug("a list of addresses is an array"))?,
     );
     let gone = walk.controls.gone;
     let (pool, threads) = (walk.client.pool(), walk.controls.threads);
     let finish = |brought: Vec<Value>| {
         let gone = gone.read().unwrap_or_else(PoisonError::into_inner);
         if group.iter().any(|d| gone.contains(d)) {
-            return Err(Fault::new(&codes::eval::CANCELLED, "the run was cancelled"));
+            return Err(ExecutionError::new(&codes::eval::CANCELLED, "the run was cancelled"));
         }
         let mut devices: Vec<Vec<usize>> = Vec::new();
         for value in &brought {
@@ -89,7 +89,7 @@ pub(crate) fn run(walk: &mut Walk<'_>, step: &Step, collective: &Collective) -> 
         }
         let arrays = 2 * collective.otherwise.operands.len();
         if devices.iter().any(|d| d.len() != arrays) {
-            return Err(Fault::bug("a device brings too few arrays"));
+            return Err(ExecutionError::bug("a device brings too few arrays"));
         }
         // SAFETY: the addresses are those of the instruction's arrays on each device, which none of them uses before it
         // has waited for this to end; who is gone is not among them.
@@ -105,8 +105,8 @@ pub(crate) fn run(walk: &mut Walk<'_>, step: &Step, collective: &Collective) -> 
 }
 
 /// Waits for a collective that the device came to.
-pub(crate) fn wait(walk: &mut Walk<'_>, step: &Step) -> Result<(), Fault> {
-    let shared = walk.device.as_ref().ok_or_else(|| Fault::bug("the evaluator is not there"))?.shared;
+pub(crate) fn wait(walk: &mut Walk<'_>, step: &Step) -> Result<(), ExecutionError> {
+    let shared = walk.device.as_ref().ok_or_else(|| ExecutionError::bug("the evaluator is not there"))?.shared;
     // What had to be left to the evaluator is done.
     let Some(n) = walk.pending.iter().position(|p| p.instruction == step.instruction) else { return Ok(()) };
     let (ordinal, arrival) = (walk.ordinal, &walk.pending[n].arrival);
@@ -121,10 +121,10 @@ pub(crate) fn wait(walk: &mut Walk<'_>, step: &Step) -> Result<(), Fault> {
 }
 
 /// Says that the device leaves, and why.
-fn left(walk: &Walk<'_>, i: InstructionId, group: &[usize], miss: MissError) -> Fault {
+fn left(walk: &Walk<'_>, i: InstructionId, group: &[usize], miss: MissError) -> ExecutionError {
     walk.controls.gone.write().unwrap_or_else(PoisonError::into_inner).push(walk.ordinal);
     match &walk.device {
         Some(device) => missed(device, i, group, miss),
-        None => Fault::bug("the evaluator is not there"),
+        None => ExecutionError::bug("the evaluator is not there"),
     }
 }

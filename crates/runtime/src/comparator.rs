@@ -3,12 +3,12 @@
 //! Known are comparisons of one key of both sides, or of several of which the next counts where the one before is equal, by less or greater, of integers or of floats: as they are, in total
 //! order, or in the form that JAX writes, where zeros are made one zero and NaNs one NaN before they are compared.
 
+use hloom_cpu_kernels::order::{FloatOrder, KeyType, Order};
 use hloom_ir::attributes::{ComparisonDirection, ComparisonType};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, ConstantValue, Op};
-use hloom_kernels::order::{FloatOrder, KeyType, Order};
 
 /// An order by one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -193,7 +193,7 @@ fn leads_to(module: &Module, mut from: InstructionId, to: InstructionId) -> bool
 fn constant_of(module: &Module, id: InstructionId) -> Option<f64> {
     let Op::Constant(ConstantValue::Literal(literal)) = &module[id].op else { return None };
     let array = literal.as_array()?;
-    let wide = hloom_eval::Array::from_literal(array).ok()?;
+    let wide = hloom_value::Array::from_literal(array).ok()?;
     if !array.element_type().is_float() {
         return None;
     }

@@ -9,15 +9,16 @@ use crate::program::Program;
 use crate::report::Report;
 use crate::run::{Controls, Workspace, run_device};
 use crate::trace::Trace;
+use hloom_eval::Options;
 use hloom_eval::custom_call::CustomCalls;
 use hloom_eval::interpreter::Device;
 use hloom_eval::run::{DeviceGrid, Leaving, Prepared, Shared, all_or_fault, run_prepared};
-use hloom_eval::{Fault, Options, Value};
 use hloom_ir::diagnostic::{Blame, Diagnostic, Place, codes};
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::shape::Shape;
 use hloom_ir::verify::VerifiedModule;
+use hloom_value::{ExecutionError, Value};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -81,7 +82,7 @@ pub struct Executable {
     fill_constants: bool,
     report: Report,
     /// What the evaluator needs, made when first needed.
-    prepared: OnceLock<Result<Prepared, Fault>>,
+    prepared: OnceLock<Result<Prepared, ExecutionError>>,
 }
 
 impl Executable {
@@ -93,7 +94,7 @@ impl Executable {
         let mut report = Report::default();
         let (program, module) = match compile(module, &client, options, &mut report) {
             Ok(compiled) => (Some(compiled.program), compiled.module),
-            Err(Unplanned::Fault(fault)) => return Err(vec![fault.into_diagnostic()]),
+            Err(Unplanned::ExecutionError(fault)) => return Err(vec![fault.into_diagnostic()]),
             Err(Unplanned::Evaluate(reason)) => {
                 report = Report { evaluated: Some(reason), ..Report::default() };
                 (None, module.clone())
@@ -136,7 +137,7 @@ impl Executable {
 
     /// The same fault in terms of `source`, the program as it was before it was compiled: places are found by name, and
     /// left out where the compiler made the instruction.
-    pub fn explain(&self, fault: Fault, source: &Module) -> Fault {
+    pub fn explain(&self, fault: ExecutionError, source: &Module) -> ExecutionError {
         let mut diagnostic = fault.into_diagnostic();
         if let Place::Instruction(id, part) = diagnostic.place {
             let name = self.module.module()[id].name();
@@ -145,10 +146,10 @@ impl Executable {
                 None => diagnostic.at_place(Place::None).note(format!("in {name} of the compiled program")),
             };
         }
-        Fault::from_diagnostic(Box::new(diagnostic))
+        ExecutionError::from_diagnostic(Box::new(diagnostic))
     }
 
-    fn prepared(&self) -> Result<&Prepared, Fault> {
+    fn prepared(&self) -> Result<&Prepared, ExecutionError> {
         let prepared = self.prepared.get_or_init(|| Prepared::new(&self.module, self.fill_constants));
         prepared.as_ref().map_err(Clone::clone)
     }
@@ -159,7 +160,7 @@ impl Executable {
         &self,
         arguments: Vec<Vec<Buffer>>,
         options: &ExecuteOptions<'_>,
-    ) -> Result<Vec<Vec<Buffer>>, Fault> {
+    ) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
         self.check_arguments(&arguments)?;
         match &self.program {
             Some(program) => self.walk(program, arguments, options),
@@ -173,7 +174,7 @@ impl Executable {
         program: &Program,
         arguments: Vec<Vec<Buffer>>,
         options: &ExecuteOptions<'_>,
-    ) -> Result<Vec<Vec<Buffer>>, Fault> {
+    ) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
         let mut commons: Vec<Vec<Block>> = Vec::with_capacity(program.commons.len());
         for common in &program.commons {
             let groups = common.groups.iter().max().map_or(0, |&last| last + 1);
@@ -218,7 +219,7 @@ impl Executable {
         if arguments.len() == 1 {
             return arguments.into_iter().enumerate().map(|(n, a)| run(n, a)).collect();
         }
-        let results: Vec<Result<Vec<Buffer>, Fault>> = std::thread::scope(|scope| {
+        let results: Vec<Result<Vec<Buffer>, ExecutionError>> = std::thread::scope(|scope| {
             let spawn = |(ordinal, arguments): (usize, Vec<Buffer>)| {
                 let run = &run;
                 let builder = std::thread::Builder::new().name(format!("device {ordinal}"));
@@ -227,8 +228,10 @@ impl Executable {
             let threads: Vec<_> = arguments.into_iter().enumerate().map(spawn).collect();
             let join = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match thread.map(|t| t.join()) {
                 Ok(Ok(result)) => result,
-                Ok(Err(_)) => Err(Fault::bug("a device's thread panicked")),
-                Err(error) => Err(Fault::new(&codes::eval::OUT_OF_MEMORY, format!("no thread for a device: {error}"))),
+                Ok(Err(_)) => Err(ExecutionError::bug("a device's thread panicked")),
+                Err(error) => {
+                    Err(ExecutionError::new(&codes::eval::OUT_OF_MEMORY, format!("no thread for a device: {error}")))
+                }
             };
             threads.into_iter().map(join).collect()
         });
@@ -245,8 +248,8 @@ impl Executable {
         module.entry().map_or_else(Vec::new, |entry| module.parameters(entry))
     }
 
-    fn check_arguments(&self, arguments: &[Vec<Buffer>]) -> Result<(), Fault> {
-        let bad = |message: String| Fault::new(&codes::eval::BAD_INPUT, message).blame(Blame::Data);
+    fn check_arguments(&self, arguments: &[Vec<Buffer>]) -> Result<(), ExecutionError> {
+        let bad = |message: String| ExecutionError::new(&codes::eval::BAD_INPUT, message).blame(Blame::Data);
         if arguments.len() != self.grid.devices() {
             let (given, needed) = (arguments.len(), self.grid.devices());
             return Err(bad(format!("arguments for {given} devices are given, the program runs on {needed}")));
@@ -269,13 +272,17 @@ impl Executable {
     }
 
     /// Leaves the whole run to the evaluator.
-    fn evaluate(&self, arguments: Vec<Vec<Buffer>>, options: &ExecuteOptions<'_>) -> Result<Vec<Vec<Buffer>>, Fault> {
+    fn evaluate(
+        &self,
+        arguments: Vec<Vec<Buffer>>,
+        options: &ExecuteOptions<'_>,
+    ) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
         let module = self.module.module();
         let parameters = self.parameters();
         let shapes: Vec<&Shape> = parameters.iter().map(|&p| &module[p].shape).collect();
         let values = |leaves: Vec<Buffer>| {
             let mut leaves = leaves.into_iter();
-            shapes.iter().map(|shape| assemble(shape, &mut leaves)).collect::<Result<Vec<Value>, Fault>>()
+            shapes.iter().map(|shape| assemble(shape, &mut leaves)).collect::<Result<Vec<Value>, ExecutionError>>()
         };
         let inputs = arguments.into_iter().map(values).collect::<Result<Vec<_>, _>>()?;
         let options = eval_options(options, self.fill_constants);

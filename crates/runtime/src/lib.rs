@@ -2,7 +2,7 @@
 //!
 //! Compiling makes of a verified module a list of steps with a place in memory for every value; executing walks it, one
 //! thread per device. A step for which there is no native kernel is evaluated by `hloom-eval`, the reference evaluator,
-//! and the [`Report`] of the executable says so. Devices meet in `hloom-collectives`, through the evaluator's own
+//! and the [`Report`] of the executable says so. Devices meet in `hloom-comm`, through the evaluator's own
 //! collectives.
 //!
 //! Results do not depend on the number of threads.

@@ -7,6 +7,10 @@
 use crate::pool::Pool;
 use crate::routine::Routine;
 use half::{bf16, f16};
+use hloom_cpu_kernels::convolution::{Axis, Convolution};
+use hloom_cpu_kernels::matmul::{BatchDim, Integer, Matmul};
+use hloom_cpu_kernels::number::Stored;
+use hloom_cpu_kernels::{Parallel, Then};
 use hloom_ir::attributes::{DotAlgorithm, PrecisionConfig};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
@@ -14,10 +18,6 @@ use hloom_ir::instruction::Instruction;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::shape::ArrayShape;
-use hloom_kernels::convolution::{Axis, Convolution};
-use hloom_kernels::matmul::{BatchDim, Integer, Matmul};
-use hloom_kernels::number::Stored;
-use hloom_kernels::{Parallel, Then};
 
 /// The threads of a pool, at most so many of them.
 pub(crate) struct Threads<'p> {
@@ -271,7 +271,7 @@ pub(crate) fn array(module: &Module, id: InstructionId) -> Result<&ArrayShape, S
 
 /// The strides of a row-major array, in elements.
 fn strides(shape: &ArrayShape) -> Vec<usize> {
-    hloom_eval::array::strides(shape.dims()).iter().map(|&s| s as usize).collect()
+    hloom_value::array::strides(shape.dims()).iter().map(|&s| s as usize).collect()
 }
 
 pub(crate) fn size(shape: &ArrayShape, dim: i64) -> Result<usize, String> {

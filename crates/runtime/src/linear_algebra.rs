@@ -5,6 +5,7 @@
 
 use crate::library::{Threads, array, slice, slice_mut};
 use crate::routine::count;
+use hloom_cpu_kernels::linear_algebra::{Cholesky, Lu, Scalar, TriangularSolve};
 use hloom_eval::custom_call::attributes::Attributes;
 use hloom_ir::attributes::TransposeA;
 use hloom_ir::element_type::ElementType;
@@ -12,7 +13,6 @@ use hloom_ir::instruction::Instruction;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::shape::ArrayShape;
-use hloom_kernels::linear_algebra::{Cholesky, Lu, Scalar, TriangularSolve};
 
 /// A routine with all it has to know but the arrays.
 #[derive(Debug)]

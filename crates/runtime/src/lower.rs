@@ -15,7 +15,7 @@ use crate::native::{self, Request};
 use crate::output_fusion::{Array, OutputFusion, product_of};
 use crate::program::{Action, Evaluate, ListId, Location, Program, ResultLeaf, Source, Step, While};
 use crate::report::Report;
-use hloom_eval::Fault;
+use hloom_value::ExecutionError;
 
 use hloom_analysis::cost::known_trip_count;
 use hloom_analysis::effects::reaches_outside;
@@ -41,12 +41,12 @@ pub(crate) enum Unplanned {
     /// The evaluator can run it, for this reason only it.
     Evaluate(String),
     /// Nobody can.
-    Fault(Fault),
+    ExecutionError(ExecutionError),
 }
 
-impl From<Fault> for Unplanned {
-    fn from(fault: Fault) -> Unplanned {
-        Unplanned::Fault(fault)
+impl From<ExecutionError> for Unplanned {
+    fn from(fault: ExecutionError) -> Unplanned {
+        Unplanned::ExecutionError(fault)
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn lower(
 ) -> Result<Program, Unplanned> {
     let begun = Instant::now();
     let module = plan.dataflow.module();
-    let entry = module.entry().ok_or_else(|| Fault::bug("a verified module has no entry"))?;
+    let entry = module.entry().ok_or_else(|| ExecutionError::bug("a verified module has no entry"))?;
     let mut locations = locations(plan)?;
     let commons = common::find(plan, options.grid, &mut locations);
     let mut lowering = Lowering {
@@ -102,7 +102,8 @@ pub(crate) fn lower(
     let (mut allocations, planned_bytes) = sources(plan, client.allocator(), options.fill_constants)?;
     allocations.extend((0..commons.len()).map(|number| Source::Common { number }));
     allocations.push(Source::Temporary { offset: planned_bytes });
-    let temporary_bytes = planned_bytes.checked_add(own_bytes).ok_or_else(|| Fault::out_of_memory(usize::MAX))?;
+    let temporary_bytes =
+        planned_bytes.checked_add(own_bytes).ok_or_else(|| ExecutionError::out_of_memory(usize::MAX))?;
     let is_unused = |l: &Location| matches!(allocations.get(l.allocation as usize), Some(Source::Unused));
     if table.iter().any(is_unused) || results.iter().any(|r| is_unused(&r.location)) {
         return Err(Unplanned::Evaluate("an array has no memory of its own".into()));
@@ -122,7 +123,8 @@ fn locations(plan: &Plan<'_>) -> Result<Vec<Location>, Unplanned> {
     let mut of_value = vec![Location::NOWHERE; dataflow.value_slots()];
     for (number, allocation) in plan.allocations.iter().enumerate() {
         for place in &allocation.places {
-            let offset = usize::try_from(place.offset).map_err(|_| Fault::bug("a place before its allocation"))?;
+            let offset =
+                usize::try_from(place.offset).map_err(|_| ExecutionError::bug("a place before its allocation"))?;
             if let Some(slot) = of_value.get_mut(place.value as usize) {
                 *slot = Location { allocation: number as u32, offset };
             }
@@ -145,7 +147,7 @@ fn sources(plan: &Plan<'_>, allocator: &Allocator, fill_constants: bool) -> Resu
     let mut temporary_bytes = 0usize;
     let mut sources = Vec::with_capacity(plan.allocations.len());
     for allocation in &plan.allocations {
-        let bytes = usize::try_from(allocation.size).map_err(|_| Fault::out_of_memory(usize::MAX))?;
+        let bytes = usize::try_from(allocation.size).map_err(|_| ExecutionError::out_of_memory(usize::MAX))?;
         sources.push(if allocation.is_tuple || allocation.is_thread_local {
             Source::Unused
         } else if let Some(position) = allocation.parameter {
@@ -182,7 +184,7 @@ fn sources(plan: &Plan<'_>, allocator: &Allocator, fill_constants: bool) -> Resu
             temporary_bytes = bytes
                 .checked_next_multiple_of(crate::memory::ALIGNMENT)
                 .and_then(|bytes| offset.checked_add(bytes))
-                .ok_or_else(|| Fault::out_of_memory(usize::MAX))?;
+                .ok_or_else(|| ExecutionError::out_of_memory(usize::MAX))?;
             Source::Temporary { offset }
         });
     }
@@ -308,10 +310,10 @@ impl Lowering<'_, '_> {
             Op::While { condition, body } => {
                 let parameter = |c| module.parameters(c).first().copied();
                 let (Some(in_body), Some(in_condition)) = (parameter(*body), parameter(*condition)) else {
-                    return Err(Fault::bug("a loop without parameters").into());
+                    return Err(ExecutionError::bug("a loop without parameters").into());
                 };
                 let (Some(next), Some(truth)) = (module.root(*body), module.root(*condition)) else {
-                    return Err(Fault::bug("a loop without a root").into());
+                    return Err(ExecutionError::bug("a loop without a root").into());
                 };
                 for (from, to) in [(operands[0], id), (id, in_body), (id, in_condition), (next, id)] {
                     self.must_be_tied(id, from, to)?;
@@ -332,7 +334,7 @@ impl Lowering<'_, '_> {
                 for (&branch, &operand) in branches.iter().zip(operands.iter().skip(1)) {
                     let (Some(&parameter), Some(root)) = (module.parameters(branch).first(), module.root(branch))
                     else {
-                        return Err(Fault::bug("a branch without a parameter").into());
+                        return Err(ExecutionError::bug("a branch without a parameter").into());
                     };
                     self.must_be_tied(id, operand, parameter)?;
                     self.must_be_tied(id, root, id)?;
@@ -544,9 +546,9 @@ impl Lowering<'_, '_> {
             self.must_be_tied(id, operand, parameter)?;
         }
         self.list(computation, list)?;
-        let root = module.root(computation).ok_or_else(|| Fault::bug("a computation without a root"))?;
+        let root = module.root(computation).ok_or_else(|| ExecutionError::bug("a computation without a root"))?;
         let positions = &self.plan.dataflow.positions;
-        let part = positions.part(id, index).ok_or_else(|| Fault::bug("a start without a result"))?;
+        let part = positions.part(id, index).ok_or_else(|| ExecutionError::bug("a start without a result"))?;
         let to: Vec<Position> = part.filter(|&p| !positions.is_tuple(p)).collect();
         let from: Vec<Position> = self.leaves(root).collect();
         self.tie(list, id, from, to);
@@ -587,7 +589,7 @@ impl Lowering<'_, '_> {
     }
 
     fn results(&self, entry: ComputationId) -> Result<Vec<ResultLeaf>, Unplanned> {
-        let root = self.module.root(entry).ok_or_else(|| Fault::bug("a computation without a root"))?;
+        let root = self.module.root(entry).ok_or_else(|| ExecutionError::bug("a computation without a root"))?;
         let leaf = |position: Position| ResultLeaf {
             shape: self.plan.dataflow.positions.shape(position).without_layout(),
             location: self.location(position),

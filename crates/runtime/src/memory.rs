@@ -7,7 +7,7 @@
 //! Sizes are rounded up to classes, four to each power of two, so that at most a fifth of a block is unused and blocks of
 //! nearly equal sizes are taken for each other. What is kept is bounded: beyond the bound blocks go back to the system.
 
-use hloom_eval::Fault;
+use hloom_value::ExecutionError;
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -126,9 +126,9 @@ impl Allocator {
     }
 
     /// A block of at least `len` bytes; what they are is not said.
-    pub fn block(&self, len: usize) -> Result<Block, Fault> {
+    pub fn block(&self, len: usize) -> Result<Block, ExecutionError> {
         if len > isize::MAX as usize / 2 {
-            return Err(Fault::out_of_memory(len));
+            return Err(ExecutionError::out_of_memory(len));
         }
         let class = class_of(len);
         let size = class_size(class);
@@ -175,11 +175,11 @@ impl Allocator {
 }
 
 /// Zeroed memory from the system.
-fn fresh(class: usize) -> Result<Memory, Fault> {
+fn fresh(class: usize) -> Result<Memory, ExecutionError> {
     let size = class_size(class);
     // The system promises more memory than it has and ends the process that takes it at its word, so ask first.
-    if size >= LARGE && hloom_eval::memory::available().is_some_and(|available| size as u64 > available) {
-        return Err(Fault::out_of_memory(size));
+    if size >= LARGE && hloom_value::memory::available().is_some_and(|available| size as u64 > available) {
+        return Err(ExecutionError::out_of_memory(size));
     }
     let start = if in_large_pages(size) {
         zeroed_in_large_pages(layout(class))
@@ -187,7 +187,7 @@ fn fresh(class: usize) -> Result<Memory, Fault> {
         // SAFETY: no class is of size zero.
         unsafe { alloc_zeroed(layout(class)) }
     };
-    NonNull::new(start).map(|start| Memory { start, class }).ok_or_else(|| Fault::out_of_memory(size))
+    NonNull::new(start).map(|start| Memory { start, class }).ok_or_else(|| ExecutionError::out_of_memory(size))
 }
 
 /// Asks for large pages before the memory is touched for the first time: after that it is too late.

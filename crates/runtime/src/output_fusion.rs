@@ -9,12 +9,12 @@ use crate::library::{Call, Threads};
 use crate::native::{Kernel, Request};
 use crate::program::Location;
 use crate::run::Walk;
-use hloom_eval::Fault;
+use hloom_cpu_kernels::Then;
 use hloom_ir::attributes::FusionKind;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
-use hloom_kernels::Then;
+use hloom_value::ExecutionError;
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -148,8 +148,8 @@ impl OutputFusion {
     ///
     /// # Safety
     /// The arrays must be those of the fusion, and the step's own memory.
-    pub(crate) unsafe fn run(&self, walk: &Walk<'_>, arrays: &[*mut u8]) -> Result<(), Fault> {
-        let refused = || Fault::bug("a kernel refuses its arrays");
+    pub(crate) unsafe fn run(&self, walk: &Walk<'_>, arrays: &[*mut u8]) -> Result<(), ExecutionError> {
+        let refused = || ExecutionError::bug("a kernel refuses its arrays");
         let kernel = self.kernel.ok_or_else(refused)?;
         let (operands, results) = arrays.split_at_checked(self.operands).ok_or_else(refused)?;
         let (&own, results) = results.split_last().ok_or_else(refused)?;

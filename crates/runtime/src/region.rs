@@ -15,13 +15,13 @@ use crate::program::{Action, ListId, Location, Step, While};
 use crate::run::Walk;
 use hloom_codegen::region::{LEAVE, STOP};
 use hloom_codegen::{Region, RegionArray, RegionControl, RegionFn, RegionStep, RegionWhile};
-use hloom_eval::Fault;
 use hloom_ir::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::op::Op;
 use hloom_plan::Plan;
 use hloom_plan::dataflow::ValueId;
 use hloom_plan::positions::Position;
+use hloom_value::ExecutionError;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ffi::c_void;
 use std::ops::Range;
@@ -354,11 +354,11 @@ struct Run<'w, 'r> {
     polls: u64,
     /// A loop, its state after some turn, and how many more questions of other loops may come before its next turn ends.
     watched: Option<(u32, Vec<Vec<u8>>, u64)>,
-    fault: Option<Fault>,
+    fault: Option<ExecutionError>,
 }
 
 /// Runs a region.
-pub(crate) fn run(walk: &mut Walk<'_>, region: &RegionCall) -> Result<(), Fault> {
+pub(crate) fn run(walk: &mut Walk<'_>, region: &RegionCall) -> Result<(), ExecutionError> {
     let left = walk.grant(STEPS_AT_A_TIME)? as i64;
     let table = walk.addresses.as_ptr();
     let mut run = Run { walk, region, polls: 0, watched: None, fault: None };
@@ -375,13 +375,13 @@ pub(crate) fn run(walk: &mut Walk<'_>, region: &RegionCall) -> Result<(), Fault>
     run.walk.steps = run.walk.steps.saturating_sub(u64::try_from(control.left).unwrap_or(0));
     match run.fault.take() {
         Some(fault) => Err(fault),
-        None if stopped != 0 => Err(Fault::bug("a region ended by itself")),
+        None if stopped != 0 => Err(ExecutionError::bug("a region ended by itself")),
         None => Ok(()),
     }
 }
 
 /// Does `work` for native code, into which no panic may go; the default if it fails.
-fn guarded<T>(run: &mut Run<'_, '_>, failed: T, work: impl FnOnce(&mut Run<'_, '_>) -> Result<T, Fault>) -> T {
+fn guarded<T>(run: &mut Run<'_, '_>, failed: T, work: impl FnOnce(&mut Run<'_, '_>) -> Result<T, ExecutionError>) -> T {
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(run)));
     match result {
         Ok(Ok(value)) => value,
@@ -390,7 +390,7 @@ fn guarded<T>(run: &mut Run<'_, '_>, failed: T, work: impl FnOnce(&mut Run<'_, '
             failed
         }
         Err(_) => {
-            run.fault = Some(Fault::bug("a step of a region panicked"));
+            run.fault = Some(ExecutionError::bug("a step of a region panicked"));
             failed
         }
     }
@@ -400,7 +400,8 @@ unsafe extern "C" fn outside(context: *mut c_void, number: u32) -> u32 {
     // SAFETY: the context is the run, and native code is within `run` now.
     let run = unsafe { &mut *context.cast::<Run<'_, '_>>() };
     guarded(run, 1, |run| {
-        let step = run.region.outside.get(number as usize).ok_or_else(|| Fault::bug("a region has no such step"))?;
+        let step =
+            run.region.outside.get(number as usize).ok_or_else(|| ExecutionError::bug("a region has no such step"))?;
         run.walk.step(step).map_err(|fault| fault.at(step.instruction)).map(|()| 0)
     })
 }
@@ -412,9 +413,10 @@ unsafe extern "C" fn poll(context: *mut c_void, number: u32) -> i64 {
 }
 
 impl Run<'_, '_> {
-    fn poll(&mut self, number: u32) -> Result<i64, Fault> {
-        let state = self.region.loops.get(number as usize).ok_or_else(|| Fault::bug("a region has no such loop"))?;
-        let at_loop = |fault: Fault| fault.at(state.instruction);
+    fn poll(&mut self, number: u32) -> Result<i64, ExecutionError> {
+        let state =
+            self.region.loops.get(number as usize).ok_or_else(|| ExecutionError::bug("a region has no such loop"))?;
+        let at_loop = |fault: ExecutionError| fault.at(state.instruction);
         self.walk.grant(0).map_err(at_loop)?;
         match &mut self.watched {
             Some((watched, before, _)) if *watched == number => {

@@ -5,19 +5,19 @@ use crate::comparator;
 use crate::library::{Threads, array, size, slice, slice_mut};
 use crate::linear_algebra::LinearAlgebra;
 use half::{bf16, f16};
+use hloom_cpu_kernels::fft::{FftKind, Transform};
+use hloom_cpu_kernels::number::Stored;
+use hloom_cpu_kernels::order::{FloatOrder, Order};
+use hloom_cpu_kernels::select_and_scatter::{Keep, SelectAndScatter, WindowDim};
+use hloom_cpu_kernels::sort::{Column, Key, Sort};
+use hloom_cpu_kernels::top_k::TopK;
+use hloom_cpu_kernels::transpose::Transpose;
 use hloom_ir::attributes::{ComparisonDirection, ComparisonType, FftType};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::instruction::Instruction;
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, Op};
-use hloom_kernels::fft::{FftKind, Transform};
-use hloom_kernels::number::Stored;
-use hloom_kernels::order::{FloatOrder, Order};
-use hloom_kernels::select_and_scatter::{Keep, SelectAndScatter, WindowDim};
-use hloom_kernels::sort::{Column, Key, Sort};
-use hloom_kernels::top_k::TopK;
-use hloom_kernels::transpose::Transpose;
 
 /// A routine with all it has to know but the arrays.
 #[derive(Debug)]

@@ -15,10 +15,10 @@ use crate::program::{Action, Evaluate, ListId, Location, Program, Source, Step, 
 use crate::trace::Trace;
 use hloom_eval::interpreter::{Device, OperandValues};
 use hloom_eval::ops;
-use hloom_eval::{Array, Fault, Value};
 use hloom_ir::diagnostic::codes;
 use hloom_ir::entity::EntityId;
 use hloom_ir::shape::Shape;
+use hloom_value::{Array, ExecutionError, Value};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::ThreadId;
@@ -39,7 +39,7 @@ unsafe impl Send for Workspace {}
 
 impl Workspace {
     /// Memory for runs of `program`.
-    pub(crate) fn new(program: &Program, client: &Client) -> Result<Workspace, Fault> {
+    pub(crate) fn new(program: &Program, client: &Client) -> Result<Workspace, ExecutionError> {
         let temporaries = client.allocator().block(program.temporary_bytes)?;
         let start = temporaries.start();
         let base = |source: &Source| match source {
@@ -62,20 +62,22 @@ impl Workspace {
         arguments: &mut [Option<Buffer>],
         client: &Client,
         common: &dyn Fn(usize) -> *mut u8,
-    ) -> Result<Vec<Option<Arc<Block>>>, Fault> {
+    ) -> Result<Vec<Option<Arc<Block>>>, ExecutionError> {
         let mut kept: Vec<Option<Arc<Block>>> = Vec::new();
         kept.resize_with(program.allocations.len(), || None);
         for (n, source) in program.allocations.iter().enumerate() {
             let block = match *source {
                 Source::Argument { leaf, owned } => {
-                    let slot = arguments.get_mut(leaf).ok_or_else(|| Fault::bug("a leaf is missing"))?;
+                    let slot = arguments.get_mut(leaf).ok_or_else(|| ExecutionError::bug("a leaf is missing"))?;
                     if !owned {
                         self.bases[n] =
                             slot.as_ref().and_then(Buffer::block).map_or(std::ptr::null_mut(), |b| b.start());
                         continue;
                     }
-                    let given =
-                        slot.take().and_then(Buffer::into_block).ok_or_else(|| Fault::bug("no memory given"))?;
+                    let given = slot
+                        .take()
+                        .and_then(Buffer::into_block)
+                        .ok_or_else(|| ExecutionError::bug("no memory given"))?;
                     match Arc::try_unwrap(given) {
                         Ok(own) => own,
                         Err(shared) => {
@@ -153,7 +155,7 @@ pub(crate) fn run_device<'r>(
     device: Option<Device<'r>>,
     ordinal: usize,
     controls: &'r Controls<'r>,
-) -> Result<Vec<Buffer>, Fault> {
+) -> Result<Vec<Buffer>, ExecutionError> {
     let mut arguments: Vec<Option<Buffer>> = arguments.into_iter().map(Some).collect();
     let common = |number: usize| {
         let group = program.commons.get(number).and_then(|c| c.groups.get(ordinal));
@@ -196,7 +198,7 @@ pub(crate) fn run_device<'r>(
                 let from = address(&workspace.bases, leaf.location);
                 if bytes > 0 {
                     if from.is_null() {
-                        return Err(Fault::bug("a part of the result has no memory"));
+                        return Err(ExecutionError::bug("a part of the result has no memory"));
                     }
                     // SAFETY: the leaf lies there, `bytes` long; the new block is nobody else's.
                     unsafe { std::ptr::copy_nonoverlapping(from, block.bytes_mut().as_mut_ptr(), bytes) };
@@ -210,13 +212,13 @@ pub(crate) fn run_device<'r>(
 }
 
 impl<'r> Walk<'r> {
-    fn list(&mut self, list: ListId) -> Result<(), Fault> {
+    fn list(&mut self, list: ListId) -> Result<(), ExecutionError> {
         let program = self.program;
         self.each_step(&program.lists[list])
     }
 
     /// Does steps one after another.
-    pub(crate) fn each_step(&mut self, steps: &[Step]) -> Result<(), Fault> {
+    pub(crate) fn each_step(&mut self, steps: &[Step]) -> Result<(), ExecutionError> {
         let Some(trace) = self.controls.trace else {
             for step in steps {
                 self.step(step).map_err(|fault| fault.at(step.instruction))?;
@@ -241,14 +243,14 @@ impl<'r> Walk<'r> {
     }
 
     /// Fails if the run is to end; else up to `wanted` steps may be done, which are counted.
-    pub(crate) fn grant(&mut self, wanted: u64) -> Result<u64, Fault> {
+    pub(crate) fn grant(&mut self, wanted: u64) -> Result<u64, ExecutionError> {
         let raised = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
         if self.controls.cancel.is_some_and(raised) || raised(self.controls.failed) {
-            return Err(Fault::new(&codes::eval::CANCELLED, "the run was cancelled"));
+            return Err(ExecutionError::new(&codes::eval::CANCELLED, "the run was cancelled"));
         }
         if self.steps >= self.controls.max_steps {
             let message = format!("{} instructions were executed and the program is not done", self.steps);
-            return Err(Fault::new(&codes::eval::TOO_MANY_STEPS, message));
+            return Err(ExecutionError::new(&codes::eval::TOO_MANY_STEPS, message));
         }
         let granted = wanted.min(self.controls.max_steps - self.steps);
         self.steps += granted;
@@ -256,7 +258,7 @@ impl<'r> Walk<'r> {
     }
 
     /// Fails if the run is to end.
-    fn check(&mut self, step: &Step) -> Result<(), Fault> {
+    fn check(&mut self, step: &Step) -> Result<(), ExecutionError> {
         self.grant(1)?;
         if let Some(progress) = self.controls.progress {
             progress.store(step.instruction.index() as u32, Ordering::Relaxed);
@@ -264,7 +266,7 @@ impl<'r> Walk<'r> {
         Ok(())
     }
 
-    pub(crate) fn step(&mut self, step: &Step) -> Result<(), Fault> {
+    pub(crate) fn step(&mut self, step: &Step) -> Result<(), ExecutionError> {
         self.check(step)?;
         let arrays = &self.addresses[step.arrays.start as usize..step.arrays.end as usize];
         match &step.action {
@@ -289,7 +291,7 @@ impl<'r> Walk<'r> {
                     });
                 }
             }
-            Action::Wanted(_) => return Err(Fault::bug("a kernel was not made")),
+            Action::Wanted(_) => return Err(ExecutionError::bug("a kernel was not made")),
             Action::Beside(section) => crate::beside::run(self, section)?,
             Action::Await => crate::collective::wait(self, step)?,
             #[cfg(feature = "llvm")]
@@ -299,7 +301,7 @@ impl<'r> Walk<'r> {
                 // SAFETY: the arrays are the instruction's operands and results; `plan` puts none of these into another's
                 // memory but those of sorts.
                 if unsafe { call.run(arrays, &threads) }.is_none() {
-                    let refused = || Fault::bug("a kernel refuses its arrays");
+                    let refused = || ExecutionError::bug("a kernel refuses its arrays");
                     self.evaluate(step, otherwise.as_deref().ok_or_else(refused)?)?;
                 }
             }
@@ -319,7 +321,8 @@ impl<'r> Walk<'r> {
                         usize::try_from(number).unwrap_or(usize::MAX).min(branches.len().saturating_sub(1))
                     }
                 };
-                let list = *branches.get(branch).ok_or_else(|| Fault::bug("a conditional has no such branch"))?;
+                let list =
+                    *branches.get(branch).ok_or_else(|| ExecutionError::bug("a conditional has no such branch"))?;
                 self.list(list)?;
             }
             Action::Collective(collective) => crate::collective::run(self, step, collective)?,
@@ -330,9 +333,9 @@ impl<'r> Walk<'r> {
 
     /// Runs a loop. One whose state no longer changes would never end: its value is that state, as in the evaluator.
     /// Whether it changes is asked rarely (after 2¹⁰, 2¹¹, … rounds), since asking copies the state.
-    fn repeat(&mut self, step: &Step, repeat: &While) -> Result<(), Fault> {
+    fn repeat(&mut self, step: &Step, repeat: &While) -> Result<(), ExecutionError> {
         let arrays = &self.addresses[step.arrays.start as usize..step.arrays.end as usize];
-        let (truth, state) = arrays.split_first().ok_or_else(|| Fault::bug("a loop without a condition"))?;
+        let (truth, state) = arrays.split_first().ok_or_else(|| ExecutionError::bug("a loop without a condition"))?;
         let leaves = || {
             let leaves = state.iter().zip(&repeat.state).filter(|(a, _)| !a.is_null());
             // SAFETY: the leaves of the state lie there, so long, and nothing writes to them between two rounds.
@@ -357,14 +360,14 @@ impl<'r> Walk<'r> {
     }
 
     /// Leaves a step to the evaluator, on copies of its operands.
-    pub(crate) fn evaluate(&mut self, step: &Step, evaluate: &Evaluate) -> Result<(), Fault> {
+    pub(crate) fn evaluate(&mut self, step: &Step, evaluate: &Evaluate) -> Result<(), ExecutionError> {
         let mut arrays = self.addresses[step.arrays.start as usize..step.arrays.end as usize].iter().copied();
         let mut operands = OperandValues::with_capacity(evaluate.operands.len());
         for shape in &evaluate.operands {
             // SAFETY: the operands' leaves come first in the step's arrays, in order, and hold their values.
             operands.push(unsafe { read(shape, &mut arrays)? });
         }
-        let device = self.device.as_mut().ok_or_else(|| Fault::bug("the evaluator is not there"))?;
+        let device = self.device.as_mut().ok_or_else(|| ExecutionError::bug("the evaluator is not there"))?;
         let i = step.instruction;
         let value = match evaluate.waits {
             true => waiting(&mut self.permit, || ops::evaluate(device, i, operands)),
@@ -372,7 +375,7 @@ impl<'r> Walk<'r> {
         }?;
         let leaves = value.leaves();
         if leaves.len() != evaluate.stored.len() {
-            return Err(Fault::bug("the evaluator's value is of another shape"));
+            return Err(ExecutionError::bug("the evaluator's value is of another shape"));
         }
         for ((leaf, &stored), address) in leaves.into_iter().zip(&evaluate.stored).zip(arrays) {
             if let (true, Value::Array(array)) = (stored, leaf) {
@@ -440,7 +443,7 @@ impl Arrays {
 ///
 /// # Safety
 /// The addresses must lead to arrays of the shape's leaves, or be null where there is none.
-unsafe fn read(shape: &Shape, arrays: &mut impl Iterator<Item = *mut u8>) -> Result<Value, Fault> {
+unsafe fn read(shape: &Shape, arrays: &mut impl Iterator<Item = *mut u8>) -> Result<Value, ExecutionError> {
     if let Shape::Tuple(elements) = shape {
         let mut values = Vec::with_capacity(elements.len());
         for element in elements.iter() {
@@ -449,7 +452,7 @@ unsafe fn read(shape: &Shape, arrays: &mut impl Iterator<Item = *mut u8>) -> Res
         }
         return Ok(Value::Tuple(values));
     }
-    let address = arrays.next().ok_or_else(|| Fault::bug("an operand has no place"))?;
+    let address = arrays.next().ok_or_else(|| ExecutionError::bug("an operand has no place"))?;
     match shape {
         Shape::Array(a) | Shape::Buffer(a) => {
             let len = a.byte_size().map_or(0, |n| n as usize);

@@ -4,7 +4,6 @@ mod common;
 
 use common::{execute, parse};
 use hloom_eval::run::{DeviceGrid, Options as RunOptions, run};
-use hloom_eval::{Array, Value};
 use hloom_formats::hlo_text::{self, PrintOptions};
 use hloom_fuzz::choices::Choices;
 use hloom_fuzz::differential::{Agreement, compare, inputs};
@@ -14,6 +13,7 @@ use hloom_ir::diagnostic::codes::eval as codes;
 use hloom_ir::module::Module;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_runtime::{Client, ClientOptions, CompileOptions, Effort, Executable, ExecuteOptions};
+use hloom_value::{Array, Value};
 
 const MODULES: u64 = 150;
 

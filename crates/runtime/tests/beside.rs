@@ -5,12 +5,12 @@ mod common;
 
 use common::{execute, parse};
 use hloom_eval::run::{DeviceGrid, Options, run};
-use hloom_eval::{Array, Value};
 use hloom_fuzz::choices::Choices;
 use hloom_fuzz::differential::{Agreement, compare};
 use hloom_ir::diagnostic::codes::eval as codes;
 use hloom_ir::verify::VerifiedModule;
 use hloom_runtime::{Client, ClientOptions, CompileOptions, Effort, Executable, ExecuteOptions};
+use hloom_value::{Array, Value};
 use std::fmt::Write as _;
 
 fn compile(module: &VerifiedModule, replicas: usize, threads: usize) -> (Client, Executable) {

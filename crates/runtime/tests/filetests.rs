@@ -2,7 +2,6 @@
 //! error there is the same error here.
 
 use hloom_eval::run::DeviceGrid;
-use hloom_eval::{Fault, Value};
 use hloom_filetests::file::{Kind, TestFile};
 use hloom_formats::hlo_text;
 use hloom_ir::diagnostic::Diagnostic;
@@ -10,6 +9,7 @@ use hloom_ir::diagnostic::codes::eval::OUT_OF_MEMORY;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_runtime::buffer::assemble;
 use hloom_runtime::{Buffer, Client, ClientOptions, CompileOptions, Effort, ExecuteOptions};
+use hloom_value::{ExecutionError, Value};
 use std::path::Path;
 
 #[test]
@@ -57,7 +57,7 @@ fn execute(
 ) -> Result<Vec<Value>, Diagnostic> {
     let options = CompileOptions { grid, fill_constants, effort: Effort::Full };
     let compiled = client.compile(module, &options).map_err(|mut all| all.swap_remove(0))?;
-    let run = || -> Result<Vec<Value>, Fault> {
+    let run = || -> Result<Vec<Value>, ExecutionError> {
         let leaves = |values: &Vec<Value>| {
             let all = values.iter().map(|v| Buffer::from_value(client.allocator(), v)).collect::<Result<Vec<_>, _>>();
             all.map(|buffers| buffers.into_iter().flatten().collect::<Vec<_>>())
@@ -65,7 +65,10 @@ fn execute(
         let arguments = arguments.iter().map(leaves).collect::<Result<Vec<_>, _>>()?;
         let results = compiled.execute(arguments, &ExecuteOptions::default())?;
         let module = compiled.module().module();
-        let root = module.entry().and_then(|e| module.root(e)).ok_or_else(|| Fault::bug("a program without a root"))?;
+        let root = module
+            .entry()
+            .and_then(|e| module.root(e))
+            .ok_or_else(|| ExecutionError::bug("a program without a root"))?;
         results.into_iter().map(|leaves| assemble(&module[root].shape, &mut leaves.into_iter())).collect()
     };
     run().map_err(|fault| compiled.explain(fault, module.module()).into_diagnostic())

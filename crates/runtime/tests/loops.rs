@@ -4,11 +4,11 @@ mod common;
 
 use common::{execute, parse};
 use hloom_eval::run::{DeviceGrid, Options as RunOptions, run};
-use hloom_eval::{Array, Value};
 use hloom_fuzz::choices::Choices;
 use hloom_fuzz::differential::{Agreement, compare};
 use hloom_ir::diagnostic::codes::eval as codes;
 use hloom_runtime::{Client, ClientOptions, CompileOptions, Effort, Executable, ExecuteOptions};
+use hloom_value::{Array, Value};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -4,11 +4,11 @@
 mod common;
 
 use common::{execute, parse};
-use hloom_eval::Value;
 use hloom_eval::run::{DeviceGrid, Options, run};
 use hloom_fuzz::choices::Choices;
 use hloom_fuzz::differential::{Agreement, compare, inputs};
 use hloom_runtime::{Client, ClientOptions, CompileOptions, Effort, Executable, ExecuteOptions};
+use hloom_value::Value;
 
 const GRID: DeviceGrid = DeviceGrid { replicas: 1, partitions: 1 };
 

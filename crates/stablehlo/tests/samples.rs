@@ -1,9 +1,10 @@
 //! Portable artifacts against what XLA itself makes of them: the translation of each is run beside XLA's HLO.
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
-use hloom_eval::{DeviceGrid, Options, Value};
+use hloom_eval::{DeviceGrid, Options};
 use hloom_ir::verify::{VerifyOptions, verify};
 use hloom_ir::{ArrayShape, ElementType, Literal, Module, Shape, VerifiedModule};
+use hloom_value::Value;
 use std::path::{Path, PathBuf};
 
 /// The folder of samples; `None`, with a word about it, where there is none.

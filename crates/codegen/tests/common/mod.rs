@@ -6,12 +6,12 @@
 use hloom_codegen::{KernelLibrary, KernelRequest, Machine, Options, compile, supports};
 use hloom_eval::observe::{Observer, Verdict};
 use hloom_eval::run::{DeviceGrid, Options as RunOptions, run};
-use hloom_eval::{Array, Value};
 use hloom_formats::hlo_text;
 use hloom_fuzz::choices::Choices;
 use hloom_fuzz::differential::{Agreement, compare_arrays, inputs};
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_ir::{ElementType, InstructionId, Module, Op};
+use hloom_value::{Array, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 

@@ -6,11 +6,11 @@
 //! is complete at its start, and the others repeat it harmlessly.
 
 use super::{CustomCalls, shaped};
-use crate::array::Value;
-use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::Op;
+use hloom_value::ExecutionError;
+use hloom_value::Value;
 
 pub(super) fn register(calls: &mut CustomCalls) {
     calls.register("AsyncCollectiveStart", Box::new(start));
@@ -18,7 +18,7 @@ pub(super) fn register(calls: &mut CustomCalls) {
 }
 
 /// The plan hands over the collective's result and, after it, the collective's own operands.
-fn start(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+fn start(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
     let mut values = operands.into_vec();
     if values.is_empty() {
         return Err(super::unsupported(device, i, "it has no operand"));
@@ -29,7 +29,7 @@ fn start(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> 
 
 /// The result that the start handed over: the last operand of the result's shape before the collective's repetition (the
 /// collective's own operands, which may have that shape too, come before it).
-fn done(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+fn done(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
     let module = device.module();
     let (shape, names) = (&module[i].shape, module[i].operands());
     let is_collective = |o: InstructionId| {

@@ -5,8 +5,6 @@
 //! convolutions of other operands, with the window turned accordingly.
 
 use super::{CustomCalls, attributes, config, shaped, unsupported};
-use crate::array::{Array, Value};
-use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::contraction::{compute_type, convolution};
 use crate::ops::data_movement::{broadcast, transpose};
@@ -18,6 +16,8 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::DimVec;
 use hloom_ir::op::{BinaryOp, Convolution, UnaryOp};
 use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_value::ExecutionError;
+use hloom_value::{Array, Value};
 use serde_json::Value as Json;
 
 pub(super) fn register(calls: &mut CustomCalls) {
@@ -35,7 +35,12 @@ enum Form {
     BiasActivation,
 }
 
-fn call(device: &mut Device<'_>, i: InstructionId, operands: OperandValues, form: Form) -> Result<Value, Fault> {
+fn call(
+    device: &mut Device<'_>,
+    i: InstructionId,
+    operands: OperandValues,
+    form: Form,
+) -> Result<Value, ExecutionError> {
     let whole = config(device, i)?;
     let options = whole.get("cudnn_conv_backend_config").unwrap_or(&whole);
     let attributes = attributes(device, i)?;
@@ -103,7 +108,7 @@ fn number(options: &Json, key: &str, default: f64) -> f64 {
     options.get(key).and_then(Json::as_f64).unwrap_or(default)
 }
 
-fn scaled(array: Array, factor: f64, compute: ElementType) -> Result<Array, Fault> {
+fn scaled(array: Array, factor: f64, compute: ElementType) -> Result<Array, ExecutionError> {
     if factor == 1.0 {
         return Ok(array);
     }
@@ -121,7 +126,7 @@ fn bias_and_activation(
     options: &Json,
     dims: &ConvDimensionNumbers,
     compute: ElementType,
-) -> Result<Array, Fault> {
+) -> Result<Array, ExecutionError> {
     let bias = rest.next().ok_or_else(|| unsupported(device, i, "the bias is missing"))?;
     if bias.rank() != 1 || result.dims().get(dims.output_feature as usize) != Some(&bias.dims()[0]) {
         return Err(unsupported(device, i, "the bias is not a vector with an element for each output feature"));
@@ -163,7 +168,7 @@ fn bias_and_activation(
     }
 }
 
-fn ones(like: &Array, compute: ElementType) -> Result<Array, Fault> {
+fn ones(like: &Array, compute: ElementType) -> Result<Array, ExecutionError> {
     broadcast(&convert(Array::scalar(ElementType::F64, 1.0f64)?, compute)?, like.dims(), &[])
 }
 
@@ -176,7 +181,7 @@ fn backward_input(
     forward: &Convolution,
     result: &ArrayShape,
     compute: ElementType,
-) -> Result<Array, Fault> {
+) -> Result<Array, ExecutionError> {
     let dims = &forward.dims;
     let mut window = Window::default();
     for (d, w) in forward.window.dims.iter().enumerate() {
@@ -217,7 +222,7 @@ fn backward_input(
 
 /// A kernel of G groups has I/G input and O output features; seen from the other side it has O/G and I. The groups move
 /// from the one dimension to the other.
-fn swap_grouped_features(kernel: Array, dims: &ConvDimensionNumbers, groups: i64) -> Result<Array, Fault> {
+fn swap_grouped_features(kernel: Array, dims: &ConvDimensionNumbers, groups: i64) -> Result<Array, ExecutionError> {
     if groups == 1 {
         return Ok(kernel);
     }
@@ -225,7 +230,10 @@ fn swap_grouped_features(kernel: Array, dims: &ConvDimensionNumbers, groups: i64
     let mut split: DimVec = kernel.dims().into();
     let mut result: DimVec = kernel.dims().into();
     if split[output] % groups != 0 {
-        return Err(Fault::new(&codes::eval::UNSUPPORTED, "a kernel's features do not divide into its groups"));
+        return Err(ExecutionError::new(
+            &codes::eval::UNSUPPORTED,
+            "a kernel's features do not divide into its groups",
+        ));
     }
     result[output] /= groups;
     result[input] *= groups;
@@ -248,7 +256,7 @@ fn backward_filter(
     forward: &Convolution,
     result: &ArrayShape,
     compute: ElementType,
-) -> Result<Array, Fault> {
+) -> Result<Array, ExecutionError> {
     let dims = &forward.dims;
     let mut window = Window::default();
     let mut reversed = DimVec::new();

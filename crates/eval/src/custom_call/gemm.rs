@@ -1,8 +1,6 @@
 //! `__cublas$gemm`, `__cublas$lt$matmul` and its f8 form: alpha × lhs × rhs + beta × c, and what the epilogue adds.
 
 use super::{CustomCalls, attributes, config, shaped, unsupported};
-use crate::array::{Array, Value};
-use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::contraction::{compute_type, dot};
 use crate::ops::data_movement::broadcast;
@@ -14,6 +12,8 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::DimVec;
 use hloom_ir::op::{BinaryOp, UnaryOp};
 use hloom_ir::shape::Shape;
+use hloom_value::ExecutionError;
+use hloom_value::{Array, Value};
 use serde_json::Value as Json;
 
 pub(super) fn register(calls: &mut CustomCalls) {
@@ -22,7 +22,7 @@ pub(super) fn register(calls: &mut CustomCalls) {
     }
 }
 
-fn matmul(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+fn matmul(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
     let whole = config(device, i)?;
     // Newer dumps wrap the configuration in one that is shared by all GPU operations.
     let options = whole.get("gemm_backend_config").unwrap_or(&whole);
@@ -146,7 +146,7 @@ fn fit(dims: &DotDimensionNumbers, lhs: &Array, rhs: &Array) -> bool {
 }
 
 /// `array` × (real + imaginary i).
-fn scaled_by(array: Array, real: f64, imaginary: f64, compute: ElementType) -> Result<Array, Fault> {
+fn scaled_by(array: Array, real: f64, imaginary: f64, compute: ElementType) -> Result<Array, ExecutionError> {
     if real == 1.0 && imaginary == 0.0 {
         return Ok(array);
     }
@@ -155,9 +155,12 @@ fn scaled_by(array: Array, real: f64, imaginary: f64, compute: ElementType) -> R
 }
 
 /// `array` × a scalar.
-fn times(array: Array, scalar: &Array, compute: ElementType) -> Result<Array, Fault> {
+fn times(array: Array, scalar: &Array, compute: ElementType) -> Result<Array, ExecutionError> {
     if scalar.len() != 1 {
-        return Err(Fault::new(&codes::eval::UNSUPPORTED, format!("a scale must be a scalar, not {}", scalar.shape())));
+        return Err(ExecutionError::new(
+            &codes::eval::UNSUPPORTED,
+            format!("a scale must be a scalar, not {}", scalar.shape()),
+        ));
     }
     let factor = convert(scalar.clone().reshaped(&[])?, compute)?;
     let factor = broadcast(&factor, array.dims(), &[])?;
@@ -165,7 +168,7 @@ fn times(array: Array, scalar: &Array, compute: ElementType) -> Result<Array, Fa
 }
 
 /// The approximation by tanh that cuBLAS uses: x / 2 × (1 + tanh(√(2/π) × (x + 0.044715 x³))).
-fn gelu(x: Array, compute: ElementType) -> Result<Array, Fault> {
+fn gelu(x: Array, compute: ElementType) -> Result<Array, ExecutionError> {
     let cube =
         binary(BinaryOp::Multiply, binary(BinaryOp::Multiply, x.clone(), x.clone(), compute)?, x.clone(), compute)?;
     let inner = binary(BinaryOp::Add, x.clone(), scaled_by(cube, 0.044715, 0.0, compute)?, compute)?;

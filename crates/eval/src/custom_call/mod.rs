@@ -12,17 +12,18 @@ mod linear_algebra;
 mod placement;
 mod solver;
 
-use crate::array::Value;
-use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
 use hloom_ir::diagnostic::codes;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::{CustomCall, Op};
 use hloom_ir::shape::Shape;
+use hloom_value::ExecutionError;
+use hloom_value::Value;
 use rustc_hash::FxHashMap;
 
 /// What provides a custom call: given the device, the instruction and the operands, it makes the result.
-pub type Handler = Box<dyn Fn(&mut Device<'_>, InstructionId, OperandValues) -> Result<Value, Fault> + Send + Sync>;
+pub type Handler =
+    Box<dyn Fn(&mut Device<'_>, InstructionId, OperandValues) -> Result<Value, ExecutionError> + Send + Sync>;
 
 /// Custom calls by target name.
 #[derive(Default)]
@@ -56,7 +57,7 @@ pub fn builtin() -> CustomCalls {
 }
 
 /// Evaluates a custom call. One that nobody provides matters only if something needs its value.
-pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
     let module = device.module();
     let call = attributes(device, i)?;
     let options = device.shared.options;
@@ -75,35 +76,35 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
         return Value::zeroed(&module[i].shape);
     }
     let message = format!("{} calls \"{}\", which nobody provides", module[i].name(), call.target);
-    let fault = Fault::new(&codes::eval::UNKNOWN_CUSTOM_CALL, message);
+    let fault = ExecutionError::new(&codes::eval::UNKNOWN_CUSTOM_CALL, message);
     Err(fault.help("provide it in Rust with CustomCalls::register, or replace the call in the program"))
 }
 
 /// The attributes of a custom call.
-fn attributes<'m>(device: &Device<'m>, i: InstructionId) -> Result<&'m CustomCall, Fault> {
+fn attributes<'m>(device: &Device<'m>, i: InstructionId) -> Result<&'m CustomCall, ExecutionError> {
     match &device.module()[i].op {
         Op::CustomCall(call) => Ok(call),
-        other => Err(Fault::bug(format!("{} is not a custom call", other.opcode()))),
+        other => Err(ExecutionError::bug(format!("{} is not a custom call", other.opcode()))),
     }
 }
 
 /// The call's `backend_config` as JSON; an empty object if there is none.
-fn config(device: &Device<'_>, i: InstructionId) -> Result<serde_json::Value, Fault> {
+fn config(device: &Device<'_>, i: InstructionId) -> Result<serde_json::Value, ExecutionError> {
     let Some(text) = &device.module()[i].common.backend_config else { return Ok(serde_json::json!({})) };
     serde_json::from_slice(text).map_err(|e| unsupported(device, i, &format!("its backend_config is not JSON: {e}")))
 }
 
 /// A use of a known call that is not provided.
-fn unsupported(device: &Device<'_>, i: InstructionId, why: &str) -> Fault {
+fn unsupported(device: &Device<'_>, i: InstructionId, why: &str) -> ExecutionError {
     let target = attributes(device, i).map_or_else(|_| String::new(), |c| c.target.to_string());
-    Fault::new(
+    ExecutionError::new(
         &codes::eval::UNSUPPORTED,
         format!("{} calls \"{target}\" in a way that is not supported: {why}", device.module()[i].name()),
     )
 }
 
 /// `results` in the form of `shape`: as they are, or followed by made-up values (workspaces) for what the shape has more.
-fn shaped(shape: &Shape, results: Vec<Value>) -> Result<Value, Fault> {
+fn shaped(shape: &Shape, results: Vec<Value>) -> Result<Value, ExecutionError> {
     match shape {
         Shape::Tuple(elements) => {
             let mut values = results;
@@ -113,6 +114,6 @@ fn shaped(shape: &Shape, results: Vec<Value>) -> Result<Value, Fault> {
             }
             Ok(Value::Tuple(values))
         }
-        _ => results.into_iter().next().ok_or_else(|| Fault::bug("a custom call made nothing")),
+        _ => results.into_iter().next().ok_or_else(|| ExecutionError::bug("a custom call made nothing")),
     }
 }

@@ -1,10 +1,10 @@
 //! Calls that say where a value is to be, how it is sharded or laid out, and compute nothing.
 
 use super::{CustomCalls, unsupported};
-use crate::array::Value;
-use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
 use hloom_ir::entity::InstructionId;
+use hloom_value::ExecutionError;
+use hloom_value::Value;
 
 /// Targets that give their operand back.
 const IDENTITY: [&str; 19] = [
@@ -38,7 +38,7 @@ pub(super) fn register(calls: &mut CustomCalls) {
     }
 }
 
-fn identity(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+fn identity(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
     let module = device.module();
     let mut values = operands.into_vec();
     let result = if values.len() == 1 { values.swap_remove(0) } else { Value::Tuple(values) };

@@ -2,8 +2,6 @@
 //! builder leaves as calls.
 
 use super::{CustomCalls, config, shaped, unsupported};
-use crate::array::Value;
-use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::elementwise;
 use crate::ops::linear_algebra::cholesky;
@@ -11,6 +9,8 @@ use crate::ops::sort::top_k;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::UnaryOp;
 use hloom_ir::shape::Shape;
+use hloom_value::ExecutionError;
+use hloom_value::Value;
 
 pub(super) fn register(calls: &mut CustomCalls) {
     calls.register("__cusolver$cholesky", Box::new(cusolver_cholesky));
@@ -36,7 +36,11 @@ pub(super) fn register(calls: &mut CustomCalls) {
 }
 
 /// The factor, a workspace and an information word per matrix, which is zero: all went well.
-fn cusolver_cholesky(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+fn cusolver_cholesky(
+    device: &mut Device<'_>,
+    i: InstructionId,
+    operands: OperandValues,
+) -> Result<Value, ExecutionError> {
     let options = config(device, i)?;
     let lower = options.get("lower").is_some_and(|l| l.as_bool() == Some(true) || l.as_str() == Some("true"));
     let [a] = crate::ops::arrays(operands)?;
@@ -44,7 +48,7 @@ fn cusolver_cholesky(device: &mut Device<'_>, i: InstructionId, operands: Operan
 }
 
 /// The k largest elements of each row and where they are; k is in the result's shape.
-fn top_k_call(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+fn top_k_call(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
     let shape = &device.module()[i].shape;
     let values = shape.as_tuple().and_then(|t| t.first()).and_then(Shape::as_array);
     let k = values.and_then(|v| v.dims().last().copied());

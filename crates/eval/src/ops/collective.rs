@@ -1,10 +1,8 @@
 //! Devices meeting and data moving between them.
 //!
 //! A collective is a pure function from what every device of the group brings to what every device takes away; the last
-//! to arrive computes it ([`hloom_collectives::World`]). Asynchronous forms happen at their start.
+//! to arrive computes it ([`hloom_comm::World`]). Asynchronous forms happen at their start.
 
-use crate::array::{Array, Value};
-use crate::fault::Fault;
 use crate::fold::Fold;
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::data_movement::{concatenate, dynamic_slice, dynamic_update_slice};
@@ -12,29 +10,35 @@ use crate::ops::elementwise;
 use crate::ops::transfer;
 use crate::scalar::Scalar;
 use hloom_analysis::devices::{group_of, plane_of};
-use hloom_collectives::{Meeting, MissError, Spot, Whereabouts};
+use hloom_comm::{Meeting, MissError, Spot, Whereabouts};
 use hloom_ir::diagnostic::codes;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::layout::DimVec;
 use hloom_ir::op::{BinaryOp, CollectivePermute, Op};
 use hloom_ir::shape::Shape;
+use hloom_value::ExecutionError;
+use hloom_value::{Array, Value};
 
 /// Evaluates one instruction of this family.
-pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
     let value = evaluate_unchecked(device, i, operands)?;
     let instruction = &device.module()[i];
     // A program for more devices than there are meets in smaller groups, and may not get what it counts on.
     if !value.fits(&instruction.shape) {
         let (name, given) = (instruction.name(), value.description());
         let message = format!("{name} gives {given} on device {}, not {}", device.ordinal, instruction.shape);
-        let fault = Fault::new(&codes::eval::COLLECTIVE, message);
+        let fault = ExecutionError::new(&codes::eval::COLLECTIVE, message);
         return Err(fault.help("the program may be for another number of devices: see --devices"));
     }
     Ok(value)
 }
 
-fn evaluate_unchecked(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+fn evaluate_unchecked(
+    device: &mut Device<'_>,
+    i: InstructionId,
+    operands: OperandValues,
+) -> Result<Value, ExecutionError> {
     let module = device.module();
     let instruction = &module[i];
     let shape = &instruction.shape;
@@ -99,7 +103,7 @@ fn evaluate_unchecked(device: &mut Device<'_>, i: InstructionId, operands: Opera
             Ok(start_state(shape, operands, results))
         }
         Op::AllReduceDone => {
-            let started = operands.into_iter().next().ok_or_else(|| Fault::bug("a done has no start"))?;
+            let started = operands.into_iter().next().ok_or_else(|| ExecutionError::bug("a done has no start"))?;
             match started {
                 Value::Tuple(mut held) if shape.leaf_count() * 2 == held.len() => {
                     Ok(as_shaped(shape, held.split_off(held.len() / 2)))
@@ -108,8 +112,8 @@ fn evaluate_unchecked(device: &mut Device<'_>, i: InstructionId, operands: Opera
             }
         }
         Op::AllGatherDone | Op::CollectivePermuteDone => {
-            let state = operands.into_iter().next().ok_or_else(|| Fault::bug("a done has no start"))?;
-            state.into_tuple()?.into_iter().nth(1).ok_or_else(|| Fault::bug("a start has no result"))
+            let state = operands.into_iter().next().ok_or_else(|| ExecutionError::bug("a done has no start"))?;
+            state.into_tuple()?.into_iter().nth(1).ok_or_else(|| ExecutionError::bug("a start has no result"))
         }
         _ => transfer::evaluate(device, i, operands),
     }
@@ -140,12 +144,12 @@ fn meet(
     device: &mut Device<'_>,
     i: InstructionId,
     operands: OperandValues,
-    finish: impl FnOnce(&mut Device<'_>, Brought) -> Result<Outcome, Fault>,
-) -> Result<Vec<Value>, Fault> {
+    finish: impl FnOnce(&mut Device<'_>, Brought) -> Result<Outcome, ExecutionError>,
+) -> Result<Vec<Value>, ExecutionError> {
     let op = &device.module()[i].op;
     let group = group_of(op, device.shared.grid, device.ordinal).ok_or_else(|| {
         let name = device.module()[i].name();
-        Fault::new(&codes::eval::COLLECTIVE, format!("device {} is in no group of {name}", device.ordinal))
+        ExecutionError::new(&codes::eval::COLLECTIVE, format!("device {} is in no group of {name}", device.ordinal))
     })?;
     meet_group(device, i, &group, operands, finish)
 }
@@ -158,12 +162,12 @@ enum Outcome {
     Each(Vec<Vec<Value>>),
 }
 
-fn same_for_all(arrays: Vec<Array>) -> Result<Outcome, Fault> {
+fn same_for_all(arrays: Vec<Array>) -> Result<Outcome, ExecutionError> {
     Ok(Outcome::Same(arrays.into_iter().map(Value::Array).collect()))
 }
 
 /// The first device of the group gets the results, the others nothing but zeros.
-fn only_first(arrays: Vec<Array>, count: usize) -> Result<Outcome, Fault> {
+fn only_first(arrays: Vec<Array>, count: usize) -> Result<Outcome, ExecutionError> {
     let nothing = arrays.iter().map(|a| Array::zeroed(a.element_type(), a.dims()).map(Value::Array));
     let nothing: Vec<Value> = nothing.collect::<Result<_, _>>()?;
     let first = arrays.into_iter().map(Value::Array).collect();
@@ -176,8 +180,8 @@ fn meet_group(
     i: InstructionId,
     group: &[usize],
     operands: OperandValues,
-    finish: impl FnOnce(&mut Device<'_>, Brought) -> Result<Outcome, Fault>,
-) -> Result<Vec<Value>, Fault> {
+    finish: impl FnOnce(&mut Device<'_>, Brought) -> Result<Outcome, ExecutionError>,
+) -> Result<Vec<Value>, ExecutionError> {
     let instruction = &device.module()[i];
     // Devices at the same spot must do the same; a name is not part of that, since branches may differ in it.
     let what = format!("{} of {}", instruction.opcode(), instruction.shape.without_layout());
@@ -189,7 +193,8 @@ fn meet_group(
     let (world, ordinal) = (&device.shared.world, device.ordinal);
     let brings = Value::Tuple(operands.into_vec());
     let met = world.meet(ordinal, &meeting, brings, |brought: Vec<Value>| {
-        let arrays = |v: Value| v.into_tuple()?.into_iter().map(Value::into_array).collect::<Result<Vec<_>, Fault>>();
+        let arrays =
+            |v: Value| v.into_tuple()?.into_iter().map(Value::into_array).collect::<Result<Vec<_>, ExecutionError>>();
         let brought = brought.into_iter().map(arrays).collect::<Result<Brought, _>>()?;
         let count = brought.len();
         Ok(match finish(device, brought)? {
@@ -201,9 +206,11 @@ fn meet_group(
 }
 
 /// A meeting that did not come about, in words.
-pub fn missed(device: &Device<'_>, i: InstructionId, group: &[usize], miss: MissError) -> Fault {
+pub fn missed(device: &Device<'_>, i: InstructionId, group: &[usize], miss: MissError) -> ExecutionError {
     let name = device.module()[i].name();
-    let error = |message: String| Fault::new(&codes::eval::COLLECTIVE, message).note(format!("the group is {group:?}"));
+    let error = |message: String| {
+        ExecutionError::new(&codes::eval::COLLECTIVE, message).note(format!("the group is {group:?}"))
+    };
     let list = |absent: Vec<(usize, Whereabouts)>| {
         let each = absent.into_iter().map(|(d, doing)| match doing {
             Whereabouts::Running => format!("device {d} is still computing"),
@@ -229,14 +236,14 @@ pub fn missed(device: &Device<'_>, i: InstructionId, group: &[usize], miss: Miss
             ))
         }
         MissError::NotInvited => error(format!("{name} names a device that does not exist")),
-        MissError::Cancelled => Fault::new(&codes::eval::CANCELLED, "the run was cancelled"),
+        MissError::Cancelled => ExecutionError::new(&codes::eval::CANCELLED, "the run was cancelled"),
     }
 }
 
 /// Each operand folded over all devices, in the group's order.
-fn reduced(device: &mut Device<'_>, brought: Brought, function: ComputationId) -> Result<Vec<Array>, Fault> {
+fn reduced(device: &mut Device<'_>, brought: Brought, function: ComputationId) -> Result<Vec<Array>, ExecutionError> {
     let mut devices = brought.into_iter();
-    let mut sums = devices.next().ok_or_else(|| Fault::bug("nobody brought anything"))?;
+    let mut sums = devices.next().ok_or_else(|| ExecutionError::bug("nobody brought anything"))?;
     let types: Vec<ElementType> = sums.iter().map(Array::element_type).collect();
     // Each operand is folded on its own by a function of two scalars.
     let known = Fold::known_operation(device.module(), function);
@@ -265,7 +272,7 @@ fn reduced(device: &mut Device<'_>, brought: Brought, function: ComputationId) -
 }
 
 /// Two arrays combined element by element by a function of the program.
-fn folded(device: &mut Device<'_>, function: ComputationId, mut a: Array, b: &Array) -> Result<Array, Fault> {
+fn folded(device: &mut Device<'_>, function: ComputationId, mut a: Array, b: &Array) -> Result<Array, ExecutionError> {
     let mut fold = Fold::new(device, function, &[a.element_type(), b.element_type()], &[a.element_type()])?;
     let width = a.element_type().bytes();
     for n in 0..a.len() {
@@ -275,16 +282,16 @@ fn folded(device: &mut Device<'_>, function: ComputationId, mut a: Array, b: &Ar
     Ok(a)
 }
 
-fn gathered(brought: Brought, dimension: usize) -> Result<Outcome, Fault> {
+fn gathered(brought: Brought, dimension: usize) -> Result<Outcome, ExecutionError> {
     let operands = brought.first().map_or(0, Vec::len);
     let nth = |n: usize| brought.iter().filter_map(|arrays| arrays.get(n).cloned()).collect::<Vec<_>>();
     same_for_all((0..operands).map(|n| concatenate(&nth(n), dimension)).collect::<Result<_, _>>()?)
 }
 
 /// Part `k` of `parts` of each array along `dimension`.
-fn part(array: &Array, dimension: usize, k: usize, parts: usize) -> Result<Array, Fault> {
+fn part(array: &Array, dimension: usize, k: usize, parts: usize) -> Result<Array, ExecutionError> {
     let mut sizes: DimVec = array.dims().into();
-    let wrong = || Fault::bug("an array cannot be cut into as many parts as there are devices");
+    let wrong = || ExecutionError::bug("an array cannot be cut into as many parts as there are devices");
     let size = sizes.get_mut(dimension).ok_or_else(wrong)?;
     if *size % parts as i64 != 0 {
         return Err(wrong());
@@ -295,14 +302,14 @@ fn part(array: &Array, dimension: usize, k: usize, parts: usize) -> Result<Array
     dynamic_slice(array, &starts, &sizes)
 }
 
-fn scattered(sums: Vec<Array>, dimension: usize, parts: usize) -> Result<Outcome, Fault> {
+fn scattered(sums: Vec<Array>, dimension: usize, parts: usize) -> Result<Outcome, ExecutionError> {
     let each = |k: usize| sums.iter().map(|a| part(a, dimension, k, parts).map(Value::Array)).collect();
-    Ok(Outcome::Each((0..parts).map(each).collect::<Result<_, Fault>>()?))
+    Ok(Outcome::Each((0..parts).map(each).collect::<Result<_, ExecutionError>>()?))
 }
 
 /// All-to-all: with a dimension, each array is cut along it and the parts from all devices are joined; without one,
 /// operand `k` goes to device `k`.
-fn exchanged(brought: Brought, split_dimension: Option<i64>) -> Result<Outcome, Fault> {
+fn exchanged(brought: Brought, split_dimension: Option<i64>) -> Result<Outcome, ExecutionError> {
     let devices = brought.len();
     let mut each = Vec::with_capacity(devices);
     for k in 0..devices {
@@ -314,7 +321,7 @@ fn exchanged(brought: Brought, split_dimension: Option<i64>) -> Result<Outcome, 
                 takes.push(Value::Array(concatenate(&parts, dimension as usize)?));
             }
         } else {
-            let missing = || Fault::bug("all-to-all needs an operand for each device");
+            let missing = || ExecutionError::bug("all-to-all needs an operand for each device");
             for arrays in &brought {
                 takes.push(Value::Array(arrays.get(k).ok_or_else(missing)?.clone()));
             }
@@ -327,14 +334,17 @@ fn exchanged(brought: Brought, split_dimension: Option<i64>) -> Result<Outcome, 
 /// Ragged all-to-all: operands are input, output, input offsets, send sizes, output offsets, receive sizes. Device `s`
 /// sends rows `input_offsets[t] .. + send_sizes[t]` to rows `output_offsets[t]` of device `t`'s output. With more than one
 /// update per device the lists hold those of device 0 first.
-fn ragged_exchanged(brought: Brought) -> Result<Outcome, Fault> {
-    let wrong = || Fault::bug("ragged-all-to-all lacks an operand");
+fn ragged_exchanged(brought: Brought) -> Result<Outcome, ExecutionError> {
+    let wrong = || ExecutionError::bug("ragged-all-to-all lacks an operand");
     let mut outputs = brought.iter().map(|a| a.get(1).cloned().ok_or_else(wrong)).collect::<Result<Vec<_>, _>>()?;
     let devices = brought.len();
     for arrays in &brought {
         let [input, _, input_offsets, send_sizes, output_offsets, _] = &arrays[..] else { return Err(wrong()) };
         if input.rank() == 0 || input.rank() != arrays[1].rank() {
-            return Err(Fault::new(&codes::eval::COLLECTIVE, "ragged-all-to-all moves rows of arrays, not scalars"));
+            return Err(ExecutionError::new(
+                &codes::eval::COLLECTIVE,
+                "ragged-all-to-all moves rows of arrays, not scalars",
+            ));
         }
         let per_device = send_sizes.len() / devices.max(1);
         for n in 0..per_device * devices {
@@ -344,7 +354,7 @@ fn ragged_exchanged(brought: Brought) -> Result<Outcome, Fault> {
             let inside =
                 |start: i64, a: &Array| start >= 0 && start.checked_add(size).is_some_and(|end| end <= a.dims()[0]);
             if size < 0 || !inside(from, input) || !inside(to, target) {
-                return Err(Fault::new(
+                return Err(ExecutionError::new(
                     &codes::eval::COLLECTIVE,
                     format!("ragged-all-to-all moves {size} rows from {from} to {to}, outside the arrays"),
                 ));
@@ -363,13 +373,13 @@ fn ragged_exchanged(brought: Brought) -> Result<Outcome, Fault> {
 }
 
 /// The first of the group gives its value to all; with a dynamic root the last operand says which one does.
-fn broadcast_from_root(brought: Brought, has_dynamic_root: bool) -> Result<Outcome, Fault> {
+fn broadcast_from_root(brought: Brought, has_dynamic_root: bool) -> Result<Outcome, ExecutionError> {
     let mut root = 0;
     if has_dynamic_root {
-        let index = brought.first().and_then(|a| a.last()).ok_or_else(|| Fault::bug("no root is given"))?;
+        let index = brought.first().and_then(|a| a.last()).ok_or_else(|| ExecutionError::bug("no root is given"))?;
         root = usize::try_from(index.to_i64()?).unwrap_or(usize::MAX);
     }
-    let mut arrays = brought.into_iter().nth(root).ok_or_else(|| Fault::bug("there is no such root"))?;
+    let mut arrays = brought.into_iter().nth(root).ok_or_else(|| ExecutionError::bug("there is no such root"))?;
     if has_dynamic_root {
         arrays.pop();
     }
@@ -383,13 +393,13 @@ fn permuted(
     i: InstructionId,
     operands: OperandValues,
     permute: &CollectivePermute,
-) -> Result<Vec<Value>, Fault> {
+) -> Result<Vec<Value>, ExecutionError> {
     let plane = plane_of(permute.channel_id.is_some(), device.shared.grid, device.ordinal);
     let mut source_of = vec![None; plane.len()];
     for &(source, target) in &permute.source_target_pairs {
         let position = |id: i64| usize::try_from(id).ok().filter(|&n| n < plane.len());
         let (Some(source), Some(target)) = (position(source), position(target)) else {
-            return Err(Fault::new(
+            return Err(ExecutionError::new(
                 &codes::eval::COLLECTIVE,
                 format!("the pair {{{source},{target}}} names no device"),
             ));
@@ -409,13 +419,13 @@ pub fn exchange(
     plane: &[usize],
     operands: OperandValues,
     source_of: &[Option<usize>],
-) -> Result<Vec<Value>, Fault> {
+) -> Result<Vec<Value>, ExecutionError> {
     meet_group(device, i, plane, operands, |_, brought| {
         let zeros = |a: &Array| Array::zeroed(a.element_type(), a.dims());
         let take = |(k, source): (usize, &Option<usize>)| match source {
             Some(s) => Ok(brought[*s].iter().cloned().map(Value::Array).collect()),
             None => brought[k].iter().map(|a| zeros(a).map(Value::Array)).collect(),
         };
-        Ok(Outcome::Each(source_of.iter().enumerate().map(take).collect::<Result<_, Fault>>()?))
+        Ok(Outcome::Each(source_of.iter().enumerate().map(take).collect::<Result<_, ExecutionError>>()?))
     })
 }

@@ -3,17 +3,21 @@
 //! Asynchronous operations happen at their start; the value travels through update and done in the shape that HLO gives
 //! it, so that programs which look inside (get-tuple-element of a start) find what they expect.
 
-use crate::array::{Array, Value};
 use crate::custom_call;
-use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::op::Op;
 use hloom_ir::shape::Shape;
+use hloom_value::ExecutionError;
+use hloom_value::{Array, Value};
 
 /// Evaluates one instruction of this family.
-pub fn evaluate(device: &mut Device<'_>, i: InstructionId, mut operands: OperandValues) -> Result<Value, Fault> {
+pub fn evaluate(
+    device: &mut Device<'_>,
+    i: InstructionId,
+    mut operands: OperandValues,
+) -> Result<Value, ExecutionError> {
     let instruction = &device.module()[i];
     match &instruction.op {
         Op::Tuple => Ok(Value::Tuple(operands.into_vec())),
@@ -21,7 +25,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, mut operands: Operand
         Op::GetTupleElement { index } => {
             let mut elements = first(operands)?.into_tuple()?;
             let index = usize::try_from(*index).ok().filter(|&n| n < elements.len());
-            index.map(|n| elements.swap_remove(n)).ok_or_else(|| Fault::bug("the tuple has no such element"))
+            index.map(|n| elements.swap_remove(n)).ok_or_else(|| ExecutionError::bug("the tuple has no such element"))
         }
         Op::AddDependency => {
             operands.truncate(1);
@@ -34,7 +38,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, mut operands: Operand
         }
         Op::Conditional { branches } => {
             if operands.is_empty() {
-                return Err(Fault::bug("a conditional has no operand"));
+                return Err(ExecutionError::bug("a conditional has no operand"));
             }
             let selector = operands.remove(0).into_array()?;
             let branch = if selector.element_type() == ElementType::Pred {
@@ -43,7 +47,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, mut operands: Operand
                 // An index out of range takes the last branch.
                 usize::try_from(selector.to_i64()?).unwrap_or(usize::MAX).min(branches.len().saturating_sub(1))
             };
-            let missing = || Fault::bug("a conditional has no such branch");
+            let missing = || ExecutionError::bug("a conditional has no such branch");
             let computation = *branches.get(branch).ok_or_else(missing)?;
             if branch >= operands.len() {
                 return Err(missing());
@@ -65,7 +69,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, mut operands: Operand
             Ok(Value::Tuple(vec![source.clone(), source, context(&instruction.shape, 2)?]))
         }
         Op::CopyDone => element(first(operands)?, 0),
-        other => Err(Fault::bug(format!("{} is not control flow", other.opcode()))),
+        other => Err(ExecutionError::bug(format!("{} is not control flow", other.opcode()))),
     }
 }
 
@@ -76,7 +80,7 @@ fn while_loop(
     condition: ComputationId,
     body: ComputationId,
     mut state: Value,
-) -> Result<Value, Fault> {
+) -> Result<Value, ExecutionError> {
     let closed = ![body, condition].iter().any(|&c| device.shared.prepared.plan.reaches_outside(c));
     let mut rounds = 0u64;
     while truth(&device.call(condition, vec![state.clone()])?)? {
@@ -100,7 +104,7 @@ fn same_bits(a: &Value, b: &Value) -> bool {
 }
 
 /// `((operands), result, contexts…)` in the form of `shape`.
-pub fn async_state(shape: &Shape, operands: Vec<Value>, result: Value) -> Result<Value, Fault> {
+pub fn async_state(shape: &Shape, operands: Vec<Value>, result: Value) -> Result<Value, ExecutionError> {
     let mut state = vec![Value::Tuple(operands), result];
     for n in 2..shape.as_tuple().map_or(0, <[Shape]>::len) {
         state.push(context(shape, n)?);
@@ -109,23 +113,27 @@ pub fn async_state(shape: &Shape, operands: Vec<Value>, result: Value) -> Result
 }
 
 /// A made-up value for element `n` of an asynchronous operation's state, which nothing computes with.
-fn context(shape: &Shape, n: usize) -> Result<Value, Fault> {
+fn context(shape: &Shape, n: usize) -> Result<Value, ExecutionError> {
     match shape.as_tuple().and_then(|t| t.get(n)) {
         Some(shape) => Value::zeroed(shape),
         None => Ok(Value::Token),
     }
 }
 
-fn first(operands: OperandValues) -> Result<Value, Fault> {
-    operands.into_iter().next().ok_or_else(|| Fault::bug("an operand is missing"))
+fn first(operands: OperandValues) -> Result<Value, ExecutionError> {
+    operands.into_iter().next().ok_or_else(|| ExecutionError::bug("an operand is missing"))
 }
 
-fn element(tuple: Value, n: usize) -> Result<Value, Fault> {
+fn element(tuple: Value, n: usize) -> Result<Value, ExecutionError> {
     let mut elements = tuple.into_tuple()?;
-    if n < elements.len() { Ok(elements.swap_remove(n)) } else { Err(Fault::bug("the state has no such element")) }
+    if n < elements.len() {
+        Ok(elements.swap_remove(n))
+    } else {
+        Err(ExecutionError::bug("the state has no such element"))
+    }
 }
 
 /// The value of a pred scalar.
-fn truth(value: &Value) -> Result<bool, Fault> {
+fn truth(value: &Value) -> Result<bool, ExecutionError> {
     value.as_array().and_then(Array::to_i64).map(|n| n != 0)
 }

@@ -2,13 +2,10 @@
 //!
 //! All but constants and iota are one or more strided copies ([`crate::strided`]).
 
-use crate::array::{Array, Value, index_count, strides};
-use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::dynamic::resize;
 use crate::ops::{arrays, elementwise};
 use crate::scalar::Scalar;
-use crate::strided::{View, copy};
 use hloom_ir::attributes::{PaddingDim, SliceDim};
 use hloom_ir::diagnostic::codes;
 use hloom_ir::element_type::ElementType;
@@ -16,22 +13,25 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::DimVec;
 use hloom_ir::op::Op;
 use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_value::ExecutionError;
+use hloom_value::array::{Array, Value, index_count, strides};
+use hloom_value::strided::{View, copy};
 
 /// Evaluates one instruction of this family.
-pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
     let module = device.module();
     let shape = &module[i].shape;
     let array = match &module[i].op {
         Op::Constant(_) => return constant(device, i),
         Op::Iota { dimension } => iota(array_shape(shape)?, *dimension as usize)?,
-        Op::Copy => return operands.into_iter().next().ok_or_else(|| Fault::bug("copy has no operand")),
+        Op::Copy => return operands.into_iter().next().ok_or_else(|| ExecutionError::bug("copy has no operand")),
         Op::Bitcast => return bitcast(device, i, operands),
         Op::Reshape { .. } => {
             let [operand] = arrays(operands)?;
             let dims = reshaped_dims(array_shape(shape)?, &operand)?;
             if index_count(&dims) != operand.len() {
                 let message = format!("the sizes of {shape} do not follow from those of {}", operand.shape());
-                return Err(Fault::new(&codes::eval::UNSUPPORTED, message));
+                return Err(ExecutionError::new(&codes::eval::UNSUPPORTED, message));
             }
             operand.reshaped(&dims)?
         }
@@ -57,7 +57,8 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
         }
         Op::DynamicSlice { sizes } => {
             let mut operands = operands.into_iter();
-            let operand = operands.next().ok_or_else(|| Fault::bug("dynamic-slice has no operand"))?.into_array()?;
+            let operand =
+                operands.next().ok_or_else(|| ExecutionError::bug("dynamic-slice has no operand"))?.into_array()?;
             let starts = start_indices(operands, operand.dims(), sizes)?;
             // An array that is smaller now than its bound has nothing beyond its size; what is read there is not defined.
             if operand.dims().iter().zip(sizes).any(|(n, size)| n < size) {
@@ -68,11 +69,12 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
         }
         Op::DynamicUpdateSlice => {
             let mut operands = operands.into_iter();
-            let mut next = || operands.next().ok_or_else(|| Fault::bug("dynamic-update-slice lacks an operand"));
+            let mut next =
+                || operands.next().ok_or_else(|| ExecutionError::bug("dynamic-update-slice lacks an operand"));
             let (operand, update) = (next()?.into_array()?, next()?.into_array()?);
             let starts = start_indices(operands, operand.dims(), update.dims())?;
             if operand.dims().iter().zip(update.dims()).any(|(n, size)| n < size) {
-                return Err(Fault::new(
+                return Err(ExecutionError::new(
                     &codes::eval::UNSUPPORTED,
                     format!("{} does not fit into {}, whose sizes are dynamic", update.shape(), operand.shape()),
                 ));
@@ -83,20 +85,20 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
             let [operand, value] = arrays(operands)?;
             pad(&operand, &value, padding)?
         }
-        other => return Err(Fault::bug(format!("{} does not move data", other.opcode()))),
+        other => return Err(ExecutionError::bug(format!("{} does not move data", other.opcode()))),
     };
     Ok(Value::Array(array))
 }
 
 /// The array shape of a result.
-pub fn array_shape(shape: &Shape) -> Result<&ArrayShape, Fault> {
-    shape.as_array_or_buffer().ok_or_else(|| Fault::bug(format!("{shape} is not an array")))
+pub fn array_shape(shape: &Shape) -> Result<&ArrayShape, ExecutionError> {
+    shape.as_array_or_buffer().ok_or_else(|| ExecutionError::bug(format!("{shape} is not an array")))
 }
 
-fn constant(device: &Device<'_>, i: InstructionId) -> Result<Value, Fault> {
+fn constant(device: &Device<'_>, i: InstructionId) -> Result<Value, ExecutionError> {
     device.shared.prepared.constants.get(&i).cloned().ok_or_else(|| {
         let instruction = &device.module()[i];
-        Fault::new(
+        ExecutionError::new(
             &codes::eval::ELIDED_CONSTANT,
             format!("the value of {} is not in the dump: {} constant({{...}})", instruction.name(), instruction.shape),
         )
@@ -104,14 +106,14 @@ fn constant(device: &Device<'_>, i: InstructionId) -> Result<Value, Fault> {
     })
 }
 
-fn iota(shape: &ArrayShape, dimension: usize) -> Result<Array, Fault> {
-    let size = shape.dims().get(dimension).copied().ok_or_else(|| Fault::bug("iota has no such dimension"))?;
+fn iota(shape: &ArrayShape, dimension: usize) -> Result<Array, ExecutionError> {
+    let size = shape.dims().get(dimension).copied().ok_or_else(|| ExecutionError::bug("iota has no such dimension"))?;
     let element_type = shape.element_type;
     if shape.dims().contains(&0) {
         return Array::zeroed(element_type, shape.dims());
     }
     let convert = elementwise::convert_function(ElementType::S64, element_type)
-        .ok_or_else(|| Fault::bug(format!("s64 cannot become {element_type}")))?;
+        .ok_or_else(|| ExecutionError::bug(format!("s64 cannot become {element_type}")))?;
     let mut line = Array::zeroed(element_type, &[size])?;
     let width = element_type.bytes();
     for (n, element) in line.bytes_mut().chunks_exact_mut(width).enumerate() {
@@ -122,9 +124,9 @@ fn iota(shape: &ArrayShape, dimension: usize) -> Result<Array, Fault> {
 
 /// A bitcast reinterprets memory under layouts. As values that is a reshape, a transpose, or a change of type: the
 /// operand is read in the order of its layout and written in the order of the result's.
-fn bitcast(device: &Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+fn bitcast(device: &Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
     let module = device.module();
-    let operand = operands.into_iter().next().ok_or_else(|| Fault::bug("bitcast has no operand"))?;
+    let operand = operands.into_iter().next().ok_or_else(|| ExecutionError::bug("bitcast has no operand"))?;
     let from = module[i].operands().first().map(|&o| &module[o].shape).and_then(Shape::as_array_or_buffer);
     let (Value::Array(array), Some(from), Some(to)) = (&operand, from, module[i].shape.as_array_or_buffer()) else {
         return Ok(operand);
@@ -138,7 +140,7 @@ fn bitcast(device: &Device<'_>, i: InstructionId, operands: OperandValues) -> Re
 }
 
 /// `array` as the bytes that its layout gives, read again under another type, dimensions and layout.
-pub fn bitcast_between(array: Array, from: &ArrayShape, to: &ArrayShape) -> Result<Array, Fault> {
+pub fn bitcast_between(array: Array, from: &ArrayShape, to: &ArrayShape) -> Result<Array, ExecutionError> {
     // Physical order: from the slowest dimension to the fastest.
     let major_to_minor = |shape: &ArrayShape| -> DimVec { shape.minor_to_major().into_iter().rev().collect() };
     let physical = transpose(array, &major_to_minor(from))?;
@@ -146,7 +148,7 @@ pub fn bitcast_between(array: Array, from: &ArrayShape, to: &ArrayShape) -> Resu
     let physical_dims: DimVec = order.iter().map(|&d| to.dims()[d as usize]).collect();
     let bytes = physical_dims.iter().try_fold(to.element_type.bytes() as i64, |n, &d| n.checked_mul(d));
     if bytes != Some(physical.bytes().len() as i64) {
-        return Err(Fault::new(
+        return Err(ExecutionError::new(
             &codes::eval::UNSUPPORTED,
             format!("a bitcast from {from} to {to} changes the number of bytes"),
         ));
@@ -160,7 +162,7 @@ pub fn bitcast_between(array: Array, from: &ArrayShape, to: &ArrayShape) -> Resu
 }
 
 /// The actual sizes of a reshape's result. Where one dimension of the result is dynamic, it takes what is left.
-fn reshaped_dims(shape: &ArrayShape, operand: &Array) -> Result<DimVec, Fault> {
+fn reshaped_dims(shape: &ArrayShape, operand: &Array) -> Result<DimVec, ExecutionError> {
     let mut dims: DimVec = shape.dims().into();
     let dynamic: Vec<usize> = (0..shape.rank()).filter(|&d| shape.is_dynamic_dim(d)).collect();
     if let [d] = dynamic[..] {
@@ -175,11 +177,14 @@ fn reshaped_dims(shape: &ArrayShape, operand: &Array) -> Result<DimVec, Fault> {
 
 /// `operand`'s dimension `k` becomes dimension `dimensions[k]` of the result; along the others it repeats. A dimension
 /// that the operand has takes the operand's actual size.
-pub fn broadcast(operand: &Array, dims: &[i64], dimensions: &[i64]) -> Result<Array, Fault> {
+pub fn broadcast(operand: &Array, dims: &[i64], dimensions: &[i64]) -> Result<Array, ExecutionError> {
     let mut dims: DimVec = dims.into();
     let mut view = View { start: 0, strides: DimVec::from_elem(0, dims.len()) };
     for ((&d, &stride), &size) in dimensions.iter().zip(&operand.strides()).zip(operand.dims()) {
-        let d = usize::try_from(d).ok().filter(|&d| d < dims.len()).ok_or_else(|| Fault::bug("no such dimension"))?;
+        let d = usize::try_from(d)
+            .ok()
+            .filter(|&d| d < dims.len())
+            .ok_or_else(|| ExecutionError::bug("no such dimension"))?;
         view.strides[d] = stride;
         dims[d] = size;
     }
@@ -189,10 +194,10 @@ pub fn broadcast(operand: &Array, dims: &[i64], dimensions: &[i64]) -> Result<Ar
 }
 
 /// Dimension `k` of the result is dimension `dimensions[k]` of `operand`.
-pub fn transpose(operand: Array, dimensions: &[i64]) -> Result<Array, Fault> {
+pub fn transpose(operand: Array, dimensions: &[i64]) -> Result<Array, ExecutionError> {
     let from = operand.strides();
-    let pick = |list: &[i64]| -> Result<DimVec, Fault> {
-        let at = |&d: &i64| list.get(d as usize).copied().ok_or_else(|| Fault::bug("no such dimension"));
+    let pick = |list: &[i64]| -> Result<DimVec, ExecutionError> {
+        let at = |&d: &i64| list.get(d as usize).copied().ok_or_else(|| ExecutionError::bug("no such dimension"));
         dimensions.iter().map(at).collect()
     };
     let dims = pick(operand.dims())?;
@@ -210,7 +215,7 @@ pub fn transpose(operand: Array, dimensions: &[i64]) -> Result<Array, Fault> {
 }
 
 /// `operand` mirrored along `dimensions`.
-pub fn reverse(operand: &Array, dimensions: &[i64]) -> Result<Array, Fault> {
+pub fn reverse(operand: &Array, dimensions: &[i64]) -> Result<Array, ExecutionError> {
     if operand.is_empty() {
         return Ok(operand.clone());
     }
@@ -226,8 +231,8 @@ pub fn reverse(operand: &Array, dimensions: &[i64]) -> Result<Array, Fault> {
 }
 
 /// The arrays one after another along `dimension`.
-pub fn concatenate(parts: &[Array], dimension: usize) -> Result<Array, Fault> {
-    let first = parts.first().ok_or_else(|| Fault::bug("concatenate has no operand"))?;
+pub fn concatenate(parts: &[Array], dimension: usize) -> Result<Array, ExecutionError> {
+    let first = parts.first().ok_or_else(|| ExecutionError::bug("concatenate has no operand"))?;
     let mut dims: DimVec = first.dims().into();
     dims[dimension] = parts.iter().map(|p| p.dims()[dimension]).sum();
     let mut result = Array::zeroed(first.element_type(), &dims)?;
@@ -242,7 +247,7 @@ pub fn concatenate(parts: &[Array], dimension: usize) -> Result<Array, Fault> {
     Ok(result)
 }
 
-fn slice(operand: &Array, slices: &[SliceDim]) -> Result<Array, Fault> {
+fn slice(operand: &Array, slices: &[SliceDim]) -> Result<Array, ExecutionError> {
     let mut view = View::whole(operand.dims());
     let sizes = slices.iter().zip(operand.dims()).map(|(s, &size)| {
         let limit = s.limit.min(size);
@@ -268,13 +273,13 @@ fn div_ceil(n: i64, by: i64) -> i64 {
 }
 
 /// The leading part of `array` with those sizes.
-pub fn slice_to(array: &Array, sizes: &[i64]) -> Result<Array, Fault> {
+pub fn slice_to(array: &Array, sizes: &[i64]) -> Result<Array, ExecutionError> {
     dynamic_slice(array, &DimVec::from_elem(0, sizes.len()), sizes)
 }
 
 /// Start indices from the operands of dynamic-slice and dynamic-update-slice (one scalar per dimension, or one vector in
 /// old dumps), clamped so that the slice lies inside.
-fn start_indices(indices: impl Iterator<Item = Value>, dims: &[i64], sizes: &[i64]) -> Result<DimVec, Fault> {
+fn start_indices(indices: impl Iterator<Item = Value>, dims: &[i64], sizes: &[i64]) -> Result<DimVec, ExecutionError> {
     let mut starts = DimVec::new();
     for index in indices {
         let index = index.into_array()?;
@@ -288,7 +293,7 @@ fn start_indices(indices: impl Iterator<Item = Value>, dims: &[i64], sizes: &[i6
         }
     }
     if starts.len() != dims.len() || sizes.len() != dims.len() {
-        return Err(Fault::bug("there is not one start index for each dimension"));
+        return Err(ExecutionError::bug("there is not one start index for each dimension"));
     }
     for ((start, &size), &dim) in starts.iter_mut().zip(sizes).zip(dims) {
         *start = (*start).min(dim - size).max(0);
@@ -297,7 +302,7 @@ fn start_indices(indices: impl Iterator<Item = Value>, dims: &[i64], sizes: &[i6
 }
 
 /// The part of `operand` of those sizes from `starts` on, which must lie inside.
-pub fn dynamic_slice(operand: &Array, starts: &[i64], sizes: &[i64]) -> Result<Array, Fault> {
+pub fn dynamic_slice(operand: &Array, starts: &[i64], sizes: &[i64]) -> Result<Array, ExecutionError> {
     let mut result = Array::zeroed(operand.element_type(), sizes)?;
     if result.is_empty() {
         return Ok(result);
@@ -309,7 +314,7 @@ pub fn dynamic_slice(operand: &Array, starts: &[i64], sizes: &[i64]) -> Result<A
 }
 
 /// `operand` with `update` written over the part from `starts` on, which must lie inside.
-pub fn dynamic_update_slice(mut operand: Array, update: &Array, starts: &[i64]) -> Result<Array, Fault> {
+pub fn dynamic_update_slice(mut operand: Array, update: &Array, starts: &[i64]) -> Result<Array, ExecutionError> {
     if update.is_empty() {
         return Ok(operand);
     }
@@ -320,7 +325,7 @@ pub fn dynamic_update_slice(mut operand: Array, update: &Array, starts: &[i64]) 
 }
 
 /// `operand` with `value` around and between its elements; negative amounts take elements away.
-pub fn pad(operand: &Array, value: &Array, padding: &[PaddingDim]) -> Result<Array, Fault> {
+pub fn pad(operand: &Array, value: &Array, padding: &[PaddingDim]) -> Result<Array, ExecutionError> {
     let mut dims = DimVec::new();
     // The part of the operand that is kept, and where it goes.
     let (mut kept, mut from, mut start) = (DimVec::new(), View::whole(operand.dims()), DimVec::new());
@@ -333,7 +338,7 @@ pub fn pad(operand: &Array, value: &Array, padding: &[PaddingDim]) -> Result<Arr
         // Element k lands at low + k × step, if that is inside.
         let first = if low < 0 { (-low + step - 1) / step } else { 0 };
         let end = if total > low { ((total - low + step - 1) / step).min(size) } else { 0 };
-        let fits = |n: i128| i64::try_from(n).map_err(|_| Fault::bug("a padded size cannot be counted"));
+        let fits = |n: i128| i64::try_from(n).map_err(|_| ExecutionError::bug("a padded size cannot be counted"));
         dims.push(fits(total)?);
         kept.push(fits((end - first).max(0))?);
         if end > first {

@@ -3,8 +3,6 @@
 //! Computed in c128 by mixed-radix decimation in time: a length is split by its smallest prime factor, and a prime length
 //! is summed as the definition says.
 
-use crate::array::{Array, Value};
-use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::arrays;
 use crate::ops::data_movement::{array_shape, slice_to};
@@ -15,21 +13,30 @@ use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::DimVec;
 use hloom_ir::op::Op;
+use hloom_value::ExecutionError;
+use hloom_value::{Array, Value};
 use num_complex::Complex;
 
 type C = Complex<f64>;
 
 /// Evaluates one instruction of this family.
-pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
     let module = device.module();
-    let Op::Fft { kind, length } = &module[i].op else { return Err(Fault::bug("not a Fourier transform")) };
+    let Op::Fft { kind, length } = &module[i].op else { return Err(ExecutionError::bug("not a Fourier transform")) };
     let [operand] = arrays(operands)?;
     let shape = array_shape(&module[i].shape)?;
     transform(operand, *kind, length, shape.element_type, shape.dims()).map(Value::Array)
 }
 
-fn transform(operand: Array, kind: FftType, length: &[i64], to: ElementType, dims: &[i64]) -> Result<Array, Fault> {
-    let first = operand.rank().checked_sub(length.len()).ok_or_else(|| Fault::bug("too many transform lengths"))?;
+fn transform(
+    operand: Array,
+    kind: FftType,
+    length: &[i64],
+    to: ElementType,
+    dims: &[i64],
+) -> Result<Array, ExecutionError> {
+    let first =
+        operand.rank().checked_sub(length.len()).ok_or_else(|| ExecutionError::bug("too many transform lengths"))?;
     if length.contains(&0) {
         return Array::zeroed(to, dims);
     }
@@ -61,7 +68,7 @@ fn transform(operand: Array, kind: FftType, length: &[i64], to: ElementType, dim
 }
 
 /// The whole spectrum of a real signal of that length from the half that is stored.
-fn mirrored(half: &Array, length: i64) -> Result<Array, Fault> {
+fn mirrored(half: &Array, length: i64) -> Result<Array, ExecutionError> {
     let mut dims: DimVec = half.dims().into();
     let last = dims.len() - 1;
     let stored = dims[last] as usize;

@@ -3,22 +3,22 @@
 //! Both walk the same index space: a batch index picks a vector of start indices, which is spread over the operand's
 //! dimensions; a window index runs over the slice. [`Layout`] computes that once for either operation.
 
-use crate::array::{Array, Value, strides};
-use crate::fault::Fault;
 use crate::fold::Fold;
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::arrays;
 use crate::ops::data_movement::array_shape;
 use crate::ops::reduction::{as_shaped, same_sizes};
 use crate::scalar::Scalar;
-use crate::strided::{Indices, View, copy};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::DimVec;
 use hloom_ir::op::{Gather, Op, Scatter};
+use hloom_value::ExecutionError;
+use hloom_value::array::{Array, Value, strides};
+use hloom_value::strided::{Indices, View, copy};
 
 /// Evaluates one instruction of this family.
-pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
     let module = device.module();
     match &module[i].op {
         Op::Gather(attributes) => {
@@ -26,7 +26,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
             gather(&operand, &indices, attributes, array_shape(&module[i].shape)?.rank()).map(Value::Array)
         }
         Op::Scatter(attributes) => as_shaped(scatter(device, operands, attributes)?, &module[i].shape),
-        other => Err(Fault::bug(format!("{} neither gathers nor scatters", other.opcode()))),
+        other => Err(ExecutionError::bug(format!("{} neither gathers nor scatters", other.opcode()))),
     }
 }
 
@@ -65,7 +65,7 @@ impl Layout {
     }
 
     /// The start index in the operand for one batch index, before any clamping.
-    fn start(&self, indices: &Array, batch: &[i64], rank: usize) -> Result<DimVec, Fault> {
+    fn start(&self, indices: &Array, batch: &[i64], rank: usize) -> Result<DimVec, ExecutionError> {
         let index_strides = indices.strides();
         let base: i64 = self.batch_of_indices.iter().zip(batch).map(|(&d, &b)| index_strides[d as usize] * b).sum();
         let step = index_strides.get(self.index_vector_dim).copied().unwrap_or(0);
@@ -80,7 +80,7 @@ impl Layout {
     }
 }
 
-fn gather(operand: &Array, indices: &Array, attributes: &Gather, rank: usize) -> Result<Array, Fault> {
+fn gather(operand: &Array, indices: &Array, attributes: &Gather, rank: usize) -> Result<Array, ExecutionError> {
     let dims = &attributes.dims;
     let layout = Layout::new(
         indices,
@@ -122,14 +122,18 @@ fn gather(operand: &Array, indices: &Array, attributes: &Gather, rank: usize) ->
     Ok(result)
 }
 
-fn scatter(device: &mut Device<'_>, operands: OperandValues, attributes: &Scatter) -> Result<Vec<Array>, Fault> {
+fn scatter(
+    device: &mut Device<'_>,
+    operands: OperandValues,
+    attributes: &Scatter,
+) -> Result<Vec<Array>, ExecutionError> {
     let mut arrays = operands.into_iter().map(Value::into_array).collect::<Result<Vec<_>, _>>()?;
     let count = arrays.len() / 2;
     if arrays.len() != 2 * count + 1 || count == 0 {
-        return Err(Fault::bug("scatter needs as many updates as operands"));
+        return Err(ExecutionError::bug("scatter needs as many updates as operands"));
     }
     let updates = arrays.split_off(count + 1);
-    let indices = arrays.pop().ok_or_else(|| Fault::bug("scatter has no indices"))?;
+    let indices = arrays.pop().ok_or_else(|| ExecutionError::bug("scatter has no indices"))?;
     let mut results = arrays;
     results.iter_mut().try_for_each(Array::unshare)?;
     same_sizes(&results)?;

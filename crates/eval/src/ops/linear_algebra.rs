@@ -1,7 +1,5 @@
 //! Cholesky decomposition and triangular solve, for batches of matrices. Computed in f64 or c128 and rounded once.
 
-use crate::array::{Array, Value};
-use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
 use crate::linear_algebra::triangular::{self, TriangularSystem};
 use crate::linear_algebra::{C, Matrix, Number};
@@ -9,9 +7,11 @@ use crate::ops::arrays;
 use crate::ops::elementwise::convert;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::Op;
+use hloom_value::ExecutionError;
+use hloom_value::{Array, Value};
 
 /// Evaluates one instruction of this family.
-pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
     match device.module()[i].op {
         Op::Cholesky { lower } => {
             let [a] = arrays(operands)?;
@@ -25,27 +25,27 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
                 false => solve::<f64>(a, b, system).map(Value::Array),
             }
         }
-        _ => Err(Fault::bug("not linear algebra")),
+        _ => Err(ExecutionError::bug("not linear algebra")),
     }
 }
 
 /// Rows and columns of the matrices in `a`.
-fn matrix_size(a: &Array) -> Result<(usize, usize), Fault> {
+fn matrix_size(a: &Array) -> Result<(usize, usize), ExecutionError> {
     match *a.dims() {
         [.., rows, columns] => Ok((rows as usize, columns as usize)),
-        _ => Err(Fault::bug("a matrix needs two dimensions")),
+        _ => Err(ExecutionError::bug("a matrix needs two dimensions")),
     }
 }
 
 /// The triangular factor of each matrix; all NaN where a matrix has none. The other triangle is zero.
-pub fn cholesky(a: Array, lower: bool) -> Result<Array, Fault> {
+pub fn cholesky(a: Array, lower: bool) -> Result<Array, ExecutionError> {
     match a.element_type().is_complex() {
         true => factors::<C>(a, lower, C::new(f64::NAN, f64::NAN)),
         false => factors::<f64>(a, lower, f64::NAN),
     }
 }
 
-fn factors<T: Number>(a: Array, lower: bool, none: T) -> Result<Array, Fault> {
+fn factors<T: Number>(a: Array, lower: bool, none: T) -> Result<Array, ExecutionError> {
     let to = a.element_type();
     let (rows, columns) = matrix_size(&a)?;
     let mut wide = convert(a, T::TYPE)?;
@@ -60,7 +60,7 @@ fn factors<T: Number>(a: Array, lower: bool, none: T) -> Result<Array, Fault> {
 }
 
 /// Solves the system for each pair of matrices.
-fn solve<T: Number>(a: Array, b: Array, system: TriangularSystem) -> Result<Array, Fault> {
+fn solve<T: Number>(a: Array, b: Array, system: TriangularSystem) -> Result<Array, ExecutionError> {
     let to = b.element_type();
     let (n, _) = matrix_size(&a)?;
     let (rows, columns) = matrix_size(&b)?;

@@ -15,18 +15,18 @@ pub mod reduction;
 pub mod sort;
 pub mod transfer;
 
-use crate::array::{Array, Value};
-use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::Op;
+use hloom_value::ExecutionError;
+use hloom_value::{Array, Value};
 
 pub use data_movement::slice_to;
 
 /// Evaluates one instruction on the values of its operands.
-pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
     match &device.module()[i].op {
-        Op::Parameter { .. } => Err(Fault::bug("a parameter has no value")),
+        Op::Parameter { .. } => Err(ExecutionError::bug("a parameter has no value")),
         Op::Unary { .. }
         | Op::Binary(_)
         | Op::Compare { .. }
@@ -110,8 +110,8 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
 }
 
 /// The operands as `N` arrays.
-pub fn arrays<const N: usize>(operands: OperandValues) -> Result<[Array; N], Fault> {
+pub fn arrays<const N: usize>(operands: OperandValues) -> Result<[Array; N], ExecutionError> {
     let arrays = operands.into_iter().map(Value::into_array).collect::<Result<Vec<_>, _>>()?;
     let given = arrays.len();
-    arrays.try_into().map_err(|_| Fault::bug(format!("{given} operands given, {N} needed")))
+    arrays.try_into().map_err(|_| ExecutionError::bug(format!("{given} operands given, {N} needed")))
 }

@@ -1,8 +1,6 @@
 //! Random numbers: the counter-based generators Philox 4x32-10 and ThreeFry 2x32-20 (Salmon et al., "Parallel random
 //! numbers: as easy as 1, 2, 3"), bit for bit as XLA arranges their output, and rng, whose values XLA leaves open.
 
-use crate::array::{Array, Value};
-use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::data_movement::array_shape;
 use crate::ops::{arrays, elementwise};
@@ -13,9 +11,11 @@ use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::layout::DimVec;
 use hloom_ir::op::Op;
 use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_value::ExecutionError;
+use hloom_value::{Array, Value};
 
 /// Evaluates one instruction of this family.
-pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
     let module = device.module();
     match &module[i].op {
         Op::RngBitGenerator { algorithm } => {
@@ -24,7 +24,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
                 Shape::Tuple(t) => t.get(1).and_then(Shape::as_array),
                 single => single.as_array(),
             };
-            let shape = shape.ok_or_else(|| Fault::bug("rng-bit-generator makes no array"))?;
+            let shape = shape.ok_or_else(|| ExecutionError::bug("rng-bit-generator makes no array"))?;
             let (state, bits) = match algorithm {
                 RngAlgorithm::ThreeFry => three_fry_bits(state, shape)?,
                 RngAlgorithm::Philox | RngAlgorithm::Default => philox_bits(state, shape)?,
@@ -46,7 +46,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
             let seed = device.random_state as u64;
             random(&a, &b, *distribution, array_shape(&module[i].shape)?, key, seed).map(Value::Array)
         }
-        other => Err(Fault::bug(format!("{} makes no random numbers", other.opcode()))),
+        other => Err(ExecutionError::bug(format!("{} makes no random numbers", other.opcode()))),
     }
 }
 
@@ -81,11 +81,11 @@ fn three_fry(counter: u64, key: u64) -> [u32; 2] {
 }
 
 /// The 64-bit words of a generator's state, whatever integer type it is stored in.
-fn state_words(state: &Array) -> Result<Vec<u64>, Fault> {
+fn state_words(state: &Array) -> Result<Vec<u64>, ExecutionError> {
     let words: Vec<u64> =
         state.bytes().chunks_exact(8).map(|b| b.iter().rev().fold(0, |n, &x| n << 8 | u64::from(x))).collect();
     if words.len() < 2 || !state.bytes().len().is_multiple_of(8) {
-        return Err(Fault::new(
+        return Err(ExecutionError::new(
             &codes::eval::UNSUPPORTED,
             format!(
                 "the state of a random generator is two or more words of 64 bits, not {} bytes",
@@ -96,17 +96,17 @@ fn state_words(state: &Array) -> Result<Vec<u64>, Fault> {
     Ok(words)
 }
 
-fn with_words(state: Array, words: &[u64]) -> Result<Array, Fault> {
+fn with_words(state: Array, words: &[u64]) -> Result<Array, ExecutionError> {
     let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
     Array::from_bytes(state.element_type(), state.dims(), &bytes)
 }
 
 /// `count` elements of `width` bytes from 64-bit random words; narrow ones are the low bytes.
-fn fill(shape: &ArrayShape, mut word: impl FnMut(usize) -> u64) -> Result<Array, Fault> {
+fn fill(shape: &ArrayShape, mut word: impl FnMut(usize) -> u64) -> Result<Array, ExecutionError> {
     let mut result = Array::zeroed(shape.element_type, shape.dims())?;
     let width = shape.element_type.bytes();
     if width > 8 {
-        return Err(Fault::new(
+        return Err(ExecutionError::new(
             &codes::eval::UNSUPPORTED,
             format!("random bits of {} are not defined", shape.element_type),
         ));
@@ -118,7 +118,7 @@ fn fill(shape: &ArrayShape, mut word: impl FnMut(usize) -> u64) -> Result<Array,
 }
 
 /// Philox: the state is the key and a 128-bit counter (three words), or the key doubles as the counter's high word (two).
-fn philox_bits(state: Array, shape: &ArrayShape) -> Result<(Array, Array), Fault> {
+fn philox_bits(state: Array, shape: &ArrayShape) -> Result<(Array, Array), ExecutionError> {
     let mut words = state_words(&state)?;
     let key = words[0];
     let high = words.get(2).copied().unwrap_or(key);
@@ -147,7 +147,7 @@ fn philox_bits(state: Array, shape: &ArrayShape) -> Result<(Array, Array), Fault
 
 /// ThreeFry: the state is the key and a 64-bit counter. A block gives one 64-bit element; for narrower elements one
 /// dimension is halved and a block gives two neighbours along it.
-fn three_fry_bits(state: Array, shape: &ArrayShape) -> Result<(Array, Array), Fault> {
+fn three_fry_bits(state: Array, shape: &ArrayShape) -> Result<(Array, Array), ExecutionError> {
     let mut words = state_words(&state)?;
     let (key, counter) = (words[0], words[1]);
     let dims = shape.dims();
@@ -166,8 +166,8 @@ fn three_fry_bits(state: Array, shape: &ArrayShape) -> Result<(Array, Array), Fa
     if let Some(d) = split {
         half[d] = dims[d] / 2 + dims[d] % 2;
     }
-    let half_strides = crate::array::strides(&half);
-    let strides = crate::array::strides(dims);
+    let half_strides = hloom_value::array::strides(&half);
+    let strides = hloom_value::array::strides(dims);
     let bits = fill(shape, |n| {
         let (mut block, mut word) = (0, 0);
         for (d, (&stride, &size)) in strides.iter().zip(dims).enumerate() {
@@ -192,7 +192,7 @@ fn random(
     shape: &ArrayShape,
     key: u64,
     seed: u64,
-) -> Result<Array, Fault> {
+) -> Result<Array, ExecutionError> {
     let element_type = shape.element_type;
     let words = |n: usize| {
         let [w0, w1, w2, w3] = philox(u128::from(seed) << 64 | n as u128, key);
@@ -208,7 +208,8 @@ fn random(
         }
         return elementwise::convert(numbers, element_type);
     }
-    let as_f64 = |x: &Array| Ok::<f64, Fault>(elementwise::convert(x.clone(), ElementType::F64)?.elements::<f64>()[0]);
+    let as_f64 =
+        |x: &Array| Ok::<f64, ExecutionError>(elementwise::convert(x.clone(), ElementType::F64)?.elements::<f64>()[0]);
     let (a, b) = (as_f64(a)?, as_f64(b)?);
     let mut numbers = Array::zeroed(ElementType::F64, shape.dims())?;
     for (n, x) in numbers.elements_mut::<f64>().iter_mut().enumerate() {

@@ -5,14 +5,11 @@
 //! and rounded once at the end ([`crate::fold`]): closer to the true value than any order of rounded additions, which is what an
 //! oracle is asked for.
 
-use crate::array::{Array, Value, index_count};
-use crate::fault::Fault;
 use crate::fold::Fold;
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::data_movement::{concatenate, dynamic_slice, transpose};
 use crate::ops::elementwise::convert;
 use crate::scalar::Scalar;
-use crate::strided::Indices;
 use crate::window::WindowWalk;
 use hloom_ir::attributes::Window;
 use hloom_ir::diagnostic::codes;
@@ -21,9 +18,12 @@ use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::layout::DimVec;
 use hloom_ir::op::{Op, Scan};
 use hloom_ir::shape::Shape;
+use hloom_value::ExecutionError;
+use hloom_value::array::{Array, Value, index_count};
+use hloom_value::strided::Indices;
 
 /// Evaluates one instruction of this family.
-pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
     let module = device.module();
     let shape = &module[i].shape;
     let results = match &module[i].op {
@@ -40,16 +40,16 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
             vec![select_and_scatter(device, operands, window, *select, *scatter)?]
         }
         Op::Scan(scan_attributes) => return scan(device, operands, scan_attributes, shape),
-        other => return Err(Fault::bug(format!("{} is not a reduction", other.opcode()))),
+        other => return Err(ExecutionError::bug(format!("{} is not a reduction", other.opcode()))),
     };
     as_shaped(results, shape)
 }
 
 /// `results` in the form and of the types that `shape` has.
-pub fn as_shaped(results: Vec<Array>, shape: &Shape) -> Result<Value, Fault> {
+pub fn as_shaped(results: Vec<Array>, shape: &Shape) -> Result<Value, ExecutionError> {
     let types: Vec<ElementType> = shape.leaves().iter().filter_map(|(_, s)| s.element_type()).collect();
     if types.len() != results.len() {
-        return Err(Fault::bug(format!("{} results for {shape}", results.len())));
+        return Err(ExecutionError::bug(format!("{} results for {shape}", results.len())));
     }
     let mut values = Vec::with_capacity(results.len());
     for (array, to) in results.into_iter().zip(types) {
@@ -57,19 +57,19 @@ pub fn as_shaped(results: Vec<Array>, shape: &Shape) -> Result<Value, Fault> {
     }
     match shape.is_tuple() {
         true => Ok(Value::Tuple(values)),
-        false => values.pop().ok_or_else(|| Fault::bug("an operation has no result")),
+        false => values.pop().ok_or_else(|| ExecutionError::bug("an operation has no result")),
     }
 }
 
-fn all_arrays(operands: OperandValues) -> Result<Vec<Array>, Fault> {
+fn all_arrays(operands: OperandValues) -> Result<Vec<Array>, ExecutionError> {
     operands.into_iter().map(Value::into_array).collect()
 }
 
 /// Checks that arrays which are walked together have the same sizes: those of dynamic dimensions are known only now.
-pub fn same_sizes(arrays: &[Array]) -> Result<(), Fault> {
-    let Some((first, rest)) = arrays.split_first() else { return Err(Fault::bug("an operand is missing")) };
+pub fn same_sizes(arrays: &[Array]) -> Result<(), ExecutionError> {
+    let Some((first, rest)) = arrays.split_first() else { return Err(ExecutionError::bug("an operand is missing")) };
     match rest.iter().find(|a| a.dims() != first.dims()) {
-        Some(other) => Err(Fault::new(
+        Some(other) => Err(ExecutionError::new(
             &codes::eval::UNSUPPORTED,
             format!("operands have different sizes: {:?} and {:?}", first.dims(), other.dims()),
         )),
@@ -78,7 +78,7 @@ pub fn same_sizes(arrays: &[Array]) -> Result<(), Fault> {
 }
 
 /// The accumulators of a reduction: the types that its function takes first, and the initial values as those.
-fn accumulators(device: &Device<'_>, function: ComputationId, inits: Vec<Array>) -> Result<Vec<Array>, Fault> {
+fn accumulators(device: &Device<'_>, function: ComputationId, inits: Vec<Array>) -> Result<Vec<Array>, ExecutionError> {
     let types = Fold::parameter_types(device.module(), function);
     inits.into_iter().zip(types).map(|(init, t)| convert(init, t)).collect()
 }
@@ -88,21 +88,21 @@ fn types_of(arrays: &[Array]) -> Vec<ElementType> {
 }
 
 /// The operands of a variadic reduction: as many inputs as initial values.
-fn halves(operands: OperandValues) -> Result<(Vec<Array>, Vec<Array>), Fault> {
+fn halves(operands: OperandValues) -> Result<(Vec<Array>, Vec<Array>), ExecutionError> {
     let mut inputs = all_arrays(operands)?;
     if inputs.is_empty() || inputs.len() % 2 != 0 {
-        return Err(Fault::bug("a reduction needs an initial value for each input"));
+        return Err(ExecutionError::bug("a reduction needs an initial value for each input"));
     }
     let inits = inputs.split_off(inputs.len() / 2);
     Ok((inputs, inits))
 }
 
-fn map(device: &mut Device<'_>, function: ComputationId, inputs: Vec<Array>) -> Result<Vec<Array>, Fault> {
+fn map(device: &mut Device<'_>, function: ComputationId, inputs: Vec<Array>) -> Result<Vec<Array>, ExecutionError> {
     same_sizes(&inputs)?;
     let result_types = Fold::result_types(device.module(), function)?;
     let mut fold = Fold::new(device, function, &types_of(&inputs), &result_types)?;
-    let first = inputs.first().ok_or_else(|| Fault::bug("map has no operand"))?;
-    let result_type = *result_types.first().ok_or_else(|| Fault::bug("a function has no result"))?;
+    let first = inputs.first().ok_or_else(|| ExecutionError::bug("map has no operand"))?;
+    let result_type = *result_types.first().ok_or_else(|| ExecutionError::bug("a function has no result"))?;
     let mut result = Array::zeroed(result_type, first.dims())?;
     let width = result.element_type().bytes();
     let mut arguments = vec![Scalar::default(); inputs.len()];
@@ -126,7 +126,7 @@ pub fn reduce(
     inits: Vec<Array>,
     dimensions: &[i64],
     function: ComputationId,
-) -> Result<Vec<Array>, Fault> {
+) -> Result<Vec<Array>, ExecutionError> {
     same_sizes(&inputs)?;
     let inits = accumulators(device, function, inits)?;
     let types = types_of(&inits);
@@ -178,7 +178,7 @@ fn reduce_window(
     inits: Vec<Array>,
     window: &Window,
     function: ComputationId,
-) -> Result<Vec<Array>, Fault> {
+) -> Result<Vec<Array>, ExecutionError> {
     same_sizes(inputs)?;
     let inits = accumulators(device, function, inits)?;
     let types = types_of(&inits);
@@ -222,7 +222,7 @@ fn select_and_scatter(
     window: &Window,
     select: ComputationId,
     scatter: ComputationId,
-) -> Result<Array, Fault> {
+) -> Result<Array, ExecutionError> {
     let [operand, source, init] = crate::ops::arrays(operands)?;
     let (from, to) = (operand.element_type(), init.element_type());
     let walk = WindowWalk::new(operand.dims(), window)?;
@@ -258,12 +258,17 @@ fn select_and_scatter(
 }
 
 /// Applies the function to the slices of the inputs one after another, handing the carries along.
-fn scan(device: &mut Device<'_>, operands: OperandValues, attributes: &Scan, shape: &Shape) -> Result<Value, Fault> {
+fn scan(
+    device: &mut Device<'_>,
+    operands: OperandValues,
+    attributes: &Scan,
+    shape: &Shape,
+) -> Result<Value, ExecutionError> {
     let mut inputs = all_arrays(operands)?;
     let carries = usize::try_from(attributes.num_carries).unwrap_or(usize::MAX).min(inputs.len());
     let mut carry: Vec<Value> = inputs.split_off(inputs.len() - carries).into_iter().map(Value::Array).collect();
     let dimension = attributes.dimension as usize;
-    let missing = || Fault::bug("scan needs an input with the scanned dimension");
+    let missing = || ExecutionError::bug("scan needs an input with the scanned dimension");
     let length = *inputs.first().and_then(|a| a.dims().get(dimension)).ok_or_else(missing)?;
     if length == 0 {
         // No step says what the outputs are: the shape does.
@@ -305,7 +310,7 @@ fn scan(device: &mut Device<'_>, operands: OperandValues, attributes: &Scan, sha
 }
 
 /// `array` at position `at` of `dimension`, without that dimension.
-fn slice_at(array: &Array, dimension: usize, at: i64) -> Result<Array, Fault> {
+fn slice_at(array: &Array, dimension: usize, at: i64) -> Result<Array, ExecutionError> {
     let mut starts = DimVec::from_elem(0, array.rank());
     let mut sizes: DimVec = array.dims().into();
     starts[dimension] = at;

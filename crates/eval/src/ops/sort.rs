@@ -3,8 +3,6 @@
 //! The sort is a merge sort of our own: it is stable, and it ends with some permutation even if the program's comparator
 //! is no order at all, which the standard library's may answer with a panic.
 
-use crate::array::{Array, Value};
-use crate::fault::Fault;
 use crate::fold::Fold;
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::arrays;
@@ -18,9 +16,11 @@ use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::DimVec;
 use hloom_ir::op::Op;
+use hloom_value::ExecutionError;
+use hloom_value::{Array, Value};
 
 /// Evaluates one instruction of this family.
-pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
     let module = device.module();
     match &module[i].op {
         Op::Sort { dimension, to_apply, .. } => {
@@ -41,13 +41,13 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
             if is_tuple {
                 return Ok(Value::Tuple(values.collect()));
             }
-            values.next().ok_or_else(|| Fault::bug("sort has no operand"))
+            values.next().ok_or_else(|| ExecutionError::bug("sort has no operand"))
         }
         Op::TopK { k, largest, .. } => {
             let [operand] = arrays(operands)?;
             top_k(operand, *k, *largest)
         }
-        other => Err(Fault::bug(format!("{} does not sort", other.opcode()))),
+        other => Err(ExecutionError::bug(format!("{} does not sort", other.opcode()))),
     }
 }
 
@@ -56,11 +56,11 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
 fn sort_rows(
     arrays: Vec<Array>,
     dimension: usize,
-    mut less: impl FnMut(&[Array], usize, usize) -> Result<bool, Fault>,
-) -> Result<Vec<Array>, Fault> {
-    let rank = arrays.first().ok_or_else(|| Fault::bug("sort has no operand"))?.rank();
+    mut less: impl FnMut(&[Array], usize, usize) -> Result<bool, ExecutionError>,
+) -> Result<Vec<Array>, ExecutionError> {
+    let rank = arrays.first().ok_or_else(|| ExecutionError::bug("sort has no operand"))?.rank();
     if dimension >= rank {
-        return Err(Fault::bug("sort has no such dimension"));
+        return Err(ExecutionError::bug("sort has no such dimension"));
     }
     // Swapping the sorted dimension with the last is its own inverse.
     let mut order: DimVec = (0..rank as i64).collect();
@@ -77,7 +77,7 @@ fn sort_rows(
 }
 
 /// The elements of `array` in the order of `positions`.
-fn permuted(array: &Array, positions: &[usize]) -> Result<Array, Fault> {
+fn permuted(array: &Array, positions: &[usize]) -> Result<Array, ExecutionError> {
     let mut result = Array::zeroed(array.element_type(), array.dims())?;
     let width = array.element_type().bytes();
     for (to, &from) in result.bytes_mut().chunks_exact_mut(width).zip(positions) {
@@ -90,8 +90,8 @@ fn permuted(array: &Array, positions: &[usize]) -> Result<Array, Fault> {
 fn merge_sort(
     items: &mut [usize],
     scratch: &mut [usize],
-    less: &mut impl FnMut(usize, usize) -> Result<bool, Fault>,
-) -> Result<(), Fault> {
+    less: &mut impl FnMut(usize, usize) -> Result<bool, ExecutionError>,
+) -> Result<(), ExecutionError> {
     let mut width = 1;
     while width < items.len() {
         for start in (0..items.len()).step_by(2 * width) {
@@ -113,15 +113,15 @@ fn merge_sort(
 }
 
 /// The `k` largest (or smallest) elements of each row, in order, and where they were.
-pub fn top_k(operand: Array, k: i64, largest: bool) -> Result<Value, Fault> {
+pub fn top_k(operand: Array, k: i64, largest: bool) -> Result<Value, ExecutionError> {
     let rank = operand.rank();
-    let last = operand.dims().last().copied().ok_or_else(|| Fault::bug("top-k needs a dimension"))?;
+    let last = operand.dims().last().copied().ok_or_else(|| ExecutionError::bug("top-k needs a dimension"))?;
     let k = k.clamp(0, last);
     let direction = if largest { ComparisonDirection::Gt } else { ComparisonDirection::Lt };
     let element_type = operand.element_type();
     let kind = element_type.is_float().then_some(ComparisonType::TotalOrder);
     let less = elementwise::compare_function(direction, kind, element_type)
-        .ok_or_else(|| Fault::new(&codes::eval::UNSUPPORTED, format!("{element_type} has no order")))?;
+        .ok_or_else(|| ExecutionError::new(&codes::eval::UNSUPPORTED, format!("{element_type} has no order")))?;
     let length = last as usize;
     let mut positions: Vec<usize> = (0..operand.len()).collect();
     let mut scratch = positions.clone();

@@ -5,8 +5,6 @@
 //! recv-done cannot block. Which devices are joined is said by `_xla_send_recv_source_target_pairs`; without it a device
 //! sends to itself.
 
-use crate::array::{Array, Value};
-use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::collective::{exchange, missed};
 use crate::ops::data_movement::{dynamic_slice, dynamic_update_slice};
@@ -16,14 +14,16 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::DimVec;
 use hloom_ir::module::Module;
 use hloom_ir::op::{CollectivePermute, Op};
+use hloom_value::ExecutionError;
+use hloom_value::{Array, Value};
 use smallvec::smallvec;
 
 /// Evaluates one instruction of this family.
-pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
     let module = device.module();
     let shape = &module[i].shape;
     let mut operands = operands.into_iter();
-    let mut next = || operands.next().ok_or_else(|| Fault::bug("an operand is missing"));
+    let mut next = || operands.next().ok_or_else(|| ExecutionError::bug("an operand is missing"));
     match &module[i].op {
         Op::Send(transfer) => {
             let data = next()?;
@@ -72,12 +72,12 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
             device.shared.outfeed(device.ordinal, next()?);
             Ok(Value::Token)
         }
-        other => Err(Fault::bug(format!("{} is not a transfer", other.opcode()))),
+        other => Err(ExecutionError::bug(format!("{} is not a transfer", other.opcode()))),
     }
 }
 
-fn outside(module: &Module, i: InstructionId, what: &str) -> Fault {
-    Fault::new(&codes::eval::UNSUPPORTED, format!("{} {what}", module[i].name()))
+fn outside(module: &Module, i: InstructionId, what: &str) -> ExecutionError {
+    ExecutionError::new(&codes::eval::UNSUPPORTED, format!("{} {what}", module[i].name()))
         .note("hloom runs a program in one process; infeed data can be given in Rust with Options::infeed")
 }
 
@@ -142,9 +142,9 @@ pub fn permute_slices(
     operands: OperandValues,
     permute: &CollectivePermute,
     source_of: &[Option<usize>],
-) -> Result<Vec<Value>, Fault> {
+) -> Result<Vec<Value>, ExecutionError> {
     let mut operands = operands.into_iter();
-    let mut next = || operands.next().ok_or_else(|| Fault::bug("an operand is missing"));
+    let mut next = || operands.next().ok_or_else(|| ExecutionError::bug("an operand is missing"));
     let (input, output, from, to) = (next()?, next()?, next()?, next()?);
     let moves = match (input, output) {
         (Value::Array(input), Value::Array(output)) => vec![(input, output, from, to)],
@@ -152,7 +152,7 @@ pub fn permute_slices(
             let starts = from.into_tuple()?.into_iter().zip(to.into_tuple()?);
             let arrays = inputs.into_iter().zip(outputs).zip(starts);
             let each = arrays.map(|((a, b), (from, to))| Ok((a.into_array()?, b.into_array()?, from, to)));
-            each.collect::<Result<Vec<_>, Fault>>()?
+            each.collect::<Result<Vec<_>, ExecutionError>>()?
         }
         _ => return Err(slices_do_not_fit()),
     };
@@ -180,8 +180,8 @@ pub fn permute_slices(
     Ok(results)
 }
 
-fn slices_do_not_fit() -> Fault {
-    Fault::new(&codes::eval::COLLECTIVE, "the slices of a collective-permute do not lie inside its arrays")
+fn slices_do_not_fit() -> ExecutionError {
+    ExecutionError::new(&codes::eval::COLLECTIVE, "the slices of a collective-permute do not lie inside its arrays")
 }
 
 fn lies_inside(array: &Array, starts: &[i64], sizes: &[i64]) -> bool {
@@ -192,7 +192,7 @@ fn lies_inside(array: &Array, starts: &[i64], sizes: &[i64]) -> bool {
 }
 
 /// One start per slice: a tuple of scalars is one, a tuple of such tuples is several.
-fn slice_starts(value: &Value, rank: usize) -> Result<Vec<DimVec>, Fault> {
+fn slice_starts(value: &Value, rank: usize) -> Result<Vec<DimVec>, ExecutionError> {
     let scalars = value.leaves().into_iter().map(|v| v.as_array().and_then(Array::to_i64));
     let scalars = scalars.collect::<Result<Vec<_>, _>>()?;
     Ok(scalars.chunks(rank.max(1)).map(DimVec::from).collect())

@@ -8,7 +8,6 @@ mod floats;
 mod integers;
 mod mixed;
 
-use hloom_eval::array::{Array, Value};
 use hloom_eval::run::{DeviceGrid, Options, run};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::module::Module;
@@ -16,6 +15,7 @@ use hloom_ir::op::{BinaryOp, Op, UnaryOp};
 use hloom_ir::shape::Shape;
 use hloom_ir::verify::{VerifyOptions, verify};
 use hloom_ir::{Builder, ElementType::*};
+use hloom_value::{Array, Value};
 
 /// Runs a module whose only instruction besides parameters is `op`.
 fn evaluate(op: Op, operands: &[Array], result: ElementType, dims: &[i64]) -> Array {

@@ -4,11 +4,11 @@
 //! narrower than a byte. Among floats are zeros of both signs, infinities, NaNs, subnormals and the largest numbers.
 
 use crate::choices::Choices;
-use hloom_eval::Array;
 use hloom_eval::ops::elementwise::convert;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::literal::{ArrayLiteral, Literal};
 use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_value::Array;
 
 /// A random value of that shape. Shapes that have no literals (opaque, buffers, dynamic arrays) give a token.
 pub fn literal_of(choices: &mut Choices<'_>, shape: &Shape) -> Literal {

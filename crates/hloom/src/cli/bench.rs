@@ -5,12 +5,12 @@ use super::run::trace;
 use super::table::{Align, Table};
 use super::{Outcome, Result, input, json, output, progress};
 use hloom::arrays::{self, Inputs};
-use hloom::eval::Fault;
 use hloom::execute::device_grid;
 use hloom::ir::diagnostic::Diagnostic;
 use hloom::runtime::ceiling::{Ceiling, measure};
 use hloom::runtime::trace::Trace;
 use hloom::runtime::{Buffer, Client, ClientOptions, CompileOptions, Effort, Executable, ExecuteOptions};
+use hloom::value::ExecutionError;
 use hloom::{Verified, analysis};
 use serde::Serialize;
 use std::time::Instant;
@@ -62,7 +62,7 @@ fn bench(args: &BenchArgs, client: &Client, ceiling: Ceiling, file: &str) -> Res
         output::show(&verified.source, Some(verified.module.module()), &errors);
         super::Stop(Outcome::InputAtFault)
     };
-    let failed = |fault: Fault| fail(vec![fault.into_diagnostic()]);
+    let failed = |fault: ExecutionError| fail(vec![fault.into_diagnostic()]);
     let module = verified.module.module();
     let grid = device_grid(module, args.devices.map(|n| n as usize)).map_err(|d| fail(vec![d]))?;
     let inputs = arrays::from_seed(module, grid, args.seed).map_err(|d| fail(vec![d]))?;
@@ -73,7 +73,7 @@ fn bench(args: &BenchArgs, client: &Client, ceiling: Ceiling, file: &str) -> Res
     let arguments = upload(client, &inputs).map_err(failed)?;
     // Where results take the place of arguments, each run is given its own.
     let donates = !module.config.input_output_alias.is_empty();
-    let once = |trace: Option<&Trace>| -> std::result::Result<f64, Fault> {
+    let once = |trace: Option<&Trace>| -> std::result::Result<f64, ExecutionError> {
         let copy = |b: &Buffer| if donates { b.duplicate(client.allocator()) } else { Ok(b.clone()) };
         let fresh =
             arguments.iter().map(|leaves| leaves.iter().map(copy).collect()).collect::<std::result::Result<_, _>>()?;
@@ -118,7 +118,7 @@ fn work(verified: &Verified, compiled: &Executable) -> (f64, f64) {
     (written.flops as f64, compiled.bytes as f64)
 }
 
-fn upload(client: &Client, inputs: &Inputs) -> std::result::Result<Vec<Vec<Buffer>>, Fault> {
+fn upload(client: &Client, inputs: &Inputs) -> std::result::Result<Vec<Vec<Buffer>>, ExecutionError> {
     let device = |arguments: &Vec<hloom::eval::Value>| {
         let leaves = arguments.iter().flat_map(|v| v.leaves());
         leaves.map(|leaf| Buffer::from_leaf(client.allocator(), leaf)).collect()

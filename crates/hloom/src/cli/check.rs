@@ -3,7 +3,7 @@
 use super::args::{CheckArgs, Engine};
 use super::{Outcome, Result, output, progress};
 use hloom::check::{Failure, run_test};
-use hloom::eval::{DeviceGrid, Options, Value};
+use hloom::eval::{DeviceGrid, Options};
 use hloom::formats::hlo_text::SourceMap;
 use hloom::ir::diagnostic::{Blame, Diagnostic, Span};
 use hloom::ir::entity::{EntityId, InstructionId};
@@ -11,6 +11,7 @@ use hloom::ir::verify::VerifiedModule;
 use hloom::load::{display_name, read_bytes};
 use hloom::stablehlo::check::tests;
 use hloom::stablehlo::{bytecode, mlir, read_bytecode, read_split_text};
+use hloom::value::Value;
 use hloom::{Format, Source};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -106,7 +107,7 @@ fn execute(
             let queue: VecDeque<Value> = infeed.into();
             let infeed = (0..grid.devices()).map(|_| Mutex::new(queue.clone())).collect();
             let options = Options { infeed, ..Options::default() };
-            hloom::eval::run(module, grid, inputs, &options).map_err(hloom::eval::Fault::into_diagnostic)
+            hloom::eval::run(module, grid, inputs, &options).map_err(hloom::eval::ExecutionError::into_diagnostic)
         }
     }
 }

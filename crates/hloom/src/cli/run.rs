@@ -14,11 +14,12 @@ use super::progress::At;
 use super::watch::Watch;
 use super::{Outcome, Result, Stop, input, output};
 use hloom::arrays::{self, Inputs};
-use hloom::eval::{DeviceGrid, Fault, Value};
+use hloom::eval::DeviceGrid;
 use hloom::execute::device_grid;
 use hloom::ir::diagnostic::{Blame, Diagnostic};
 use hloom::ir::entity::EntityId;
 use hloom::ir::module::Module;
+use hloom::value::{ExecutionError, Value};
 use hloom::{Verified, load};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -66,7 +67,7 @@ impl Run<'_> {
     }
 
     /// Says why a run did not come to its end.
-    fn failed(&self, fault: Fault) -> Stop {
+    fn failed(&self, fault: ExecutionError) -> Stop {
         if interrupted().load(Ordering::Relaxed) {
             output::to_stderr("interrupted\n");
             return Stop(Outcome::InputAtFault);

@@ -3,7 +3,6 @@
 use super::args::RunArgs;
 use super::{Result, output};
 use hloom::Array;
-use hloom::eval::Value;
 use hloom::eval::observe::{Observer, Verdict};
 use hloom::formats::hlo_text;
 use hloom::ir::diagnostic::{Diagnostic, Part, codes::eval as codes};
@@ -12,6 +11,7 @@ use hloom::ir::entity::InstructionId;
 use hloom::ir::literal::ArrayLiteral;
 use hloom::ir::module::Module;
 use hloom::ir::op::Op;
+use hloom::value::Value;
 use std::sync::{Mutex, PoisonError};
 
 /// What a run is watched for.

@@ -4,11 +4,11 @@ use super::abi::{self, Api, Buffers, CallFrame, Failure, Handler, Service, Versi
 use super::attributes::{Attribute, Encoded};
 use super::{PythonCallback, UserContext};
 use crate::status::{Code, Status};
-use hloom_eval::array::strides;
-use hloom_eval::{Array, Value};
 use hloom_ir::Shape;
 use hloom_ir::op::CustomCall;
 use hloom_ir::shape::ArrayShape;
+use hloom_value::array::strides;
+use hloom_value::{Array, Value};
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::{null, null_mut};
 

@@ -15,10 +15,10 @@ use abi::Handler;
 use attributes::Attribute;
 use call::{Context, Frame};
 use hloom_eval::custom_call::CustomCalls;
-use hloom_eval::{Array, Fault};
 use hloom_ir::Op;
 use hloom_ir::diagnostic::codes;
 use hloom_ir::module::Module;
+use hloom_value::{Array, ExecutionError};
 use rustc_hash::FxHashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -246,7 +246,9 @@ pub(crate) fn custom_calls(program: &Program, context: &UserContext) -> CustomCa
             target.as_str(),
             Box::new(move |device, i, operands| {
                 let instruction = &device.module()[i];
-                let Op::CustomCall(call) = &instruction.op else { return Err(Fault::bug("not a custom call")) };
+                let Op::CustomCall(call) = &instruction.op else {
+                    return Err(ExecutionError::bug("not a custom call"));
+                };
                 let context = Context { user: &user, ordinal: device.ordinal as i32 };
                 let config = instruction.common.backend_config.as_deref().unwrap_or_default();
                 let run = || {
@@ -269,7 +271,7 @@ pub(crate) fn custom_calls(program: &Program, context: &UserContext) -> CustomCa
                     frame.into_value(&instruction.shape)
                 };
                 run().map_err(|status: Status| {
-                    Fault::new(&codes::eval::CUSTOM_CALL_FAILED, format!("{name}: {}", status.message))
+                    ExecutionError::new(&codes::eval::CUSTOM_CALL_FAILED, format!("{name}: {}", status.message))
                 })
             }),
         );

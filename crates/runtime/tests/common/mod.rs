@@ -1,10 +1,10 @@
 //! What the tests of the engine share: reading a program, and running what was compiled of it.
 
-use hloom_eval::{Fault, Value};
 use hloom_formats::hlo_text;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_runtime::buffer::assemble;
 use hloom_runtime::{Buffer, Client, Executable, ExecuteOptions};
+use hloom_value::{ExecutionError, Value};
 
 /// The program that `text` is.
 pub(crate) fn parse(text: &str) -> VerifiedModule {
@@ -19,7 +19,7 @@ pub(crate) fn execute(
     compiled: &Executable,
     arguments: &[Vec<Value>],
     options: &ExecuteOptions<'_>,
-) -> Result<Vec<Value>, Fault> {
+) -> Result<Vec<Value>, ExecutionError> {
     let upload = |a: &Vec<Value>| {
         let leaves = a.iter().flat_map(|v| Buffer::from_value(client.allocator(), v).expect("there is memory"));
         leaves.collect::<Vec<_>>()

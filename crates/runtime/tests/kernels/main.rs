@@ -9,12 +9,12 @@ mod vectors;
 use common::{execute, parse};
 use hloom_eval::ops::elementwise::convert;
 use hloom_eval::run::{DeviceGrid, Options, run};
-use hloom_eval::{Array, Value};
 use hloom_fuzz::differential::{Agreement, compare};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_runtime::{Client, ClientOptions, CompileOptions, Effort, ExecuteOptions, Report};
+use hloom_value::{Array, Value};
 
 const ONE: DeviceGrid = DeviceGrid { replicas: 1, partitions: 1 };
 

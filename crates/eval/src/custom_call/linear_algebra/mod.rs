@@ -9,13 +9,13 @@ mod routines;
 
 use super::attributes::Attributes;
 use super::{CustomCalls, shaped, unsupported};
-use crate::array::{Array, Value, index_count};
-use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
 use crate::linear_algebra::{C, Matrix, Number};
 use crate::ops::elementwise::convert;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_value::ExecutionError;
+use hloom_value::array::{Array, Value, index_count};
 
 /// One result for one matrix.
 enum Part {
@@ -81,7 +81,12 @@ pub(super) fn register(calls: &mut CustomCalls) {
     }
 }
 
-fn call(device: &mut Device<'_>, i: InstructionId, operands: OperandValues, entry: &Entry) -> Result<Value, Fault> {
+fn call(
+    device: &mut Device<'_>,
+    i: InstructionId,
+    operands: OperandValues,
+    entry: &Entry,
+) -> Result<Value, ExecutionError> {
     let arrays = operands.into_iter().map(Value::into_array).collect::<Result<Vec<_>, _>>()?;
     match arrays.first().is_some_and(|a| a.element_type().is_complex()) {
         true => batched(device, i, arrays, entry, entry.complex),
@@ -104,7 +109,7 @@ fn batched<T: Number>(
     arrays: Vec<Array>,
     entry: &Entry,
     routine: Routine<T>,
-) -> Result<Value, Fault> {
+) -> Result<Value, ExecutionError> {
     let shape = &device.module()[i].shape;
     let wrong = |why: &str| unsupported(device, i, why);
     let shapes = result_shapes(shape).ok_or_else(|| wrong("its results are not arrays"))?;
@@ -157,7 +162,7 @@ fn batched<T: Number>(
             match (all, one) {
                 (Part::Real(all), Part::Real(one)) => all.extend(one),
                 (Part::Complex(all), Part::Complex(one)) => all.extend(one),
-                _ => return Err(Fault::bug("a routine gives now real numbers, now complex ones")),
+                _ => return Err(ExecutionError::bug("a routine gives now real numbers, now complex ones")),
             }
         }
     }
@@ -175,7 +180,11 @@ fn batched<T: Number>(
 }
 
 /// For rows that were exchanged one after another (pivots, counted from zero) where each came to be.
-fn pivots_to_permutation(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+fn pivots_to_permutation(
+    device: &mut Device<'_>,
+    i: InstructionId,
+    operands: OperandValues,
+) -> Result<Value, ExecutionError> {
     let [pivots] = crate::ops::arrays(operands)?;
     let shape = result_shapes(&device.module()[i].shape).and_then(|s| s.first().map(|s| s.dims().to_vec()));
     let dims = shape.ok_or_else(|| unsupported(device, i, "its result is not an array"))?;
@@ -193,6 +202,6 @@ fn pivots_to_permutation(device: &mut Device<'_>, i: InstructionId, operands: Op
         }
         all.extend(order);
     }
-    let array = Array::new(&dims, &all).ok_or_else(|| Fault::bug("as many as the dimensions say"))?;
+    let array = Array::new(&dims, &all).ok_or_else(|| ExecutionError::bug("as many as the dimensions say"))?;
     shaped(&device.module()[i].shape, vec![Value::Array(array)])
 }

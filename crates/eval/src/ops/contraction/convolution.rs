@@ -4,16 +4,16 @@
 //! kernel's matrix. Patches are made for a bounded number of rows at a time, so that memory stays in bounds.
 
 use super::{compute_type, converted, matrix_products};
-use crate::array::Array;
-use crate::fault::Fault;
 use crate::interpreter::Device;
 use crate::ops::data_movement::{dynamic_slice, transpose};
-use crate::strided::Indices;
 use crate::window::window_count;
 use hloom_ir::diagnostic::codes;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::layout::DimVec;
 use hloom_ir::op::Convolution;
+use hloom_value::Array;
+use hloom_value::ExecutionError;
+use hloom_value::strided::Indices;
 
 /// Elements of patches that are made at a time.
 const PATCH_ELEMENTS: usize = 1 << 24;
@@ -25,7 +25,7 @@ pub fn convolution(
     kernel: Array,
     attributes: &Convolution,
     to: ElementType,
-) -> Result<Array, Fault> {
+) -> Result<Array, ExecutionError> {
     let dims = &attributes.dims;
     let compute = compute_type(input.element_type(), kernel.element_type(), to);
     // Plain forms: batch, space, feature; space, input feature, output feature.
@@ -72,10 +72,10 @@ fn add_to_zero(sums: &mut Array) {
 }
 
 impl<'a> Plan<'a> {
-    fn new(input: &Array, kernel: &Array, attributes: &'a Convolution) -> Result<Plan<'a>, Fault> {
+    fn new(input: &Array, kernel: &Array, attributes: &'a Convolution) -> Result<Plan<'a>, ExecutionError> {
         // A library call, which nobody has verified, or sizes that only the run knows.
         let message = "a convolution's operands do not fit its attributes";
-        let wrong = || Fault::new(&codes::eval::UNSUPPORTED, message);
+        let wrong = || ExecutionError::new(&codes::eval::UNSUPPORTED, message);
         let (feature_groups, batch_groups) =
             (attributes.feature_group_count.max(1), attributes.batch_group_count.max(1));
         let space = attributes.window.dims.len();
@@ -110,7 +110,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    fn run(&self, device: &Device<'_>, input: &Array, kernel: &Array) -> Result<Array, Fault> {
+    fn run(&self, device: &Device<'_>, input: &Array, kernel: &Array) -> Result<Array, ExecutionError> {
         let result_dims: DimVec =
             [&[self.batch], &self.output_space[..], &[self.outputs * self.groups]].concat().into();
         let mut result = Array::zeroed(input.element_type(), &result_dims)?;
@@ -152,7 +152,7 @@ impl<'a> Plan<'a> {
     }
 
     /// The kernel of one group as a matrix: (space × features) by outputs.
-    fn kernel_matrix(&self, kernel: &Array, group: i64) -> Result<Array, Fault> {
+    fn kernel_matrix(&self, kernel: &Array, group: i64) -> Result<Array, ExecutionError> {
         let mut starts = DimVec::from_elem(0, kernel.rank());
         let mut sizes: DimVec = kernel.dims().into();
         let last = kernel.rank() - 1;
@@ -163,7 +163,14 @@ impl<'a> Plan<'a> {
 
     /// Rows `first .. first + count` of the matrix of patches: what the window sees at each output position, in the order
     /// of the kernel's matrix; zeros where it sees padding.
-    fn patches(&self, input: &Array, group: i64, first: i64, count: i64, inner: usize) -> Result<Array, Fault> {
+    fn patches(
+        &self,
+        input: &Array,
+        group: i64,
+        first: i64,
+        count: i64,
+        inner: usize,
+    ) -> Result<Array, ExecutionError> {
         let mut patches = Array::zeroed(input.element_type(), &[count, inner as i64])?;
         let positions = self.output_space.iter().product::<i64>();
         let width = input.element_type().bytes();
@@ -174,7 +181,7 @@ impl<'a> Plan<'a> {
             true => (0, group * self.batch),
             false => (group * self.features, 0),
         };
-        let output_strides = crate::array::strides(&self.output_space);
+        let output_strides = hloom_value::array::strides(&self.output_space);
         let taps: Vec<DimVec> = Indices::new(&self.kernel_space).collect();
         let source = input.bytes();
         let target = patches.bytes_mut();

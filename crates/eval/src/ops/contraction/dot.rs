@@ -1,14 +1,14 @@
 //! Dot with all its dimension numbers, and its ragged and scaled forms.
 
 use super::{compute_type, converted, matrix_products};
-use crate::array::{Array, index_count};
-use crate::fault::Fault;
 use crate::ops::data_movement::{broadcast, concatenate, dynamic_slice, dynamic_update_slice, transpose};
 use crate::ops::elementwise;
 use hloom_ir::attributes::{DotAlgorithm, DotDimensionNumbers};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::layout::DimVec;
 use hloom_ir::op::{BinaryOp, RaggedDot};
+use hloom_value::ExecutionError;
+use hloom_value::array::{Array, index_count};
 
 /// The dimensions of `array` that are in none of the lists.
 fn rest(array: &Array, lists: [&[i64]; 2]) -> DimVec {
@@ -20,7 +20,7 @@ fn sizes(array: &Array, dimensions: &[i64]) -> DimVec {
 }
 
 /// The dot product: batch dimensions first, then the rest of the left, then the rest of the right.
-pub fn dot(lhs: Array, rhs: Array, dims: &DotDimensionNumbers, to: ElementType) -> Result<Array, Fault> {
+pub fn dot(lhs: Array, rhs: Array, dims: &DotDimensionNumbers, to: ElementType) -> Result<Array, ExecutionError> {
     let compute = compute_type(lhs.element_type(), rhs.element_type(), to);
     let lhs_rest = rest(&lhs, [&dims.lhs_batch, &dims.lhs_contracting]);
     let rhs_rest = rest(&rhs, [&dims.rhs_batch, &dims.rhs_contracting]);
@@ -43,7 +43,7 @@ pub fn dot(lhs: Array, rhs: Array, dims: &DotDimensionNumbers, to: ElementType) 
 /// An operand as `algorithm` reads it: rounded to the type that its products are made of. The forms that split an operand
 /// into several narrow ones (x3, x6, x9) exist to give nearly the full precision, so they read it as it is; so does tf32,
 /// which CPUs do not have.
-pub(super) fn as_algorithm_reads(array: Array, algorithm: DotAlgorithm) -> Result<Array, Fault> {
+pub(super) fn as_algorithm_reads(array: Array, algorithm: DotAlgorithm) -> Result<Array, ExecutionError> {
     let narrow = match algorithm {
         DotAlgorithm::Bf16Bf16Bf16 | DotAlgorithm::Bf16Bf16F32 => ElementType::Bf16,
         DotAlgorithm::F16F16F16 | DotAlgorithm::F16F16F32 => ElementType::F16,
@@ -56,7 +56,7 @@ pub(super) fn as_algorithm_reads(array: Array, algorithm: DotAlgorithm) -> Resul
 }
 
 /// `array` with each element multiplied by the scale of its block. A dimension of the scale divides the array's.
-pub(super) fn scaled(array: Array, scale: Array) -> Result<Array, Fault> {
+pub(super) fn scaled(array: Array, scale: Array) -> Result<Array, ExecutionError> {
     // A scalar scale is one that is not given.
     if scale.rank() == 0 && array.rank() != 0 && scale.len() == 1 {
         return converted(array, ElementType::F32);
@@ -66,7 +66,7 @@ pub(super) fn scaled(array: Array, scale: Array) -> Result<Array, Fault> {
     let mut kept = DimVec::new();
     for (d, (&size, &blocks)) in array.dims().iter().zip(scale.dims()).enumerate() {
         if blocks == 0 || size % blocks != 0 {
-            return Err(Fault::bug(format!("{blocks} scales do not divide {size} elements")));
+            return Err(ExecutionError::bug(format!("{blocks} scales do not divide {size} elements")));
         }
         split.extend([blocks, size / blocks]);
         kept.push(2 * d as i64);
@@ -85,14 +85,16 @@ pub(super) fn ragged_dot(
     group_sizes: &Array,
     attributes: &RaggedDot,
     to: ElementType,
-) -> Result<Array, Fault> {
+) -> Result<Array, ExecutionError> {
     let dims = &attributes.dims;
-    let [ragged] = attributes.lhs_ragged[..] else { return Err(Fault::bug("ragged-dot needs one ragged dimension")) };
+    let [ragged] = attributes.lhs_ragged[..] else {
+        return Err(ExecutionError::bug("ragged-dot needs one ragged dimension"));
+    };
     if dims.lhs_batch.contains(&ragged) {
         return dot(lhs, rhs, dims, to);
     }
     let groups = group_starts(group_sizes, &lhs, &dims.lhs_batch, ragged)?;
-    let batches: Vec<DimVec> = crate::strided::Indices::new(&sizes(&lhs, &dims.lhs_batch)).collect();
+    let batches: Vec<DimVec> = hloom_value::strided::Indices::new(&sizes(&lhs, &dims.lhs_batch)).collect();
     if dims.lhs_contracting.contains(&ragged) {
         contracting_groups(&lhs, &rhs, dims, ragged, &groups, &batches, to)
     } else {
@@ -101,7 +103,12 @@ pub(super) fn ragged_dot(
 }
 
 /// For each batch, where each group starts and ends along the ragged dimension.
-fn group_starts(group_sizes: &Array, lhs: &Array, batch: &[i64], ragged: i64) -> Result<Vec<Vec<(i64, i64)>>, Fault> {
+fn group_starts(
+    group_sizes: &Array,
+    lhs: &Array,
+    batch: &[i64],
+    ragged: i64,
+) -> Result<Vec<Vec<(i64, i64)>>, ExecutionError> {
     let limit = lhs.dims()[ragged as usize];
     let count = group_sizes.dims().last().copied().unwrap_or(0) as usize;
     let batches = index_count(&sizes(lhs, batch));
@@ -121,7 +128,13 @@ fn group_starts(group_sizes: &Array, lhs: &Array, batch: &[i64], ragged: i64) ->
 }
 
 /// The part of `array` that lies in one batch and in `range` of one dimension; all dimensions are kept.
-fn part(array: &Array, batch_dims: &[i64], batch: &[i64], dimension: i64, range: (i64, i64)) -> Result<Array, Fault> {
+fn part(
+    array: &Array,
+    batch_dims: &[i64],
+    batch: &[i64],
+    dimension: i64,
+    range: (i64, i64),
+) -> Result<Array, ExecutionError> {
     let mut starts = DimVec::from_elem(0, array.rank());
     let mut part_sizes: DimVec = array.dims().into();
     for (&d, &b) in batch_dims.iter().zip(batch) {
@@ -141,9 +154,11 @@ fn row_groups(
     groups: &[Vec<(i64, i64)>],
     batches: &[DimVec],
     to: ElementType,
-) -> Result<Array, Fault> {
+) -> Result<Array, ExecutionError> {
     let dims = &attributes.dims;
-    let [group_dim] = attributes.rhs_group[..] else { return Err(Fault::bug("ragged-dot needs one group dimension")) };
+    let [group_dim] = attributes.rhs_group[..] else {
+        return Err(ExecutionError::bug("ragged-dot needs one group dimension"));
+    };
     // The right of one group has no group dimension: the numbers of those after it shrink by one.
     let shrunk = |list: &[i64]| -> DimVec { list.iter().map(|&d| if d > group_dim { d - 1 } else { d }).collect() };
     let plain = DotDimensionNumbers {
@@ -184,9 +199,10 @@ fn contracting_groups(
     groups: &[Vec<(i64, i64)>],
     batches: &[DimVec],
     to: ElementType,
-) -> Result<Array, Fault> {
+) -> Result<Array, ExecutionError> {
     let position = dims.lhs_contracting.iter().position(|&d| d == ragged).unwrap_or(0);
-    let rhs_ragged = *dims.rhs_contracting.get(position).ok_or_else(|| Fault::bug("no such contracting dimension"))?;
+    let rhs_ragged =
+        *dims.rhs_contracting.get(position).ok_or_else(|| ExecutionError::bug("no such contracting dimension"))?;
     let count = groups.first().map_or(0, Vec::len);
     let mut results = Vec::with_capacity(count);
     for g in 0..count {
@@ -204,7 +220,7 @@ fn contracting_groups(
             let so_far = whole.map_or_else(|| Array::zeroed(to, &result_dims), Ok)?;
             whole = Some(dynamic_update_slice(so_far, &made, &starts)?);
         }
-        let whole = whole.ok_or_else(|| Fault::bug("ragged-dot has no batch"))?;
+        let whole = whole.ok_or_else(|| ExecutionError::bug("ragged-dot has no batch"))?;
         let with_group: DimVec = [&[1], whole.dims()].concat().into();
         results.push(whole.reshaped(&with_group)?);
     }

@@ -6,8 +6,6 @@
 mod convolution;
 mod dot;
 
-use crate::array::{Array, Value};
-use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
 use crate::matmul::Product;
 use crate::ops::data_movement::array_shape;
@@ -15,13 +13,15 @@ use crate::ops::{arrays, elementwise};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::Op;
+use hloom_value::ExecutionError;
+use hloom_value::{Array, Value};
 use num_complex::Complex;
 
 pub use convolution::convolution;
 pub use dot::dot;
 
 /// Evaluates one instruction of this family.
-pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, Fault> {
+pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
     let module = device.module();
     let to = array_shape(&module[i].shape)?.element_type;
     let result = match &module[i].op {
@@ -44,7 +44,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
             let [input, kernel] = arrays(operands)?;
             convolution(device, input, kernel, attributes, to)?
         }
-        other => return Err(Fault::bug(format!("{} is not a contraction", other.opcode()))),
+        other => return Err(ExecutionError::bug(format!("{} is not a contraction", other.opcode()))),
     };
     Ok(Value::Array(result))
 }
@@ -75,12 +75,19 @@ pub fn compute_type(lhs: ElementType, rhs: ElementType, to: ElementType) -> Elem
 }
 
 /// `array` as an array of type `to`.
-pub fn converted(array: Array, to: ElementType) -> Result<Array, Fault> {
+pub fn converted(array: Array, to: ElementType) -> Result<Array, ExecutionError> {
     elementwise::convert(array, to)
 }
 
 /// `groups` products of row-major m × k by k × n matrices that lie one after another.
-fn matrix_products(groups: usize, m: usize, n: usize, k: usize, lhs: &Array, rhs: &Array) -> Result<Array, Fault> {
+fn matrix_products(
+    groups: usize,
+    m: usize,
+    n: usize,
+    k: usize,
+    lhs: &Array,
+    rhs: &Array,
+) -> Result<Array, ExecutionError> {
     use ElementType::*;
     let mut result = Array::zeroed(lhs.element_type(), &[groups as i64, m as i64, n as i64])?;
     fn all<T: Product>(groups: usize, m: usize, n: usize, k: usize, lhs: &Array, rhs: &Array, result: &mut Array) {
@@ -103,7 +110,7 @@ fn matrix_products(groups: usize, m: usize, n: usize, k: usize, lhs: &Array, rhs
         U16 => all::<u16>,
         U32 => all::<u32>,
         U64 => all::<u64>,
-        other => return Err(Fault::bug(format!("products are not made in {other}"))),
+        other => return Err(ExecutionError::bug(format!("products are not made in {other}"))),
     };
     run(groups, m, n, k, lhs, rhs, &mut result);
     Ok(result)

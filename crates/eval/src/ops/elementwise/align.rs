@@ -4,18 +4,18 @@
 //! others have more is repeated; otherwise the least size is that of the result, and operands are cut to it. A static
 //! dimension takes the size of the dynamic ones it meets.
 
-use crate::array::{Array, Value};
-use crate::fault::Fault;
 use crate::interpreter::OperandValues;
 use crate::ops::{data_movement, slice_to};
 use hloom_ir::layout::DimVec;
 use hloom_ir::shape::Shape;
+use hloom_value::ExecutionError;
+use hloom_value::{Array, Value};
 
 /// Brings the arrays among `operands` (which have those shapes) to equal sizes; scalars stay.
 pub(super) fn align<'s>(
     operands: &mut OperandValues,
     shapes: impl Iterator<Item = &'s Shape> + Clone,
-) -> Result<(), Fault> {
+) -> Result<(), ExecutionError> {
     let sizes = |v: &Value| v.as_array().map(|a| DimVec::from(a.dims())).unwrap_or_default();
     let Some(longest) = operands.iter().map(sizes).max_by_key(|dims| dims.len()) else { return Ok(()) };
     if longest.is_empty() || operands.iter().map(sizes).all(|dims| dims.is_empty() || dims == longest) {
@@ -49,12 +49,12 @@ fn common_size(m: i64, n: i64) -> i64 {
 }
 
 /// `a` cut to `target` in the dimensions `kept` and repeated in the others, in which it has size 1.
-fn fit(a: &Array, target: &[i64], kept: &[i64]) -> Result<Array, Fault> {
+fn fit(a: &Array, target: &[i64], kept: &[i64]) -> Result<Array, ExecutionError> {
     let mut cut: DimVec = a.dims().into();
     for &d in kept {
         let d = d as usize;
         if target[d] > cut[d] {
-            return Err(Fault::bug(format!("{:?} cannot become {target:?}", a.dims())));
+            return Err(ExecutionError::bug(format!("{:?} cannot become {target:?}", a.dims())));
         }
         cut[d] = target[d];
     }

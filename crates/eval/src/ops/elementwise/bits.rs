@@ -2,16 +2,16 @@
 
 use super::convert::convert;
 use super::kernel::{by_width, map_bits1, same_sizes};
-use crate::array::Array;
-use crate::fault::Fault;
 use crate::scalar::{Function1, Scalar};
 use hloom_ir::diagnostic::codes;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::layout::DimVec;
+use hloom_value::Array;
+use hloom_value::ExecutionError;
 
 /// The bits of each element as elements of another type. Where the types differ in width, the narrower side has one
 /// more dimension, its last, in which the low bits come first.
-pub(super) fn bitcast_convert(a: Array, to: ElementType) -> Result<Array, Fault> {
+pub(super) fn bitcast_convert(a: Array, to: ElementType) -> Result<Array, ExecutionError> {
     let from = a.element_type();
     let (narrow, wide) = (from.bits().min(to.bits()), from.bits().max(to.bits()));
     let ratio = i64::from(wide / narrow);
@@ -19,7 +19,7 @@ pub(super) fn bitcast_convert(a: Array, to: ElementType) -> Result<Array, Fault>
     if from.bits() > to.bits() {
         dims.push(ratio);
     } else if from.bits() < to.bits() && dims.pop() != Some(ratio) {
-        return Err(Fault::bug(format!("the last dimension of {} must be {ratio} to become {to}", a.shape())));
+        return Err(ExecutionError::bug(format!("the last dimension of {} must be {ratio} to become {to}", a.shape())));
     }
     if !is_partial(from) && !is_partial(to) {
         return a.reinterpreted(to, &dims);
@@ -97,7 +97,7 @@ struct Layout {
 
 /// Each float as if it were stored in a format with that many exponent and mantissa bits: rounded to nearest, ties to
 /// even, then to infinity above the range and to zero below the normal range. NaN is kept.
-pub(super) fn reduce_precision(a: Array, exponent_bits: i32, mantissa_bits: i32) -> Result<Array, Fault> {
+pub(super) fn reduce_precision(a: Array, exponent_bits: i32, mantissa_bits: i32) -> Result<Array, ExecutionError> {
     use ElementType::*;
     let from = a.element_type();
     let to =
@@ -149,11 +149,11 @@ fn reduce(bits: u64, from: Layout, to: Layout) -> u64 {
 
 /// Floats to signed integers, rounded up with the probability that the fraction says: where it is greater than the
 /// random number, read as a fraction. Saturating; NaN is 0.
-pub(super) fn stochastic_convert(a: Array, random: Array, to: ElementType) -> Result<Array, Fault> {
+pub(super) fn stochastic_convert(a: Array, random: Array, to: ElementType) -> Result<Array, ExecutionError> {
     let from = a.element_type();
     same_sizes(&a, &random)?;
     if !from.is_float() || !random.element_type().is_unsigned_integer() || !to.is_signed_integer() {
-        return Err(Fault::new(
+        return Err(ExecutionError::new(
             &codes::eval::UNSUPPORTED,
             format!("stochastic-convert of {from} with random numbers of {} to {to}", random.element_type()),
         )
@@ -191,6 +191,6 @@ fn stochastic_round(x: f64, random: u128, random_bits: u32, max: i64) -> i64 {
     if x < 0.0 { -magnitude } else { magnitude.min(max) }
 }
 
-fn no_type(op: &str, t: ElementType) -> Fault {
-    Fault::bug(format!("{op} does not take {t}"))
+fn no_type(op: &str, t: ElementType) -> ExecutionError {
+    ExecutionError::bug(format!("{op} does not take {t}"))
 }

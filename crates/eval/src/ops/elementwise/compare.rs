@@ -3,10 +3,10 @@
 use super::element::{Element, Read, Total, TotalOrder, types, with_type};
 use super::float_functions::Float;
 use super::kernel::{Kernel2, Kernel3, by_width, expanded, kernel2, kernel3, same_sizes};
-use crate::array::{Array, Value};
-use crate::fault::Fault;
 use hloom_ir::attributes::{ComparisonDirection, ComparisonType};
 use hloom_ir::element_type::ElementType;
+use hloom_value::ExecutionError;
+use hloom_value::{Array, Value};
 
 /// A comparison of elements of a type; `None` if they have no such order.
 ///
@@ -70,7 +70,7 @@ fn float_clamp<E: Element<Value: Float>>() -> Kernel3 {
 }
 
 /// Of two values the one that a scalar says, or of two arrays the elements that an array says.
-pub(super) fn select(which: Array, on_true: Value, on_false: Value) -> Result<Value, Fault> {
+pub(super) fn select(which: Array, on_true: Value, on_false: Value) -> Result<Value, ExecutionError> {
     if which.rank() == 0 {
         return Ok(if which.to_i64()? != 0 { on_true } else { on_false });
     }

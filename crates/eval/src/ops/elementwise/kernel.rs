@@ -8,17 +8,17 @@
 //! Arrays are changed in place where nobody else holds them and the result's elements have the same size.
 
 use super::element::{Element, Read, Storage};
-use crate::array::Array;
-use crate::fault::Fault;
 use crate::scalar::{Function1, Function2, Function3};
 use hloom_ir::element_type::ElementType;
+use hloom_value::Array;
+use hloom_value::ExecutionError;
 
 /// A function of whole arrays, compiled into a loop of its own.
-pub(super) type Loop1 = fn(Array) -> Result<Array, Fault>;
+pub(super) type Loop1 = fn(Array) -> Result<Array, ExecutionError>;
 /// The same of two arrays.
-pub(super) type Loop2 = fn(Array, Array) -> Result<Array, Fault>;
+pub(super) type Loop2 = fn(Array, Array) -> Result<Array, ExecutionError>;
 /// The same of three arrays.
-pub(super) type Loop3 = fn(Array, Array, Array) -> Result<Array, Fault>;
+pub(super) type Loop3 = fn(Array, Array, Array) -> Result<Array, ExecutionError>;
 
 /// A function of one element.
 #[derive(Clone, Copy)]
@@ -129,7 +129,7 @@ pub(super) use {kernel1, kernel2, kernel3};
 
 impl Kernel1 {
     /// The function of every element.
-    pub(super) fn apply(&self, a: Array) -> Result<Array, Fault> {
+    pub(super) fn apply(&self, a: Array) -> Result<Array, ExecutionError> {
         use crate::scalar::Scalar;
         if let Some(fast) = self.fast {
             return fast(a);
@@ -149,7 +149,7 @@ impl Kernel1 {
 
 impl Kernel2 {
     /// The function of the elements at each position.
-    pub(super) fn apply(&self, a: Array, b: Array) -> Result<Array, Fault> {
+    pub(super) fn apply(&self, a: Array, b: Array) -> Result<Array, ExecutionError> {
         use crate::scalar::Scalar;
         if let Some(fast) = self.fast {
             return fast(a, b);
@@ -164,7 +164,7 @@ impl Kernel2 {
 
 /// `f` of every element.
 #[inline]
-pub(super) fn map1<A: Read, R: Element>(a: Array, f: impl Fn(A::Value) -> R::Value) -> Result<Array, Fault> {
+pub(super) fn map1<A: Read, R: Element>(a: Array, f: impl Fn(A::Value) -> R::Value) -> Result<Array, ExecutionError> {
     map_bits1::<A::Bits, R::Bits>(a, R::TYPE, |bits| R::write(f(A::read(bits))))
 }
 
@@ -174,7 +174,7 @@ pub(super) fn map2<A: Read, R: Element>(
     a: Array,
     b: Array,
     f: impl Fn(A::Value, A::Value) -> R::Value,
-) -> Result<Array, Fault> {
+) -> Result<Array, ExecutionError> {
     map_bits2::<A::Bits, R::Bits>(a, b, R::TYPE, |x, y| R::write(f(A::read(x), A::read(y))))
 }
 
@@ -185,7 +185,7 @@ pub(super) fn map3<A: Element>(
     mut b: Array,
     c: Array,
     f: impl Fn(A::Value, A::Value, A::Value) -> A::Value,
-) -> Result<Array, Fault> {
+) -> Result<Array, ExecutionError> {
     if b.rank() > 0 && a.rank() == 0 && c.rank() == 0 {
         let (x, z) = (A::read(scalar_bits(&a)?), A::read(scalar_bits(&c)?));
         return map1::<A, A>(b, |y| f(x, y, z));
@@ -206,7 +206,7 @@ pub(super) fn map_bits1<A: Storage, R: Storage>(
     mut a: Array,
     result: ElementType,
     f: impl Fn(A) -> R,
-) -> Result<Array, Fault> {
+) -> Result<Array, ExecutionError> {
     if size_of::<A>() == size_of::<R>() && a.is_unshared() {
         for x in a.elements_mut::<A>() {
             *x = A::narrow(f(*x).widen());
@@ -227,7 +227,7 @@ pub(super) fn map_bits2<A: Storage, R: Storage>(
     mut b: Array,
     result: ElementType,
     f: impl Fn(A, A) -> R,
-) -> Result<Array, Fault> {
+) -> Result<Array, ExecutionError> {
     same_sizes(&a, &b)?;
     if size_of::<A>() == size_of::<R>() && a.is_unshared() {
         for (x, &y) in a.elements_mut::<A>().iter_mut().zip(b.elements::<A>()) {
@@ -252,12 +252,12 @@ pub(super) fn map_bits2<A: Storage, R: Storage>(
 }
 
 /// The only element of an array.
-pub(super) fn scalar_bits<S: Storage>(a: &Array) -> Result<S, Fault> {
-    a.elements::<S>().first().copied().ok_or_else(|| Fault::bug("a scalar has no element"))
+pub(super) fn scalar_bits<S: Storage>(a: &Array) -> Result<S, ExecutionError> {
+    a.elements::<S>().first().copied().ok_or_else(|| ExecutionError::bug("a scalar has no element"))
 }
 
 /// A scalar repeated to those sizes; an array as it is.
-pub(super) fn expanded<S: Storage>(a: Array, dims: &[i64]) -> Result<Array, Fault> {
+pub(super) fn expanded<S: Storage>(a: Array, dims: &[i64]) -> Result<Array, ExecutionError> {
     if a.rank() > 0 || dims.is_empty() {
         return Ok(a);
     }
@@ -268,9 +268,9 @@ pub(super) fn expanded<S: Storage>(a: Array, dims: &[i64]) -> Result<Array, Faul
 }
 
 /// A fault unless the sizes are equal.
-pub(super) fn same_sizes(a: &Array, b: &Array) -> Result<(), Fault> {
+pub(super) fn same_sizes(a: &Array, b: &Array) -> Result<(), ExecutionError> {
     if a.dims() == b.dims() {
         return Ok(());
     }
-    Err(Fault::bug(format!("operands have different sizes: {:?} and {:?}", a.dims(), b.dims())))
+    Err(ExecutionError::bug(format!("operands have different sizes: {:?} and {:?}", a.dims(), b.dims())))
 }

@@ -16,8 +16,6 @@ mod integer;
 mod kernel;
 mod unary;
 
-use crate::array::{Array, Value};
-use crate::fault::Fault;
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::arrays;
 use crate::scalar::{Function1, Function2, Function3};
@@ -26,9 +24,15 @@ use hloom_ir::diagnostic::codes;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::{BinaryOp, Op, UnaryOp};
+use hloom_value::ExecutionError;
+use hloom_value::{Array, Value};
 
 /// Evaluates one instruction of this family.
-pub fn evaluate(device: &mut Device<'_>, i: InstructionId, mut operands: OperandValues) -> Result<Value, Fault> {
+pub fn evaluate(
+    device: &mut Device<'_>,
+    i: InstructionId,
+    mut operands: OperandValues,
+) -> Result<Value, ExecutionError> {
     let module = device.module();
     let instruction = &module[i];
     align::align(&mut operands, instruction.operands().iter().map(|&o| &module[o].shape))?;
@@ -36,7 +40,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, mut operands: Operand
         Op::Select => return select(instruction.shape.element_type(), operands),
         op => {
             let shape = instruction.shape.as_array();
-            let to = shape.ok_or_else(|| Fault::bug(format!("{} makes an array", op.opcode())))?.element_type;
+            let to = shape.ok_or_else(|| ExecutionError::bug(format!("{} makes an array", op.opcode())))?.element_type;
             match op {
                 Op::Unary { op, .. } => {
                     let [a] = arrays(operands)?;
@@ -70,7 +74,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, mut operands: Operand
                     let [a, random] = arrays(operands)?;
                     bits::stochastic_convert(a, random, to)?
                 }
-                other => return Err(Fault::bug(format!("{} is not element-wise", other.opcode()))),
+                other => return Err(ExecutionError::bug(format!("{} is not element-wise", other.opcode()))),
             }
         }
     };
@@ -78,7 +82,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, mut operands: Operand
 }
 
 /// `op` of each element.
-pub fn unary(op: UnaryOp, a: Array, to: ElementType) -> Result<Array, Fault> {
+pub fn unary(op: UnaryOp, a: Array, to: ElementType) -> Result<Array, ExecutionError> {
     let from = a.element_type();
     let kernel = unary::unary(op, from).ok_or_else(|| no_type(op.opcode().name(), from))?;
     if kernel.result == to {
@@ -90,7 +94,7 @@ pub fn unary(op: UnaryOp, a: Array, to: ElementType) -> Result<Array, Fault> {
 }
 
 /// `op` of the elements at each position.
-pub fn binary(op: BinaryOp, a: Array, b: Array, to: ElementType) -> Result<Array, Fault> {
+pub fn binary(op: BinaryOp, a: Array, b: Array, to: ElementType) -> Result<Array, ExecutionError> {
     let mut from = widest(a.element_type(), b.element_type())?;
     if !to.is_complex() {
         from = widest(from, to)?;
@@ -105,21 +109,21 @@ pub fn compare(
     kind: Option<ComparisonType>,
     a: Array,
     b: Array,
-) -> Result<Array, Fault> {
+) -> Result<Array, ExecutionError> {
     let from = widest(a.element_type(), b.element_type())?;
     let kernel = compare::compare(direction, kind, from).ok_or_else(|| no_type("this comparison", from))?;
     kernel.apply(convert(a, from)?, convert(b, from)?)
 }
 
 /// Each element between two bounds, which may be scalars.
-pub fn clamp(low: Array, a: Array, high: Array, to: ElementType) -> Result<Array, Fault> {
+pub fn clamp(low: Array, a: Array, high: Array, to: ElementType) -> Result<Array, ExecutionError> {
     let from = widest(widest(low.element_type(), a.element_type())?, widest(high.element_type(), to)?)?;
     let kernel = compare::clamp(from).ok_or_else(|| no_type("clamp", from))?;
     convert((kernel.array)(convert(low, from)?, convert(a, from)?, convert(high, from)?)?, to)
 }
 
 /// Each element as the nearest of another type.
-pub fn convert(a: Array, to: ElementType) -> Result<Array, Fault> {
+pub fn convert(a: Array, to: ElementType) -> Result<Array, ExecutionError> {
     let from = a.element_type();
     if from == to {
         return Ok(a);
@@ -127,9 +131,9 @@ pub fn convert(a: Array, to: ElementType) -> Result<Array, Fault> {
     convert::convert(from, to).ok_or_else(|| no_type("convert", from))?.apply(a)
 }
 
-fn select(to: Option<ElementType>, operands: OperandValues) -> Result<Value, Fault> {
+fn select(to: Option<ElementType>, operands: OperandValues) -> Result<Value, ExecutionError> {
     let [which, on_true, on_false] = <[Value; 3]>::try_from(operands.into_vec())
-        .map_err(|given| Fault::bug(format!("select takes 3 operands, not {}", given.len())))?;
+        .map_err(|given| ExecutionError::bug(format!("select takes 3 operands, not {}", given.len())))?;
     let to_result_type = |v| match (v, to) {
         (Value::Array(a), Some(to)) => Ok(Value::Array(convert(a, to)?)),
         (v, _) => Ok(v),
@@ -138,7 +142,7 @@ fn select(to: Option<ElementType>, operands: OperandValues) -> Result<Value, Fau
 }
 
 /// The type that mixed operands are computed in: a float (or complex) type that holds the values of both.
-fn widest(a: ElementType, b: ElementType) -> Result<ElementType, Fault> {
+fn widest(a: ElementType, b: ElementType) -> Result<ElementType, ExecutionError> {
     if a == b {
         return Ok(a);
     }
@@ -146,13 +150,13 @@ fn widest(a: ElementType, b: ElementType) -> Result<ElementType, Fault> {
         return Ok(ElementType::C128);
     }
     if !a.is_float() || !b.is_float() {
-        return Err(Fault::bug(format!("{a} and {b} cannot be mixed")));
+        return Err(ExecutionError::bug(format!("{a} and {b} cannot be mixed")));
     }
     Ok(if a == ElementType::F64 || b == ElementType::F64 { ElementType::F64 } else { ElementType::F32 })
 }
 
-fn no_type(operation: &str, t: ElementType) -> Fault {
-    Fault::new(&codes::eval::UNSUPPORTED, format!("{operation} is not defined for {t}"))
+fn no_type(operation: &str, t: ElementType) -> ExecutionError {
+    ExecutionError::new(&codes::eval::UNSUPPORTED, format!("{operation} is not defined for {t}"))
 }
 
 /// `op` on one element of type `from`; `None` if the type does not have it.

@@ -4,7 +4,7 @@ use super::super::args::RunArgs;
 use super::super::{Result, output, progress};
 use super::{Run, Timed, instruction_at, interrupted, trace};
 use hloom::arrays::Inputs;
-use hloom::eval::{DeviceGrid, Fault, Value};
+use hloom::eval::DeviceGrid;
 use hloom::ir::diagnostic::Diagnostic;
 use hloom::ir::entity::InstructionId;
 use hloom::ir::module::Module;
@@ -15,6 +15,7 @@ use hloom::runtime::trace::Trace;
 use hloom::runtime::{
     Buffer, Client, ClientOptions, CompileOptions, Effort, Executable, ExecuteOptions, Report, Warming,
 };
+use hloom::value::{ExecutionError, Value};
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,7 @@ fn compile(run: &Run<'_>, client: &Client, grid: DeviceGrid, effort: Effort) -> 
 
 /// The arguments on the devices: what devices share in `inputs` they share there, too. Each array is given up as soon as
 /// all devices have it: there is never more than one of them twice.
-fn upload(client: &Client, inputs: Inputs) -> std::result::Result<Vec<Vec<Buffer>>, Fault> {
+fn upload(client: &Client, inputs: Inputs) -> std::result::Result<Vec<Vec<Buffer>>, ExecutionError> {
     fn flatten(value: Value, leaves: &mut Vec<Value>) {
         match value {
             Value::Tuple(elements) => elements.into_iter().for_each(|v| flatten(v, leaves)),
@@ -133,7 +134,7 @@ pub(super) fn bench(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs, count: u32)
     let copy = |(b, &given): (&Buffer, &bool)| if given { b.duplicate(client.allocator()) } else { Ok(b.clone()) };
     let fresh = || {
         let copies = arguments.iter().map(|leaves| leaves.iter().zip(&donated).map(copy).collect());
-        copies.collect::<std::result::Result<Vec<Vec<Buffer>>, Fault>>().map_err(|fault| run.failed(fault))
+        copies.collect::<std::result::Result<Vec<Vec<Buffer>>, ExecutionError>>().map_err(|fault| run.failed(fault))
     };
     let mut results = execute(run, &compiled, fresh()?, None)?;
     let mut runs = Vec::new();
@@ -179,7 +180,7 @@ pub(crate) fn compiled(
 ) -> std::result::Result<Vec<Value>, Vec<Diagnostic>> {
     let client = Client::new(&ClientOptions::default());
     let compiled = client.compile(module, &CompileOptions { grid, fill_constants: false, effort: Effort::Quick })?;
-    let fault = |f: Fault| vec![compiled.explain(f, module.module()).into_diagnostic()];
+    let fault = |f: ExecutionError| vec![compiled.explain(f, module.module()).into_diagnostic()];
     let arguments = upload(&client, inputs).map_err(fault)?;
     let results = compiled.execute(arguments, &ExecuteOptions::default()).map_err(fault)?;
     let module = module.module();

@@ -5,7 +5,8 @@ use super::super::{Result, progress};
 use super::{Run, Timed, instruction_at, interrupted};
 use hloom::arrays::Inputs;
 use hloom::eval::run::{Prepared, run_prepared};
-use hloom::eval::{DeviceGrid, Options, Value};
+use hloom::eval::{DeviceGrid, Options};
+use hloom::value::Value;
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 

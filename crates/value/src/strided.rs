@@ -5,7 +5,7 @@
 //! width, so no operation here knows about types.
 
 use crate::array::Array;
-use crate::fault::Fault;
+use crate::error::ExecutionError;
 use hloom_ir::layout::DimVec;
 use smallvec::SmallVec;
 
@@ -28,12 +28,18 @@ impl View {
 /// Copies the elements at all indices of `dims` from one view to another.
 ///
 /// Every position must lie inside its array: checked per copy (not per element) before anything is moved.
-pub fn copy(dims: &[i64], from: &Array, from_view: &View, to: &mut Array, to_view: &View) -> Result<(), Fault> {
+pub fn copy(
+    dims: &[i64],
+    from: &Array,
+    from_view: &View,
+    to: &mut Array,
+    to_view: &View,
+) -> Result<(), ExecutionError> {
     if dims.contains(&0) {
         return Ok(());
     }
     if !inside(dims, from_view, from.len()) || !inside(dims, to_view, to.len()) {
-        return Err(Fault::bug(format!("a copy of {dims:?} elements reaches outside its arrays")));
+        return Err(ExecutionError::bug(format!("a copy of {dims:?} elements reaches outside its arrays")));
     }
     to.unshare()?;
     match from.element_type().bytes() {

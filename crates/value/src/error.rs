@@ -1,54 +1,54 @@
-//! Why an operation could not be carried out. The interpreter adds where ([`Fault::at`]).
+//! Why an operation could not be carried out. The interpreter adds where ([`ExecutionError::at`]).
 
 use hloom_ir::diagnostic::{Blame, Code, Diagnostic, Part, codes};
 use hloom_ir::entity::InstructionId;
 
 /// Why an operation could not be carried out.
 #[derive(Clone, Debug)]
-pub struct Fault(Box<Diagnostic>);
+pub struct ExecutionError(Box<Diagnostic>);
 
-impl Fault {
+impl ExecutionError {
     /// A fault of the program.
-    pub fn new(code: &'static Code, message: impl Into<String>) -> Fault {
-        Fault(Box::new(Diagnostic::error(code, message)))
+    pub fn new(code: &'static Code, message: impl Into<String>) -> ExecutionError {
+        ExecutionError(Box::new(Diagnostic::error(code, message)))
     }
 
     /// What a diagnostic says.
-    pub fn from_diagnostic(diagnostic: Box<Diagnostic>) -> Fault {
-        Fault(diagnostic)
+    pub fn from_diagnostic(diagnostic: Box<Diagnostic>) -> ExecutionError {
+        ExecutionError(diagnostic)
     }
 
     /// Memory that cannot be had.
-    pub fn out_of_memory(bytes: usize) -> Fault {
+    pub fn out_of_memory(bytes: usize) -> ExecutionError {
         let message = format!("{bytes} bytes ({:.2} GiB) of memory cannot be had", bytes as f64 / (1u64 << 30) as f64);
-        Fault(Box::new(Diagnostic::error(&codes::eval::OUT_OF_MEMORY, message).blame(Blame::Machine)))
+        ExecutionError(Box::new(Diagnostic::error(&codes::eval::OUT_OF_MEMORY, message).blame(Blame::Machine)))
     }
 
     /// A state that a verified module cannot lead to: a bug of ours.
-    pub fn bug(message: impl Into<String>) -> Fault {
-        Fault(Box::new(Diagnostic::error(&codes::eval::INTERNAL, message).blame(Blame::Hloom)))
+    pub fn bug(message: impl Into<String>) -> ExecutionError {
+        ExecutionError(Box::new(Diagnostic::error(&codes::eval::INTERNAL, message).blame(Blame::Hloom)))
     }
 
     /// The same with the fault elsewhere.
-    pub fn blame(mut self, blame: Blame) -> Fault {
+    pub fn blame(mut self, blame: Blame) -> ExecutionError {
         self.0.blame = blame;
         self
     }
 
     /// The same with one more fact.
-    pub fn note(mut self, message: impl Into<String>) -> Fault {
+    pub fn note(mut self, message: impl Into<String>) -> ExecutionError {
         *self.0 = self.0.note(message);
         self
     }
 
     /// The same with advice.
-    pub fn help(mut self, message: impl Into<String>) -> Fault {
+    pub fn help(mut self, message: impl Into<String>) -> ExecutionError {
         *self.0 = self.0.help(message);
         self
     }
 
     /// The diagnostic, at `instruction` unless it already has a place: the innermost instruction is where it happened.
-    pub fn at(mut self, instruction: InstructionId) -> Fault {
+    pub fn at(mut self, instruction: InstructionId) -> ExecutionError {
         if self.0.place == hloom_ir::diagnostic::Place::None {
             *self.0 = self.0.at_instruction(instruction, Part::Opcode);
         }

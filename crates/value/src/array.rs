@@ -6,7 +6,8 @@
 //! changed ([`Array::elements_mut`]), so an operation that owns the last reference works in place.
 
 use crate::buffer::Buffer;
-use crate::fault::Fault;
+use crate::error::ExecutionError;
+use crate::strided::{self, View};
 use bytemuck::Pod;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::layout::DimVec;
@@ -37,26 +38,30 @@ pub struct Array {
 
 impl Array {
     /// An array of zeros.
-    pub fn zeroed(element_type: ElementType, dims: &[i64]) -> Result<Array, Fault> {
+    pub fn zeroed(element_type: ElementType, dims: &[i64]) -> Result<Array, ExecutionError> {
         let len = byte_len(element_type, dims)?;
         Ok(Array { element_type, dims: dims.into(), data: Arc::new(Buffer::zeroed(len)?) })
     }
 
     /// An array with those bytes as elements.
-    pub fn from_bytes(element_type: ElementType, dims: &[i64], bytes: &[u8]) -> Result<Array, Fault> {
+    pub fn from_bytes(element_type: ElementType, dims: &[i64], bytes: &[u8]) -> Result<Array, ExecutionError> {
         if byte_len(element_type, dims)? != bytes.len() {
-            return Err(Fault::bug(format!("{} bytes given for {element_type}{dims:?}", bytes.len())));
+            return Err(ExecutionError::bug(format!("{} bytes given for {element_type}{dims:?}", bytes.len())));
         }
         Ok(Array { element_type, dims: dims.into(), data: Arc::new(Buffer::from_bytes(bytes)?) })
     }
 
     /// An array with those elements; `T` must have the size of the element type in literals.
-    pub fn from_elements<T: Pod>(element_type: ElementType, dims: &[i64], elements: &[T]) -> Result<Array, Fault> {
+    pub fn from_elements<T: Pod>(
+        element_type: ElementType,
+        dims: &[i64],
+        elements: &[T],
+    ) -> Result<Array, ExecutionError> {
         Array::from_bytes(element_type, dims, bytemuck::cast_slice(elements))
     }
 
     /// A scalar.
-    pub fn scalar<T: Pod>(element_type: ElementType, element: T) -> Result<Array, Fault> {
+    pub fn scalar<T: Pod>(element_type: ElementType, element: T) -> Result<Array, ExecutionError> {
         Array::from_elements(element_type, &[], &[element])
     }
 
@@ -95,7 +100,7 @@ impl Array {
     }
     /// Makes the memory this array's own, copying it if another value shares it; a fault if there is no room for a copy.
     /// Operations that change large arrays ask this first, since the copy that changing makes by itself cannot fail well.
-    pub fn unshare(&mut self) -> Result<(), Fault> {
+    pub fn unshare(&mut self) -> Result<(), ExecutionError> {
         if Arc::get_mut(&mut self.data).is_none() {
             self.data = Arc::new(Buffer::from_bytes(self.data.bytes())?);
         }
@@ -111,28 +116,31 @@ impl Array {
         Arc::make_mut(&mut self.data).bytes_mut()
     }
     /// The same elements under other dimensions with as many elements.
-    pub fn reshaped(self, dims: &[i64]) -> Result<Array, Fault> {
+    pub fn reshaped(self, dims: &[i64]) -> Result<Array, ExecutionError> {
         if byte_len(self.element_type, dims)? != self.data.len() {
-            return Err(Fault::bug(format!("{:?} does not have as many elements as {dims:?}", self.dims)));
+            return Err(ExecutionError::bug(format!("{:?} does not have as many elements as {dims:?}", self.dims)));
         }
         Ok(Array { dims: dims.into(), ..self })
     }
     /// The same bytes as elements of another type and dimensions that take as many bytes.
-    pub fn reinterpreted(self, element_type: ElementType, dims: &[i64]) -> Result<Array, Fault> {
+    pub fn reinterpreted(self, element_type: ElementType, dims: &[i64]) -> Result<Array, ExecutionError> {
         if byte_len(element_type, dims)? != self.data.len() {
-            return Err(Fault::bug(format!("{:?} does not have as many bytes as {element_type}{dims:?}", self.dims)));
+            return Err(ExecutionError::bug(format!(
+                "{:?} does not have as many bytes as {element_type}{dims:?}",
+                self.dims
+            )));
         }
         Ok(Array { element_type, dims: dims.into(), data: self.data })
     }
     /// The value of an integer or pred scalar (or of the first element of an array).
-    pub fn to_i64(&self) -> Result<i64, Fault> {
+    pub fn to_i64(&self) -> Result<i64, ExecutionError> {
         self.integer_at(0)
     }
     /// The integer or pred at row-major position `n`.
-    pub fn integer_at(&self, n: usize) -> Result<i64, Fault> {
+    pub fn integer_at(&self, n: usize) -> Result<i64, ExecutionError> {
         use ElementType::*;
         if n >= self.len() {
-            return Err(Fault::bug("an index has no such element"));
+            return Err(ExecutionError::bug("an index has no such element"));
         }
         Ok(match self.element_type {
             Pred | U8 | U1 | U2 | U4 => self.elements::<u8>()[n].into(),
@@ -144,7 +152,7 @@ impl Array {
             S64 => self.elements::<i64>()[n],
             // An index beyond 2^63 is out of every range: the largest number that fits says so as well.
             U64 => i64::try_from(self.elements::<u64>()[n]).unwrap_or(i64::MAX),
-            other => return Err(Fault::bug(format!("{other} is not an integer type"))),
+            other => return Err(ExecutionError::bug(format!("{other} is not an integer type"))),
         })
     }
     /// The shape, without a layout.
@@ -207,38 +215,38 @@ pub fn index_count(sizes: &[i64]) -> usize {
 }
 
 /// Bytes of an array; a fault if no memory can hold it.
-fn byte_len(element_type: ElementType, dims: &[i64]) -> Result<usize, Fault> {
+fn byte_len(element_type: ElementType, dims: &[i64]) -> Result<usize, ExecutionError> {
     let shape = ArrayShape::new(element_type, dims.iter().copied());
     match shape.byte_size().map(usize::try_from) {
         Some(Ok(len)) => Ok(len),
-        _ => Err(Fault::out_of_memory(usize::MAX).note(format!("an array {shape} was asked for"))),
+        _ => Err(ExecutionError::out_of_memory(usize::MAX).note(format!("an array {shape} was asked for"))),
     }
 }
 
 impl Value {
     /// The array.
-    pub fn into_array(self) -> Result<Array, Fault> {
+    pub fn into_array(self) -> Result<Array, ExecutionError> {
         match self {
             Value::Array(a) => Ok(a),
-            other => Err(Fault::bug(format!("an array is needed where {} is", other.kind()))),
+            other => Err(ExecutionError::bug(format!("an array is needed where {} is", other.kind()))),
         }
     }
     /// The array.
-    pub fn as_array(&self) -> Result<&Array, Fault> {
+    pub fn as_array(&self) -> Result<&Array, ExecutionError> {
         match self {
             Value::Array(a) => Ok(a),
-            other => Err(Fault::bug(format!("an array is needed where {} is", other.kind()))),
+            other => Err(ExecutionError::bug(format!("an array is needed where {} is", other.kind()))),
         }
     }
     /// The elements of a tuple.
-    pub fn into_tuple(self) -> Result<Vec<Value>, Fault> {
+    pub fn into_tuple(self) -> Result<Vec<Value>, ExecutionError> {
         match self {
             Value::Tuple(t) => Ok(t),
-            other => Err(Fault::bug(format!("a tuple is needed where {} is", other.kind()))),
+            other => Err(ExecutionError::bug(format!("a tuple is needed where {} is", other.kind()))),
         }
     }
     /// A value of that shape with every element zero; dynamic dimensions at their bounds.
-    pub fn zeroed(shape: &Shape) -> Result<Value, Fault> {
+    pub fn zeroed(shape: &Shape) -> Result<Value, ExecutionError> {
         Ok(match shape {
             Shape::Array(a) | Shape::Buffer(a) => Value::Array(Array::zeroed(a.element_type, a.dims())?),
             Shape::Tuple(t) => Value::Tuple(t.iter().map(Value::zeroed).collect::<Result<_, _>>()?),
@@ -247,7 +255,7 @@ impl Value {
         })
     }
     /// The value of a literal.
-    pub fn from_literal(literal: &Literal) -> Result<Value, Fault> {
+    pub fn from_literal(literal: &Literal) -> Result<Value, ExecutionError> {
         Ok(match literal {
             Literal::Array(a) => Value::Array(Array::from_literal(a)?),
             Literal::Tuple(t) => Value::Tuple(t.iter().map(Value::from_literal).collect::<Result<_, _>>()?),
@@ -312,7 +320,7 @@ impl Value {
 
 impl Array {
     /// The value of a literal; cut to its actual sizes where it has dynamic dimensions.
-    pub fn from_literal(literal: &ArrayLiteral) -> Result<Array, Fault> {
+    pub fn from_literal(literal: &ArrayLiteral) -> Result<Array, ExecutionError> {
         let full = Array::from_bytes(literal.element_type(), literal.shape().dims(), literal.bytes())?;
         if literal.dynamic_sizes.is_empty() {
             return Ok(full);
@@ -328,7 +336,9 @@ impl Array {
                 },
             )
             .collect();
-        crate::ops::slice_to(&full, &sizes)
+        let mut leading = Array::zeroed(full.element_type(), &sizes)?;
+        strided::copy(&sizes, &full, &View::whole(full.dims()), &mut leading, &View::whole(&sizes))?;
+        Ok(leading)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Allocation never aborts the process: a size that cannot be had is an error that the caller can report.
 
-use crate::fault::Fault;
+use crate::error::ExecutionError;
 use crate::memory;
 use bytemuck::Pod;
 
@@ -18,10 +18,10 @@ pub struct Buffer {
 
 impl Buffer {
     /// `len` zero bytes.
-    pub fn zeroed(len: usize) -> Result<Buffer, Fault> {
+    pub fn zeroed(len: usize) -> Result<Buffer, ExecutionError> {
         let count = len.div_ceil(size_of::<u128>());
         let mut words: Vec<u128> = Vec::new();
-        let no_memory = || Fault::out_of_memory(len);
+        let no_memory = || ExecutionError::out_of_memory(len);
         if len < LARGE {
             words.try_reserve_exact(count).map_err(|_| no_memory())?;
             words.resize(count, 0);
@@ -38,7 +38,7 @@ impl Buffer {
     }
 
     /// A copy of `bytes`.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Buffer, Fault> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Buffer, ExecutionError> {
         let mut buffer = Buffer::zeroed(bytes.len())?;
         buffer.bytes_mut().copy_from_slice(bytes);
         Ok(buffer)
