@@ -1,13 +1,14 @@
 //! Running a test: what comes out of it, and how that differs from what was expected.
 
 use crate::file::{Expect, Expected, Kind, Position, TestFile};
+use hloom_compiler::{Backend, registry};
+use hloom_cpu::CpuBackend;
 use hloom_formats::hlo_text::{self, PrintOptions, SourceMap};
 use hloom_formats::proto;
 use hloom_ir::diagnostic::{Diagnostic, Severity};
 use hloom_ir::module::Module;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
-use hloom_passes::{Context, PassList, optimize};
-use hloom_target::Target;
+use hloom_passes::{Context, optimize};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -84,9 +85,9 @@ pub fn evaluate(file: &TestFile) -> Result<Outcome, String> {
 /// The print of the module after the passes that `file` names. If the test runs the program, it runs the optimised one
 /// as well, with the same expectations.
 fn optimized(file: &TestFile, module: VerifiedModule) -> Result<String, String> {
-    let target = Target::named("cpu").map_err(|d| d.to_string())?;
-    let passes = PassList::of_names(file.passes.iter().map(String::as_str)).map_err(|d| d.to_string())?;
-    let optimized = optimize(module, &passes, &Context { target: &target }, None)
+    let backend = CpuBackend::new(1).map_err(|e| e.to_string())?;
+    let passes = registry().list(file.passes.iter().map(String::as_str)).map_err(|d| d.to_string())?;
+    let optimized = optimize(module, &passes, &Context { info: backend.info() }, None)
         .map_err(|f| format!("{} failed:\n{}", f.pass, list(&f.diagnostics)))?;
     if file.kinds.contains(&Kind::Run)
         && let Some(fault) = file.execution.run(&optimized.module)?

@@ -22,17 +22,20 @@
 
 pub mod arrays;
 pub mod check;
+pub mod engine;
 pub mod execute;
 pub mod load;
 
+pub use engine::Engine;
 pub use execute::run;
 pub use hloom_analysis as analysis;
+pub use hloom_compiler as compiler;
+pub use hloom_cpu as cpu;
 pub use hloom_eval as eval;
 pub use hloom_formats as formats;
 pub use hloom_ir as ir;
 pub use hloom_passes as passes;
 pub use hloom_plan as plan;
-#[cfg(feature = "cpu")]
 pub use hloom_runtime as runtime;
 pub use hloom_stablehlo as stablehlo;
 pub use hloom_target as target;

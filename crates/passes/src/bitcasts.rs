@@ -4,7 +4,7 @@
 //! The last step before memory is planned, since only there the difference counts: a reshape makes a value, a bitcast is
 //! another name for one. Within fusions reshapes stay.
 
-use crate::fusion::flow_computations;
+use crate::facts::flow_computations;
 use crate::pass::{Context, Pass};
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::element_type::ElementType;

@@ -206,7 +206,7 @@ fn is_shareable(module: &Module, i: InstructionId) -> bool {
 }
 
 /// Hashes what tells most operations apart; equality decides.
-pub(crate) fn hash_op(op: &Op, hasher: &mut FxHasher) {
+pub fn hash_op(op: &Op, hasher: &mut FxHasher) {
     std::mem::discriminant(op).hash(hasher);
     match op {
         Op::Parameter { number, .. } => number.hash(hasher),

@@ -4,7 +4,7 @@
 //! that has come to rest costs nothing more. In debug builds the module is verified after every pass that changed it; at
 //! the end it always is.
 
-use crate::lists::{PassList, Step};
+use crate::lists::{PassList, PassStep};
 use crate::normalize_layouts::normalize_layouts;
 use crate::pass::{Context, Pass};
 use hloom_ir::diagnostic::codes::passes::BROKEN_MODULE;
@@ -19,12 +19,12 @@ pub struct Optimized {
     /// The module.
     pub module: VerifiedModule,
     /// What was done.
-    pub report: Report,
+    pub report: PassesReport,
 }
 
 /// What the passes did, in the order in which they first ran.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct PassesReport {
     /// One entry per pass.
     pub passes: Vec<PassReport>,
     /// How long verifying took, all together.
@@ -67,12 +67,12 @@ pub fn optimize(
     context: &Context<'_>,
     watcher: Option<Watcher<'_>>,
 ) -> Result<Optimized, Failed> {
-    let mut run = Run { module: module.into_module(), context, watcher, report: Report::default(), version: 0 };
+    let mut run = Run { module: module.into_module(), context, watcher, report: PassesReport::default(), version: 0 };
     let mut last = "the verifier";
     for step in &list.steps {
         let (bound, passes) = match step {
-            Step::Once(pass) => (1, std::slice::from_ref(pass)),
-            Step::Fixpoint { bound, passes } => (*bound, passes.as_slice()),
+            PassStep::Once(pass) => (1, std::slice::from_ref(pass)),
+            PassStep::Fixpoint { bound, passes } => (*bound, passes.as_slice()),
         };
         // The version of the module at which each pass had nothing to do.
         let mut at_rest = vec![None; passes.len()];
@@ -107,7 +107,7 @@ struct Run<'r, 'w> {
     module: Module,
     context: &'r Context<'r>,
     watcher: Option<Watcher<'w>>,
-    report: Report,
+    report: PassesReport,
     /// Counts the runs that changed something.
     version: usize,
 }
@@ -174,7 +174,7 @@ fn broken(pass: &'static str, module: Box<Module>, found: Vec<Diagnostic>) -> Fa
     Failed { pass, module, diagnostics }
 }
 
-impl Report {
+impl PassesReport {
     /// Changes of all passes together.
     pub fn changes(&self) -> usize {
         self.passes.iter().map(|p| p.changes).sum()

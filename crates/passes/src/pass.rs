@@ -1,6 +1,7 @@
 //! What a pass is, and what it may ask of the world.
 
 use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_target::Target;
 
@@ -21,8 +22,34 @@ pub struct Pass {
 /// What a pass may know besides the module.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'c> {
+    /// The machine that the module is compiled for, and what its backend can do.
+    pub info: &'c dyn TargetInfo,
+}
+
+impl<'c> Context<'c> {
     /// The machine that the module is compiled for.
-    pub target: &'c Target,
+    pub fn target(&self) -> &'c Target {
+        self.info.target()
+    }
+}
+
+/// What passes ask of the machine and of the backend that compiles for it.
+pub trait TargetInfo: std::fmt::Debug + Sync {
+    /// The machine.
+    fn target(&self) -> &Target;
+
+    /// Whether the backend has a kernel for a fusion, or why it has none. A group of instructions without one is not fused.
+    fn supports_fusion(&self, module: &Module, fusion: InstructionId) -> Result<(), String> {
+        let _ = (module, fusion);
+        Ok(())
+    }
+}
+
+/// A machine alone, for whose kernels nobody vouches: every fusion is taken for possible.
+impl TargetInfo for Target {
+    fn target(&self) -> &Target {
+        self
+    }
 }
 
 impl std::fmt::Debug for Pass {

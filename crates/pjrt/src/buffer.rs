@@ -240,7 +240,7 @@ impl Buffer {
             return Err(Status::invalid("the device is not one of the client's"));
         }
         let (content, client) = (self.content()?, self.client.clone());
-        let copy = move || Ok(content.wait()?.duplicate(client.runtime.allocator())?);
+        let copy = move || Ok(client.runtime.duplicate(device, &content.wait()?)?);
         if self.ready.has_happened_well() {
             return Ok(Buffer::new(&self.client, device, memory_kind, copy()?));
         }
@@ -296,7 +296,7 @@ pub(crate) fn memory_layout(args: &mut BufferGetMemoryLayoutArgs) -> Result<(), 
 }
 
 pub(crate) fn on_device_size_in_bytes(args: &mut BufferOnDeviceSizeInBytesArgs) -> Result<(), Status> {
-    args.on_device_size_in_bytes = args.buffer.get()?.data()?.bytes().len();
+    args.on_device_size_in_bytes = args.buffer.get()?.data()?.byte_size();
     Ok(())
 }
 
@@ -346,12 +346,12 @@ pub(crate) fn ready_event(args: &mut BufferReadyEventArgs) -> Result<(), Status>
 }
 
 pub(crate) fn unsafe_pointer(args: &mut BufferUnsafePointerArgs) -> Result<(), Status> {
-    args.buffer_pointer = args.buffer.get()?.data()?.bytes().as_ptr() as usize;
+    args.buffer_pointer = host_bytes(&args.buffer.get()?.data()?)?.as_ptr() as usize;
     Ok(())
 }
 
 pub(crate) fn opaque_pointer(args: &mut BufferOpaqueDeviceMemoryDataPointerArgs) -> Result<(), Status> {
-    args.device_memory_ptr = args.buffer.get()?.data()?.bytes().as_ptr().cast_mut().cast();
+    args.device_memory_ptr = host_bytes(&args.buffer.get()?.data()?)?.as_ptr().cast_mut().cast();
     Ok(())
 }
 
@@ -376,4 +376,9 @@ pub(crate) fn decrease_references(args: &mut BufferDecreaseExternalReferenceCoun
             Ok(())
         }
     }
+}
+
+/// The bytes of an array that the host can look at in place.
+pub(crate) fn host_bytes(data: &Data) -> Result<&[u8], Status> {
+    data.host_bytes().ok_or_else(|| Status::unimplemented("the array is in memory that the host cannot look into"))
 }

@@ -12,7 +12,7 @@ use crate::dispatch::Dispatcher;
 use crate::memory::{KINDS, Memory};
 use crate::status::{Code, Status};
 use crate::topology::TopologyDescription;
-use hloom_runtime::ClientOptions;
+use hloom_cpu::{CpuClient, CpuClientOptions};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -22,7 +22,7 @@ const MAX_DEVICES: i64 = 4096;
 /// What a client's buffers and programs share with it; it lives as long as any of them.
 pub struct Shared {
     /// Where programs run.
-    pub runtime: hloom_runtime::Client,
+    pub runtime: Arc<dyn hloom_runtime::Client>,
     /// What runs programs that callers do not wait for.
     pub(crate) dispatcher: Dispatcher,
     /// The name of the platform that is reported.
@@ -98,12 +98,14 @@ impl Options {
 
 impl Client {
     /// A client with virtual devices.
-    pub fn new(options: &Options) -> Client {
-        let runtime = hloom_runtime::Client::new(&ClientOptions { threads: options.threads, ..Default::default() });
+    pub fn new(options: &Options) -> Result<Client, Status> {
+        let of_cpu = CpuClientOptions { threads: options.threads, ..Default::default() };
+        let runtime = CpuClient::new(&of_cpu).map_err(|error| Status::from_diagnostics(&error.diagnostics))?;
+        let runtime: Arc<dyn hloom_runtime::Client> = Arc::new(runtime);
         let device = |id| Device {
             description: DeviceDescription::new(id, &options.platform_name),
             memories: Vec::new(),
-            allocator: runtime.allocator().clone(),
+            runtime: runtime.clone(),
         };
         let mut devices: Vec<Device> = (0..options.devices).map(device).collect();
         let memory = |id| Memory::new(id / KINDS.len(), id % KINDS.len());
@@ -118,7 +120,7 @@ impl Client {
             device.memories = handles.to_vec();
         }
         let topology = TopologyDescription::new(&options.platform_name, options.devices);
-        Client(Arc::new(Shared {
+        Ok(Client(Arc::new(Shared {
             runtime,
             dispatcher: Dispatcher::default(),
             platform_name: options.platform_name.clone(),
@@ -127,7 +129,7 @@ impl Client {
             device_handles,
             memory_handles,
             topology,
-        }))
+        })))
     }
 
     /// The handle of a device.
@@ -175,7 +177,7 @@ pub(crate) fn attributes(args: &mut PluginAttributesArgs) -> Result<(), Status> 
 pub(crate) fn create(args: &mut ClientCreateArgs) -> Result<(), Status> {
     // SAFETY: the caller's options.
     let options = unsafe { read_options(args.create_options, args.num_options) };
-    args.client = Handle::give(Client::new(&Options::new(&options)?));
+    args.client = Handle::give(Client::new(&Options::new(&options)?)?);
     Ok(())
 }
 

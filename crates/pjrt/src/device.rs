@@ -47,7 +47,7 @@ pub struct Device {
     pub description: DeviceDescription,
     /// Its memories, in the order of [`crate::memory::KINDS`]; set when the client is complete.
     pub(crate) memories: Vec<Handle<Memory>>,
-    pub(crate) allocator: hloom_runtime::memory::Allocator,
+    pub(crate) runtime: std::sync::Arc<dyn hloom_runtime::Client>,
 }
 
 // SAFETY: handles are to memories of the same client, which live as long, and are never changed.
@@ -119,7 +119,8 @@ pub(crate) fn default_memory(args: &mut DeviceDefaultMemoryArgs) -> Result<(), S
 
 /// The devices share the memory of the host, so each tells of all that is in use.
 pub(crate) fn memory_stats(args: &mut DeviceMemoryStatsArgs) -> Result<(), Status> {
-    let statistics = args.device.get()?.allocator.statistics();
+    let device = args.device.get()?;
+    let statistics = device.runtime.memory_statistics(device.description.id as usize);
     args.bytes_in_use = statistics.bytes_in_use as i64;
     (args.peak_bytes_in_use, args.peak_bytes_in_use_is_set) = (statistics.peak_bytes_in_use as i64, 1);
     (args.num_allocs, args.num_allocs_is_set) = (statistics.requests as i64, 1);

@@ -84,7 +84,7 @@ impl Compiled {
 
     /// `HloModuleProtoWithConfig` of the program as it runs.
     fn optimized(&self) -> Result<Vec<u8>, Status> {
-        let module = self.program.executable.module().module();
+        let module = self.program.executable.compiled().module.module();
         write(module, Container::WithConfig).map_err(|found| Status::from_diagnostics(&found))
     }
 }
@@ -284,7 +284,7 @@ pub(crate) fn memory_stats(args: &mut ExecutableGetCompiledMemoryStatsArgs) -> R
     args.argument_size_in_bytes = sum(&mut program.parameters.iter().map(|p| &p.shape));
     args.output_size_in_bytes = sum(&mut program.outputs.iter());
     args.alias_size_in_bytes = sum(&mut program.parameters.iter().filter(|p| p.donated).map(|p| &p.shape));
-    args.temp_size_in_bytes = program.executable.report().temp_bytes as i64;
+    args.temp_size_in_bytes = program.executable.compiled().report.temp_bytes as i64;
     args.host_generated_code_size_in_bytes = 0;
     args.host_argument_size_in_bytes = 0;
     args.host_output_size_in_bytes = 0;

@@ -162,7 +162,7 @@ fn run(program: &Program, inputs: Inputs, context: &UserContext) -> Result<Vec<V
     let results = results.map_err(|panic| Status::from_panic(panic.as_ref()))?;
     let mut results = results.map_err(|fault| {
         let module = program.module.module();
-        located(&[program.executable.explain(fault, module).into_diagnostic()], module)
+        located(&[program.executable.compiled().explain(fault, module).into_diagnostic()], module)
     })?;
     for leaf in results.iter_mut().flatten() {
         if !matches!(leaf.shape(), Shape::Array(_)) {
@@ -255,5 +255,5 @@ fn write(outputs: &[*mut Handle<Buffer>], buffers: Vec<Vec<Buffer>>) {
 /// What stands for a token outside of programs: an array without elements.
 fn empty(program: &Program) -> Result<Data, Status> {
     let shape = hloom_ir::shape::ArrayShape::new(hloom_ir::ElementType::Pred, [0]);
-    Ok(Data::filled(program.client.runtime.allocator(), shape, |_| {})?)
+    Ok(program.client.runtime.allocate(0, shape, &mut |_| {})?)
 }

@@ -106,7 +106,7 @@ pub struct Program {
     /// Whether it calls code of this very process, by a number that means nothing in another.
     pub is_bound_to_process: bool,
     /// What runs.
-    pub executable: hloom_runtime::Executable,
+    pub executable: std::sync::Arc<dyn hloom_runtime::LoadedExecutable>,
     /// Its arguments.
     pub parameters: Vec<Parameter>,
     /// Whether a run takes the memory of any of them.
@@ -144,9 +144,8 @@ impl Program {
         let module = verify(module, &VerifyOptions { devices })
             .map_err(|invalid| located(&invalid.diagnostics, &invalid.module))?;
         let grid = DeviceGrid { replicas: options.replicas, partitions: options.partitions };
-        let compile =
-            hloom_runtime::CompileOptions { grid, fill_constants: false, effort: hloom_runtime::Effort::Full };
-        let executable = client.runtime.compile(&module, &compile).map_err(|found| located(&found, module.module()))?;
+        let compiled = client.runtime.compile(&module, &hloom_compiler::CompileOptions::new(grid));
+        let executable = compiled.map_err(|e| located(&e.into_diagnostics(module.module()), module.module()))?;
         let (parameters, outputs) = signature(module.module());
         let fingerprint = source.fingerprint();
         let custom_calls = ffi::targets(module.module());

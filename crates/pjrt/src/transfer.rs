@@ -13,7 +13,7 @@ use crate::abi::{
     ClientCreateUninitializedBufferArgs, ClientCreateViewOfDeviceBufferArgs, ClientDmaMapArgs, ClientDmaUnmapArgs,
     Handle, read, slice,
 };
-use crate::buffer::{Buffer, Promise};
+use crate::buffer::{Buffer, Promise, host_bytes};
 use crate::client::Client;
 use crate::device::Device;
 use crate::element_type;
@@ -110,11 +110,17 @@ fn normalise(element_type: ElementType, bytes: &mut [u8]) {
 ///
 /// # Safety
 /// All elements can be read.
-unsafe fn copy_in(client: &Client, shape: ArrayShape, data: *const u8, strides: &[i64]) -> Result<Data, Status> {
+unsafe fn copy_in(
+    client: &Client,
+    device: usize,
+    shape: ArrayShape,
+    data: *const u8,
+    strides: &[i64],
+) -> Result<Data, Status> {
     let (element_type, width) = (shape.element_type, shape.element_type.bytes());
     let dense = strides.is_empty() || is_row_major(&shape, strides);
     let (dims, strides) = (shape.dims().to_vec(), strides.to_vec());
-    let fill = |bytes: &mut [u8]| {
+    let mut fill = |bytes: &mut [u8]| {
         if bytes.is_empty() || data.is_null() {
             bytes.fill(0);
         } else if dense {
@@ -133,7 +139,7 @@ unsafe fn copy_in(client: &Client, shape: ArrayShape, data: *const u8, strides: 
             normalise(element_type, bytes);
         }
     };
-    Ok(Data::filled(client.runtime.allocator(), shape, fill)?)
+    Ok(client.runtime.allocate(device, shape, &mut fill)?)
 }
 
 pub(crate) fn from_host(args: &mut ClientBufferFromHostBufferArgs) -> Result<(), Status> {
@@ -149,7 +155,7 @@ pub(crate) fn from_host(args: &mut ClientBufferFromHostBufferArgs) -> Result<(),
         return Err(Status::invalid("the data are a null pointer"));
     }
     // SAFETY: the caller's array has that shape and those strides.
-    let data = unsafe { copy_in(client, shape, args.data.cast(), strides)? };
+    let data = unsafe { copy_in(client, device, shape, args.data.cast(), strides)? };
     args.buffer = Handle::give(Buffer::new(client, device, kind, data));
     args.done_with_host_buffer = Event::done().give();
     Ok(())
@@ -165,7 +171,7 @@ pub(crate) fn create_view(args: &mut ClientCreateViewOfDeviceBufferArgs) -> Resu
     }
     let strides = layout_strides(&shape, args.layout)?;
     // SAFETY: the caller's array has that shape.
-    let data = unsafe { copy_in(client, shape, args.device_buffer_ptr.cast(), &strides)? };
+    let data = unsafe { copy_in(client, device, shape, args.device_buffer_ptr.cast(), &strides)? };
     args.buffer = Handle::give(Buffer::new(client, device, kind, data));
     if let Some(callback) = args.on_delete_callback {
         // SAFETY: the caller's function with the caller's argument.
@@ -178,7 +184,7 @@ pub(crate) fn create_uninitialized(args: &mut ClientCreateUninitializedBufferArg
     let client = args.client.get()?;
     let shape = shape(args.shape_element_type, args.shape_dims, args.shape_num_dims)?;
     let (device, kind) = place(client, args.device, args.memory)?;
-    let data = Data::filled(client.runtime.allocator(), shape, |bytes| bytes.fill(0))?;
+    let data = client.runtime.allocate(device, shape, &mut |bytes| bytes.fill(0))?;
     args.buffer = Handle::give(Buffer::new(client, device, kind, data));
     Ok(())
 }
@@ -215,7 +221,7 @@ fn layout_strides(shape: &ArrayShape, layout: *const BufferMemoryLayout) -> Resu
 pub(crate) fn to_host(args: &mut BufferToHostBufferArgs) -> Result<(), Status> {
     let buffer = args.src.get()?;
     let data = buffer.data()?;
-    let bytes = data.bytes();
+    let bytes = host_bytes(&data)?;
     if args.dst.is_null() {
         args.dst_size = bytes.len();
         return Ok(());
@@ -250,7 +256,7 @@ pub(crate) fn to_host(args: &mut BufferToHostBufferArgs) -> Result<(), Status> {
 
 pub(crate) fn copy_raw_to_host(args: &mut BufferCopyRawToHostArgs) -> Result<(), Status> {
     let data = args.buffer.get()?.data()?;
-    copy_range(data.bytes(), args.offset, args.transfer_size, args.dst)?;
+    copy_range(host_bytes(&data)?, args.offset, args.transfer_size, args.dst)?;
     args.event = Event::done().give();
     Ok(())
 }
@@ -345,7 +351,7 @@ pub(crate) fn retrieve_buffer(args: &mut AsyncHostToDeviceTransferManagerRetriev
     if shape.byte_size() != Some(bytes.len() as i64) {
         return Err(Status::invalid("the buffer has been retrieved before"));
     }
-    let data = Data::filled(manager.client.runtime.allocator(), shape, |to| to.copy_from_slice(&bytes))?;
+    let data = manager.client.runtime.allocate(manager.device, shape, &mut |to| to.copy_from_slice(&bytes))?;
     args.buffer_out = Handle::give(Buffer::new(&manager.client, manager.device, manager.kind, data));
     Ok(())
 }
@@ -389,10 +395,10 @@ pub(crate) fn transfer_literal(args: &mut AsyncHostToDeviceTransferManagerTransf
         return Err(Status::invalid("the data are a null pointer"));
     }
     // SAFETY: the caller's array has that shape and layout.
-    let data = unsafe { copy_in(&manager.client, given.clone(), args.data.cast(), &strides)? };
+    let data = unsafe { copy_in(&manager.client, manager.device, given.clone(), args.data.cast(), &strides)? };
     with_array(manager, args.buffer_index, |array| match array.shape == given {
         true => {
-            array.bytes.copy_from_slice(data.bytes());
+            array.bytes.copy_from_slice(host_bytes(&data)?);
             Ok(())
         }
         false => Err(Status::invalid("the array is of another shape than the buffer")),

@@ -3,105 +3,124 @@
 //! A buffer is a handle; clones are the same array. An array is never changed while more than one handle to it exists:
 //! a run that is given the last handle may take the memory for its own (donation), otherwise it leaves it as it is.
 
-use crate::memory::{Allocator, Block};
+use crate::memory::Block;
 use hloom_ir::shape::{ArrayShape, Shape};
 use hloom_value::{Array, ExecutionError, Value};
+use std::any::Any;
 use std::sync::Arc;
 
 /// One array of a device, or a token: a leaf of an argument or a result.
 #[derive(Clone, Debug)]
 pub struct Buffer {
     shape: Shape,
-    /// The elements in row-major order; `None` for what has no memory.
-    block: Option<Arc<Block>>,
+    /// `None` for what has no memory.
+    memory: Option<Arc<dyn DeviceMemory>>,
+}
+
+/// Memory of a device.
+pub trait DeviceMemory: std::fmt::Debug + Send + Sync + Any {
+    /// The number of bytes.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes, where the host can look at them in place.
+    fn host_bytes(&self) -> Option<&[u8]>;
+
+    /// Copies the first bytes to the host, as many as `to` has.
+    fn read(&self, to: &mut [u8]) -> Result<(), ExecutionError>;
+}
+
+impl DeviceMemory for Block {
+    fn len(&self) -> usize {
+        Block::len(self)
+    }
+    fn host_bytes(&self) -> Option<&[u8]> {
+        Some(self.bytes())
+    }
+    fn read(&self, to: &mut [u8]) -> Result<(), ExecutionError> {
+        let from = self.bytes().get(..to.len()).ok_or_else(|| ExecutionError::bug("a buffer is too short"))?;
+        to.copy_from_slice(from);
+        Ok(())
+    }
 }
 
 impl Buffer {
-    /// A buffer that holds a copy of `array`.
-    pub fn from_array(allocator: &Allocator, array: &Array) -> Result<Buffer, ExecutionError> {
-        let mut block = allocator.block(array.bytes().len())?;
-        block.bytes_mut().copy_from_slice(array.bytes());
-        Ok(Buffer { shape: array.shape().into(), block: Some(Arc::new(block)) })
-    }
-
-    /// An array of `shape` whose elements, in row-major order, `fill` writes.
-    pub fn filled(
-        allocator: &Allocator,
-        shape: ArrayShape,
-        fill: impl FnOnce(&mut [u8]),
-    ) -> Result<Buffer, ExecutionError> {
-        let len = shape.byte_size().and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
-        let mut block = allocator.block(len)?;
-        fill(block.bytes_mut());
-        Ok(Buffer { shape: shape.into(), block: Some(Arc::new(block)) })
+    /// An array in memory that is as large as the shape asks for, in the layout that the shape has.
+    pub fn new(shape: impl Into<Shape>, memory: Arc<dyn DeviceMemory>) -> Buffer {
+        Buffer { shape: shape.into(), memory: Some(memory) }
     }
 
     /// What stands for a token.
     pub fn token() -> Buffer {
-        Buffer { shape: Shape::Token, block: None }
+        Buffer::without_memory(Shape::Token)
     }
 
-    /// A leaf of a value; one that is no array has no memory.
-    pub fn from_leaf(allocator: &Allocator, leaf: &Value) -> Result<Buffer, ExecutionError> {
-        match leaf {
-            Value::Array(array) => Buffer::from_array(allocator, array),
-            Value::Token => Ok(Buffer { shape: Shape::Token, block: None }),
-            Value::Opaque => Ok(Buffer { shape: Shape::Opaque, block: None }),
-            Value::Tuple(_) => Err(ExecutionError::bug("a tuple is not a leaf")),
-        }
-    }
-
-    /// The leaves of a value.
-    pub fn from_value(allocator: &Allocator, value: &Value) -> Result<Vec<Buffer>, ExecutionError> {
-        value.leaves().into_iter().map(|leaf| Buffer::from_leaf(allocator, leaf)).collect()
-    }
-
-    /// An array in `block`, which must be as large as the shape asks for.
-    pub(crate) fn from_block(shape: Shape, block: Arc<Block>) -> Buffer {
-        Buffer { shape, block: Some(block) }
+    /// What stands for a value that nothing can look into.
+    pub fn opaque() -> Buffer {
+        Buffer::without_memory(Shape::Opaque)
     }
 
     /// What has no memory.
-    pub(crate) fn empty(shape: Shape) -> Buffer {
-        Buffer { shape, block: None }
+    pub fn without_memory(shape: Shape) -> Buffer {
+        Buffer { shape, memory: None }
     }
 
-    pub(crate) fn block(&self) -> Option<&Arc<Block>> {
-        self.block.as_ref()
+    /// The memory.
+    pub fn memory(&self) -> Option<&Arc<dyn DeviceMemory>> {
+        self.memory.as_ref()
     }
 
-    pub(crate) fn into_block(self) -> Option<Arc<Block>> {
-        self.block
+    /// The memory, if it is of that kind.
+    pub fn memory_as<M: DeviceMemory>(&self) -> Option<Arc<M>> {
+        downcast(self.memory.clone()?)
     }
 
-    /// The shape: of an array without layout, with its actual sizes.
+    /// Gives up the handle for its memory, if that is of that kind.
+    pub fn into_memory<M: DeviceMemory>(self) -> Option<Arc<M>> {
+        downcast(self.memory?)
+    }
+
+    /// The shape, with the actual sizes; an array without layout is row-major.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// The elements, row-major; empty for what is no array.
-    pub fn bytes(&self) -> &[u8] {
-        let len = self.shape.byte_size().map_or(0, |n| n as usize);
-        self.block.as_deref().and_then(|b| b.bytes().get(..len)).unwrap_or_default()
+    /// The bytes that the array takes.
+    pub fn byte_size(&self) -> usize {
+        self.shape.byte_size().map_or(0, |n| n as usize)
+    }
+
+    /// The elements as they lie in memory, where the host can look at them in place; none for what is no array.
+    pub fn host_bytes(&self) -> Option<&[u8]> {
+        match &self.memory {
+            Some(memory) => memory.host_bytes()?.get(..self.byte_size()),
+            None => Some(&[]),
+        }
+    }
+
+    /// Copies the elements to the host as they lie in memory.
+    pub fn read(&self, to: &mut [u8]) -> Result<(), ExecutionError> {
+        match &self.memory {
+            Some(memory) => memory.read(to),
+            None => Ok(()),
+        }
     }
 
     /// A copy as a value of the host.
     pub fn to_leaf(&self) -> Result<Value, ExecutionError> {
         match &self.shape {
             Shape::Array(a) | Shape::Buffer(a) => {
-                Array::from_bytes(a.element_type, a.dims(), self.bytes()).map(Value::Array)
+                let mut array = Array::zeroed(a.element_type, a.dims())?;
+                self.read(array.bytes_mut())?;
+                Ok(Value::Array(array))
             }
             Shape::Token => Ok(Value::Token),
             _ => Ok(Value::Opaque),
         }
-    }
-
-    /// A copy with memory of its own.
-    pub fn duplicate(&self, allocator: &Allocator) -> Result<Buffer, ExecutionError> {
-        let Some(block) = &self.block else { return Ok(self.clone()) };
-        let mut copy = allocator.block(block.len())?;
-        copy.bytes_mut().copy_from_slice(block.bytes());
-        Ok(Buffer { shape: self.shape.clone(), block: Some(Arc::new(copy)) })
     }
 
     /// Whether the array has that type and those sizes; a token or an opaque value is itself.
@@ -121,6 +140,11 @@ impl Buffer {
     }
 }
 
+fn downcast<M: DeviceMemory>(memory: Arc<dyn DeviceMemory>) -> Option<Arc<M>> {
+    let memory: Arc<dyn Any + Send + Sync> = memory;
+    memory.downcast().ok()
+}
+
 /// A value of `shape` out of its leaves, copied to the host.
 pub fn assemble(shape: &Shape, leaves: &mut impl Iterator<Item = Buffer>) -> Result<Value, ExecutionError> {
     match shape {
@@ -132,14 +156,19 @@ pub fn assemble(shape: &Shape, leaves: &mut impl Iterator<Item = Buffer>) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Allocator;
+
+    fn buffer(array: &Array) -> Buffer {
+        let mut block = Allocator::new(1 << 20).block(array.bytes().len()).unwrap();
+        block.bytes_mut().copy_from_slice(array.bytes());
+        Buffer::new(array.shape(), Arc::new(block))
+    }
 
     #[test]
     fn a_value_comes_back_from_the_device_as_it_was() {
-        let allocator = Allocator::new(1 << 20);
         let array = Array::new(&[2, 3], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
-        let value = Value::Tuple(vec![Value::Array(array.clone()), Value::Tuple(vec![Value::Token])]);
         let shape = Shape::tuple([array.shape().into(), Shape::tuple([Shape::Token])]);
-        let buffers = Buffer::from_value(&allocator, &value).unwrap();
+        let buffers = [buffer(&array), Buffer::token()];
         assert!(buffers[0].fits(&shape.as_tuple().unwrap()[0]));
         let back = assemble(&shape, &mut buffers.into_iter()).unwrap();
         assert_eq!(back.leaves()[0].as_array().unwrap().bytes(), array.bytes());
@@ -147,11 +176,10 @@ mod tests {
     }
 
     #[test]
-    fn a_duplicate_has_memory_of_its_own() {
-        let allocator = Allocator::new(1 << 20);
-        let buffer = Buffer::from_array(&allocator, &Array::new(&[2], &[7i32, 8]).unwrap()).unwrap();
-        let copy = buffer.duplicate(&allocator).unwrap();
-        assert_eq!(copy.bytes(), buffer.bytes());
-        assert_ne!(copy.bytes().as_ptr(), buffer.bytes().as_ptr());
+    fn memory_is_taken_only_by_who_has_the_last_handle() {
+        let first = buffer(&Array::new(&[2], &[7i32, 8]).unwrap());
+        let second = first.clone();
+        assert!(Arc::try_unwrap(first.into_memory::<Block>().unwrap()).is_err());
+        assert!(Arc::try_unwrap(second.into_memory::<Block>().unwrap()).is_ok());
     }
 }

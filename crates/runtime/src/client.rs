@@ -1,67 +1,75 @@
-//! A client: virtual devices, the threads they share, and the memory they take.
+//! Clients: who owns devices, their memory and their compiler.
 
 use crate::buffer::Buffer;
-use crate::executable::{CompileOptions, Effort, Executable};
-use crate::memory::Allocator;
-use crate::pool::Pool;
-use crate::warm::Warming;
-use hloom_ir::diagnostic::Diagnostic;
+use crate::executable::LoadedExecutable;
+use crate::memory::MemoryStatistics;
+use hloom_compiler::{Backend, CompileError, CompileOptions, CompiledModule, compile};
+use hloom_ir::shape::ArrayShape;
 use hloom_ir::verify::VerifiedModule;
-use hloom_value::{Array, ExecutionError};
+use hloom_value::{Array, ExecutionError, Value};
 use std::sync::Arc;
 
-/// How a client is to be.
-#[derive(Clone, Copy, Debug)]
-pub struct ClientOptions {
-    /// Threads that may compute at once; as many as the process has processors when absent.
-    pub threads: Option<usize>,
-    /// Bytes of memory that are kept for later when nothing uses them.
-    pub max_kept_bytes: usize,
+/// What is told of a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceDescription {
+    /// Its number.
+    pub id: usize,
+    /// What kind of machine it is: `cpu`, `NVIDIA H200`.
+    pub kind: String,
 }
 
-impl Default for ClientOptions {
-    fn default() -> Self {
-        ClientOptions { threads: None, max_kept_bytes: 4 << 30 }
+/// Devices of one kind in this process.
+pub trait Client: std::fmt::Debug + Send + Sync {
+    /// The compiler for its devices.
+    fn backend(&self) -> &dyn Backend;
+
+    /// The device of that number.
+    fn device(&self, id: usize) -> DeviceDescription;
+
+    /// An array of `shape` in the memory of a device, in the layout that the shape has, whose bytes `fill` writes.
+    fn allocate(
+        &self,
+        device: usize,
+        shape: ArrayShape,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<Buffer, ExecutionError>;
+
+    /// Makes a compiled module ready to run.
+    fn load(&self, compiled: Arc<CompiledModule>) -> Result<Arc<dyn LoadedExecutable>, ExecutionError>;
+
+    /// What the allocator of a device has done so far.
+    fn memory_statistics(&self, device: usize) -> MemoryStatistics;
+
+    /// Compiles a module and makes it ready to run.
+    fn compile(
+        &self,
+        module: &VerifiedModule,
+        options: &CompileOptions,
+    ) -> Result<Arc<dyn LoadedExecutable>, CompileError> {
+        let compiled = compile(self.backend(), module, options)?;
+        Ok(self.load(Arc::new(compiled))?)
     }
-}
 
-/// Virtual devices in this process. Clones are the same client.
-#[derive(Clone, Debug)]
-pub struct Client {
-    pool: Arc<Pool>,
-    allocator: Allocator,
-    /// The compiler is made ready meanwhile.
-    _warming: Arc<Warming>,
-}
+    /// A copy of `array` on a device, row-major.
+    fn upload(&self, device: usize, array: &Array) -> Result<Buffer, ExecutionError> {
+        self.allocate(device, array.shape(), &mut |bytes| bytes.copy_from_slice(array.bytes()))
+    }
 
-impl Client {
-    /// A client.
-    pub fn new(options: &ClientOptions) -> Client {
-        let threads = options.threads.unwrap_or_else(Pool::available_threads);
-        Client {
-            _warming: Arc::new(Warming::begin(Effort::Full)),
-            pool: Arc::new(Pool::new(threads)),
-            allocator: Allocator::new(options.max_kept_bytes),
+    /// A leaf of a value on a device; one that is no array has no memory.
+    fn upload_leaf(&self, device: usize, leaf: &Value) -> Result<Buffer, ExecutionError> {
+        match leaf {
+            Value::Array(array) => self.upload(device, array),
+            Value::Token => Ok(Buffer::token()),
+            Value::Opaque => Ok(Buffer::opaque()),
+            Value::Tuple(_) => Err(ExecutionError::bug("a tuple is not a leaf")),
         }
     }
 
-    /// The threads.
-    pub fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
-    /// The memory.
-    pub fn allocator(&self) -> &Allocator {
-        &self.allocator
-    }
-
-    /// A copy of `array` on the devices.
-    pub fn buffer(&self, array: &Array) -> Result<Buffer, ExecutionError> {
-        Buffer::from_array(&self.allocator, array)
-    }
-
-    /// Compiles a module for the devices of `options.grid`.
-    pub fn compile(&self, module: &VerifiedModule, options: &CompileOptions) -> Result<Executable, Vec<Diagnostic>> {
-        Executable::new(self.clone(), module, options)
+    /// A copy of a buffer with memory of its own.
+    fn duplicate(&self, device: usize, buffer: &Buffer) -> Result<Buffer, ExecutionError> {
+        let Some(shape) = buffer.shape().as_array() else { return Ok(buffer.clone()) };
+        let mut failed = Ok(());
+        let copy = self.allocate(device, shape.clone(), &mut |to| failed = buffer.read(to))?;
+        failed.map(|()| copy)
     }
 }

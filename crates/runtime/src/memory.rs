@@ -7,6 +7,8 @@
 //! Sizes are rounded up to classes, four to each power of two, so that at most a fifth of a block is unused and blocks of
 //! nearly equal sizes are taken for each other. What is kept is bounded: beyond the bound blocks go back to the system.
 
+use crate::buffer::Buffer;
+use hloom_ir::shape::ArrayShape;
 use hloom_value::ExecutionError;
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -150,6 +152,14 @@ impl Allocator {
             }
         };
         Ok(Block { memory: Some(memory), len, allocator: self.clone() })
+    }
+
+    /// A buffer of `shape` whose bytes, in the layout that the shape has, `fill` writes.
+    pub fn buffer(&self, shape: ArrayShape, fill: &mut dyn FnMut(&mut [u8])) -> Result<Buffer, ExecutionError> {
+        let len = shape.byte_size().and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
+        let mut block = self.block(len)?;
+        fill(block.bytes_mut());
+        Ok(Buffer::new(shape, Arc::new(block)))
     }
 
     fn take_back(&self, memory: Memory) {

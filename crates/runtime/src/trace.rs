@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Trace {
     begun: Instant,
-    events: Mutex<Vec<Event>>,
+    events: Mutex<Vec<TraceEvent>>,
 }
 
 /// A step, or a thread's part of one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Event {
+pub struct TraceEvent {
     /// The device that it was done for.
     pub device: usize,
     /// The thread that did it, if it was a helper's part of a step.
@@ -36,18 +36,19 @@ impl Default for Trace {
 
 impl Trace {
     /// The time now.
-    pub(crate) fn now(&self) -> Duration {
+    pub fn now(&self) -> Duration {
         self.begun.elapsed()
     }
 
     /// Adds what began at `begin` and ends now.
-    pub(crate) fn add(&self, device: usize, instruction: InstructionId, kind: &'static str, begin: Duration) {
-        let event = Event { device, helper: None, instruction, kind, begin, length: self.now().saturating_sub(begin) };
+    pub fn add(&self, device: usize, instruction: InstructionId, kind: &'static str, begin: Duration) {
+        let event =
+            TraceEvent { device, helper: None, instruction, kind, begin, length: self.now().saturating_sub(begin) };
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
     }
 
     /// Adds a part of a step that a helper did; nothing, if this is the device's own thread `owner`.
-    pub(crate) fn add_part(
+    pub fn add_part(
         &self,
         device: usize,
         owner: std::thread::ThreadId,
@@ -60,12 +61,12 @@ impl Trace {
             return;
         }
         let helper = Some(thread.name().unwrap_or("a thread").to_owned());
-        let event = Event { device, helper, instruction, kind, begin, length: self.now().saturating_sub(begin) };
+        let event = TraceEvent { device, helper, instruction, kind, begin, length: self.now().saturating_sub(begin) };
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
     }
 
     /// All that was recorded, by time.
-    pub fn into_events(self) -> Vec<Event> {
+    pub fn into_events(self) -> Vec<TraceEvent> {
         let mut events = self.events.into_inner().unwrap_or_else(PoisonError::into_inner);
         events.sort_by_key(|e| e.begin);
         events

@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use hloom::Engine;
 
 /// Read, check, print and measure XLA's HLO programs.
 ///
@@ -24,7 +25,6 @@ pub(crate) enum Command {
     /// Run a module on virtual devices
     Run(RunArgs),
     /// Time compiling and running programs, and compare with the best that the machine can do
-    #[cfg(feature = "cpu")]
     Bench(BenchArgs),
     /// Convert a module between HLO text, protos and StableHLO
     Convert(ConvertArgs),
@@ -104,7 +104,7 @@ pub(crate) struct CheckArgs {
     /// The program, in StableHLO: every function without arguments is run, in each part split by `// -----`
     pub(crate) file: String,
     /// What runs it
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_parser = EngineParser, default_value = Engine::default().name())]
     pub(crate) engine: Engine,
 }
 
@@ -135,7 +135,6 @@ impl From<FormatArg> for hloom::Format {
     }
 }
 
-#[cfg(feature = "cpu")]
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// The modules to measure; their parameters are made up
@@ -274,7 +273,7 @@ pub(crate) struct RunArgs {
     /// The module to run
     pub(crate) file: String,
     /// What runs it
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_parser = EngineParser, default_value = Engine::default().name())]
     pub(crate) engine: Engine,
     /// The number of devices; what the header says, unless given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -295,17 +294,17 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// Threads that may compute at once; as many as there are processors, unless given
-    #[cfg(feature = "cpu")]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) threads: Option<u32>,
     /// Write here what ran where, for Perfetto or chrome://tracing
-    #[cfg(feature = "cpu")]
     #[arg(long, value_name = "OUT.json", conflicts_with = "bench")]
     pub(crate) trace: Option<String>,
     /// Say on standard error what was compiled and what is left to the evaluator
-    #[cfg(feature = "cpu")]
     #[arg(long)]
     pub(crate) report: bool,
+    /// Fail if any instruction has no native code, instead of leaving it to the evaluator
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// End the run after this many instructions
     #[arg(long, value_name = "N")]
     pub(crate) max_steps: Option<u64>,
@@ -323,25 +322,23 @@ pub(crate) struct RunArgs {
     pub(crate) time_limit: Option<u64>,
 }
 
-/// What runs a program; without a compiler in the build, the evaluator.
-#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) enum Engine {
-    /// Compiled for this machine
-    #[cfg(feature = "cpu")]
-    #[default]
-    Cpu,
-    /// The reference evaluator
-    #[cfg_attr(not(feature = "cpu"), default)]
-    Eval,
-}
+/// The engines by their names on the command line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EngineParser;
 
-impl Engine {
-    /// Its name on the command line.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            #[cfg(feature = "cpu")]
-            Engine::Cpu => "cpu",
-            Engine::Eval => "eval",
-        }
+impl clap::builder::TypedValueParser for EngineParser {
+    type Value = Engine;
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> std::result::Result<Engine, clap::Error> {
+        let names = clap::builder::PossibleValuesParser::new(Engine::ALL.map(Engine::name));
+        let name = names.parse_ref(command, argument, value)?;
+        Ok(Engine::ALL.into_iter().find(|e| e.name() == name).unwrap_or_default())
+    }
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = clap::builder::PossibleValue> + '_>> {
+        Some(Box::new(Engine::ALL.into_iter().map(|e| clap::builder::PossibleValue::new(e.name()))))
     }
 }

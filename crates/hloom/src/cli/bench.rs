@@ -4,19 +4,23 @@ use super::args::BenchArgs;
 use super::run::trace;
 use super::table::{Align, Table};
 use super::{Outcome, Result, input, json, output, progress};
-use hloom::arrays::{self, Inputs};
+use hloom::arrays;
+use hloom::compiler::CompileOptions;
+use hloom::cpu::roofline::{Ceiling, measure};
+use hloom::cpu::{CpuClient, CpuClientOptions};
 use hloom::execute::device_grid;
+use hloom::execute::upload;
 use hloom::ir::diagnostic::Diagnostic;
-use hloom::runtime::ceiling::{Ceiling, measure};
 use hloom::runtime::trace::Trace;
-use hloom::runtime::{Buffer, Client, ClientOptions, CompileOptions, Effort, Executable, ExecuteOptions};
+use hloom::runtime::{Buffer, Client, ExecuteOptions, LoadedExecutable};
 use hloom::value::ExecutionError;
 use hloom::{Verified, analysis};
 use serde::Serialize;
 use std::time::Instant;
 
 pub(crate) fn run(args: &BenchArgs) -> Result {
-    let client = Client::new(&ClientOptions { threads: args.threads.map(|n| n as usize), ..ClientOptions::default() });
+    let options = CpuClientOptions { threads: args.threads.map(|n| n as usize), ..CpuClientOptions::default() };
+    let client = CpuClient::new(&options).map_err(|error| super::usage_error(&error.to_string()))?;
     let ceiling = {
         let _progress = progress::start("measuring the machine".into());
         measure(&client).map_err(|fault| super::usage_error(&fault.into_diagnostic().message))?
@@ -52,11 +56,11 @@ struct Row {
     gigabytes: f64,
     /// Of the machine's own best: of products or of memory, whichever is nearer.
     share: f64,
-    /// Steps left to the evaluator; all of them if it runs the whole program.
-    evaluated: String,
+    /// Instructions left to the evaluator.
+    evaluated: usize,
 }
 
-fn bench(args: &BenchArgs, client: &Client, ceiling: Ceiling, file: &str) -> Result<Row> {
+fn bench(args: &BenchArgs, client: &dyn Client, ceiling: Ceiling, file: &str) -> Result<Row> {
     let verified = input::load_verified(file)?;
     let fail = |errors: Vec<Diagnostic>| {
         output::show(&verified.source, Some(verified.module.module()), &errors);
@@ -66,20 +70,22 @@ fn bench(args: &BenchArgs, client: &Client, ceiling: Ceiling, file: &str) -> Res
     let module = verified.module.module();
     let grid = device_grid(module, args.devices.map(|n| n as usize)).map_err(|d| fail(vec![d]))?;
     let inputs = arrays::from_seed(module, grid, args.seed).map_err(|d| fail(vec![d]))?;
-    let options = CompileOptions { grid, fill_constants: true, effort: Effort::Full };
+    let options = CompileOptions { fill_constants: true, ..CompileOptions::new(grid) };
     let begun = Instant::now();
-    let compiled = client.compile(&verified.module, &options).map_err(fail)?;
+    let compiled = client.compile(&verified.module, &options).map_err(|e| fail(e.into_diagnostics(module)))?;
     let compile_ms = begun.elapsed().as_secs_f64() * 1e3;
-    let arguments = upload(client, &inputs).map_err(failed)?;
+    let arguments = upload(client, inputs).map_err(failed)?;
     // Where results take the place of arguments, each run is given its own.
     let donates = !module.config.input_output_alias.is_empty();
     let once = |trace: Option<&Trace>| -> std::result::Result<f64, ExecutionError> {
-        let copy = |b: &Buffer| if donates { b.duplicate(client.allocator()) } else { Ok(b.clone()) };
-        let fresh =
-            arguments.iter().map(|leaves| leaves.iter().map(copy).collect()).collect::<std::result::Result<_, _>>()?;
+        let fresh = arguments.iter().enumerate().map(|(device, leaves)| {
+            let copy = |b: &Buffer| if donates { client.duplicate(device, b) } else { Ok(b.clone()) };
+            leaves.iter().map(copy).collect()
+        });
+        let fresh = fresh.collect::<std::result::Result<_, _>>()?;
         let options = ExecuteOptions { trace, ..ExecuteOptions::default() };
         let begun = Instant::now();
-        compiled.execute(fresh, &options).map_err(|fault| compiled.explain(fault, module))?;
+        compiled.execute(fresh, &options).map_err(|fault| compiled.compiled().explain(fault, module))?;
         Ok(begun.elapsed().as_secs_f64() * 1e3)
     };
     once(None).map_err(failed)?;
@@ -89,10 +95,10 @@ fn bench(args: &BenchArgs, client: &Client, ceiling: Ceiling, file: &str) -> Res
     if let Some(path) = &args.trace {
         let record = Trace::default();
         once(Some(&record)).map_err(failed)?;
-        output::to_path(path, trace::to_json(record, compiled.module().module()).as_bytes())?;
+        output::to_path(path, trace::to_json(record, compiled.compiled().module.module()).as_bytes())?;
     }
     let run_ms = times.first().copied().unwrap_or(0.0);
-    let (flops, bytes) = work(&verified, &compiled);
+    let (flops, bytes) = work(&verified, &*compiled);
     let per_second = |n: f64| n * grid.devices() as f64 / (run_ms / 1e3).max(1e-9);
     Ok(Row {
         file: file.to_owned(),
@@ -100,33 +106,22 @@ fn bench(args: &BenchArgs, client: &Client, ceiling: Ceiling, file: &str) -> Res
         run_ms,
         run_ms_median: times.get(times.len() / 2).copied().unwrap_or(0.0),
         devices: grid.devices(),
-        temp_bytes: compiled.report().temp_bytes,
+        temp_bytes: compiled.compiled().report.temp_bytes,
         gflops: per_second(flops) / 1e9,
         gigabytes: per_second(bytes) / 1e9,
         share: (per_second(flops) / ceiling.flops).max(per_second(bytes) / ceiling.bytes),
-        evaluated: match &compiled.report().evaluated {
-            Some(_) => "all".to_owned(),
-            None => compiled.report().fallback_steps().to_string(),
-        },
+        evaluated: compiled.compiled().report.fallback_steps(),
     })
 }
 
 /// The arithmetic of the program as it was written, and the bytes that the program moves as it runs.
-fn work(verified: &Verified, compiled: &Executable) -> (f64, f64) {
+fn work(verified: &Verified, compiled: &dyn LoadedExecutable) -> (f64, f64) {
     let written = analysis::cost::cost(&verified.module).total;
-    let compiled = analysis::cost::cost(compiled.module()).total;
+    let compiled = analysis::cost::cost(&compiled.compiled().module).total;
     (written.flops as f64, compiled.bytes as f64)
 }
 
-fn upload(client: &Client, inputs: &Inputs) -> std::result::Result<Vec<Vec<Buffer>>, ExecutionError> {
-    let device = |arguments: &Vec<hloom::eval::Value>| {
-        let leaves = arguments.iter().flat_map(|v| v.leaves());
-        leaves.map(|leaf| Buffer::from_leaf(client.allocator(), leaf)).collect()
-    };
-    inputs.iter().map(device).collect()
-}
-
-fn table(rows: &[Row], ceiling: Ceiling, client: &Client) -> String {
+fn table(rows: &[Row], ceiling: Ceiling, client: &CpuClient) -> String {
     let columns = ["file", "compile ms", "run ms", "GFLOP/s", "GB/s", "of the best", "evaluated"];
     let aligned: Vec<(&str, Align)> =
         columns.iter().enumerate().map(|(n, &c)| (c, if n == 0 { Align::Left } else { Align::Right })).collect();
@@ -139,7 +134,7 @@ fn table(rows: &[Row], ceiling: Ceiling, client: &Client) -> String {
             format!("{:.1}", row.gflops),
             format!("{:.1}", row.gigabytes),
             format!("{:.0} %", row.share * 100.0),
-            row.evaluated.clone(),
+            row.evaluated.to_string(),
         ]);
     }
     let threads = client.pool().threads();

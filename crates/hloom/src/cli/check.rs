@@ -1,9 +1,11 @@
 //! `hloom check`: programs in StableHLO that say themselves what they should compute.
 
-use super::args::{CheckArgs, Engine};
+use super::args::CheckArgs;
 use super::{Outcome, Result, output, progress};
 use hloom::check::{Failure, run_test};
+use hloom::compiler::CompileOptions;
 use hloom::eval::{DeviceGrid, Options};
+use hloom::execute::run_on;
 use hloom::formats::hlo_text::SourceMap;
 use hloom::ir::diagnostic::{Blame, Diagnostic, Span};
 use hloom::ir::entity::{EntityId, InstructionId};
@@ -12,7 +14,7 @@ use hloom::load::{display_name, read_bytes};
 use hloom::stablehlo::check::tests;
 use hloom::stablehlo::{bytecode, mlir, read_bytecode, read_split_text};
 use hloom::value::Value;
-use hloom::{Format, Source};
+use hloom::{Engine, Format, Source};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
@@ -99,21 +101,15 @@ fn execute(
 ) -> std::result::Result<Vec<Value>, Diagnostic> {
     match engine {
         // Values for infeed are handed over in the evaluator only.
-        #[cfg(feature = "cpu")]
-        Engine::Cpu if infeed.is_empty() => {
-            super::run::compiled(module, grid, inputs).map_err(|e| e.into_iter().next().unwrap_or_else(no_reason))
+        engine if infeed.is_empty() => {
+            let client = engine.client(None).map_err(|e| e.into_diagnostics(module.module()).swap_remove(0))?;
+            run_on(&*client, module, &CompileOptions::new(grid), inputs)
         }
         _ => {
             let queue: VecDeque<Value> = infeed.into();
             let infeed = (0..grid.devices()).map(|_| Mutex::new(queue.clone())).collect();
             let options = Options { infeed, ..Options::default() };
-            hloom::eval::run(module, grid, inputs, &options).map_err(hloom::eval::ExecutionError::into_diagnostic)
+            hloom::eval::run(module, grid, inputs, &options).map_err(hloom::value::ExecutionError::into_diagnostic)
         }
     }
-}
-
-#[cfg(feature = "cpu")]
-fn no_reason() -> Diagnostic {
-    Diagnostic::error(&hloom::ir::diagnostic::codes::eval::UNSUPPORTED, "the program cannot be compiled")
-        .blame(Blame::Hloom)
 }

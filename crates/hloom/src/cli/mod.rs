@@ -1,7 +1,6 @@
 //! The commands. Each is a function from its arguments to an [`Outcome`]; nothing else decides the exit status.
 
 pub(crate) mod args;
-#[cfg(feature = "cpu")]
 mod bench;
 mod check;
 mod convert;
@@ -63,7 +62,6 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Fmt(args) => fmt::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Run(args) => run::run(&args),
-        #[cfg(feature = "cpu")]
         Command::Bench(args) => bench::run(&args),
         Command::Convert(args) => convert::run(&args),
         Command::Check(args) => check::run(&args),

@@ -3,10 +3,11 @@
 use super::args::OptArgs;
 use super::table::{Align, Table};
 use super::{Outcome, Result, Stop, input, json, output, progress};
+use hloom::engine::{backend_for, registry};
 use hloom::formats::hlo_text::{self, PrintOptions};
 use hloom::ir::diagnostic::{Blame, Diagnostic};
 use hloom::ir::module::Module;
-use hloom::passes::{Context, Failed, Pass, PassList, PassReport, Report, optimize, registry};
+use hloom::passes::{Context, Failed, Pass, PassReport, PassesReport, TargetInfo, optimize};
 use std::time::Duration;
 
 const PRINT: PrintOptions = PrintOptions { elide_constants: false };
@@ -14,11 +15,15 @@ const PRINT: PrintOptions = PrintOptions { elide_constants: false };
 pub(crate) fn run(args: &OptArgs) -> Result {
     let Some(file) = &args.file else { return list() };
     let target = input::target(&args.target)?;
+    let at_fault = |d: Diagnostic| Stop(say(&[d], Outcome::UsageAtFault));
+    let backend = backend_for(&target);
     let list = match &args.passes {
-        Some(names) => PassList::of_names(names.iter().map(|n| n.trim())),
-        None => PassList::for_target(&target.name),
+        Some(names) => registry().list(names.iter().map(|n| n.trim())),
+        None => backend.as_ref().map_err(Clone::clone).and_then(|b| registry().pipeline(b.pipeline())),
     };
-    let list = list.map_err(|d| Stop(say(&[d], Outcome::UsageAtFault)))?;
+    let list = list.map_err(at_fault)?;
+    // A machine without a backend of its own can still be named to single passes.
+    let info: &dyn TargetInfo = backend.as_ref().map_or(&target, |b| b.info());
     let verified = input::load_verified(file)?;
     let mut dumps = args.dump_after_each.as_deref().map(Dumps::new).transpose()?;
     let mut stopped = None;
@@ -29,7 +34,7 @@ pub(crate) fn run(args: &OptArgs) -> Result {
     };
     let optimized = {
         let _progress = progress::start(format!("optimising {}", verified.source.name));
-        optimize(verified.module, &list, &Context { target: &target }, Some(&mut watch))
+        optimize(verified.module, &list, &Context { info }, Some(&mut watch))
     };
     if let Some(stop) = stopped {
         return Err(stop);
@@ -46,7 +51,7 @@ pub(crate) fn run(args: &OptArgs) -> Result {
 
 fn list() -> Result {
     let mut table = Table::new(&[("pass", Align::Left), ("what it does", Align::Left)]);
-    for pass in registry::ALL {
+    for pass in registry().all() {
         table.row([pass.name.to_owned(), pass.statement.to_owned()]);
     }
     output::to_stdout(table.render().as_bytes())?;
@@ -72,7 +77,7 @@ impl<'a> Dumps<'a> {
     }
 }
 
-fn report(report: &Report) -> String {
+fn report(report: &PassesReport) -> String {
     let columns = [
         ("pass", Align::Left),
         ("runs", Align::Right),
@@ -92,7 +97,7 @@ fn report(report: &Report) -> String {
     table.render()
 }
 
-fn as_json(report: &Report) -> serde_json::Value {
+fn as_json(report: &PassesReport) -> serde_json::Value {
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let pass = |p: &PassReport| {
         serde_json::json!({

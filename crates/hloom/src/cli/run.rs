@@ -1,32 +1,29 @@
 //! `hloom run`: a program on virtual devices, arrays in and out.
 
-#[cfg(feature = "cpu")]
-mod cpu;
-mod eval;
-#[cfg(feature = "cpu")]
+mod engine;
 pub(crate) mod trace;
+mod watched;
 
-#[cfg(feature = "cpu")]
-pub(crate) use cpu::compiled;
-
-use super::args::{Engine, RunArgs};
+use super::args::RunArgs;
 use super::progress::At;
 use super::watch::Watch;
 use super::{Outcome, Result, Stop, input, output};
 use hloom::arrays::{self, Inputs};
+use hloom::compiler::{CompileReport, Effort};
+use hloom::cpu::Prewarm;
 use hloom::eval::DeviceGrid;
 use hloom::execute::device_grid;
 use hloom::ir::diagnostic::{Blame, Diagnostic};
 use hloom::ir::entity::EntityId;
 use hloom::ir::module::Module;
 use hloom::value::{ExecutionError, Value};
-use hloom::{Verified, load};
+use hloom::{Engine, Verified, load};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) fn run(args: &RunArgs) -> Result {
-    #[cfg(feature = "cpu")]
-    let _warming = (args.engine == Engine::Cpu).then(|| cpu::warm_up(args));
+    // Makes the compiler ready while the program and its arguments are read.
+    let _prewarm = (args.engine == Engine::Cpu).then(|| Prewarm::begin(Effort::Full));
     let devices = args.devices.map(i64::from);
     let loaded = input::read(&args.file, None).map_err(|r| input::show_rejected(&r))?;
     let verified = input::verify(loaded, devices).map_err(|r| input::show_rejected(&r))?;
@@ -50,7 +47,7 @@ struct Run<'a> {
 struct Timed {
     compile: Duration,
     runs: Vec<Duration>,
-    temp_bytes: usize,
+    report: CompileReport,
     results: Vec<Value>,
 }
 
@@ -99,9 +96,8 @@ impl Run<'_> {
         let begun = Instant::now();
         let (results, engine) = match self.args.engine {
             // Values are watched where every one of them is made: in the evaluator.
-            #[cfg(feature = "cpu")]
-            Engine::Cpu if watch.observer().is_none() => (cpu::once(self, grid, inputs)?, Engine::Cpu),
-            _ => (eval::execute(self, grid, inputs, Some(&watch))?, Engine::Eval),
+            engine if watch.observer().is_none() => (engine::once(self, grid, inputs)?, engine),
+            _ => (watched::execute(self, grid, inputs, &watch)?, Engine::Eval),
         };
         let elapsed = begun.elapsed();
         watch.report()?;
@@ -118,11 +114,7 @@ impl Run<'_> {
 
     /// Times `count` runs after one to warm up.
     fn bench(&self, grid: DeviceGrid, inputs: Inputs, count: u32) -> Result {
-        let timed = match self.args.engine {
-            #[cfg(feature = "cpu")]
-            Engine::Cpu => cpu::bench(self, grid, inputs, count)?,
-            Engine::Eval => eval::bench(self, grid, &inputs, count)?,
-        };
+        let timed = engine::bench(self, grid, inputs, count)?;
         if let Some(path) = &self.args.output {
             output::to_path(path, &arrays::to_npz(&timed.results))?;
         }
@@ -138,7 +130,9 @@ impl Run<'_> {
                     "run_ms": fastest,
                     "run_ms_median": median,
                     "devices": devices,
-                    "temp_bytes": timed.temp_bytes,
+                    "temp_bytes": timed.report.temp_bytes,
+                    "peak_bytes": timed.report.peak_bytes,
+                    "native": timed.report.native_share(),
                     "engine": engine,
                 });
                 format!("{report}\n")

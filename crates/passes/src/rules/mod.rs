@@ -54,7 +54,7 @@ pub static PASS: Pass = Pass {
 };
 
 /// The array that `i` makes.
-pub(crate) fn array(module: &Module, i: InstructionId) -> Option<&ArrayShape> {
+pub fn array(module: &Module, i: InstructionId) -> Option<&ArrayShape> {
     module[i].shape.as_array()
 }
 
@@ -64,12 +64,12 @@ pub(crate) fn dims(module: &Module, i: InstructionId) -> Option<&[i64]> {
 }
 
 /// Operand `n` of `i`.
-pub(crate) fn operand(module: &Module, i: InstructionId, n: usize) -> Option<InstructionId> {
+pub fn operand(module: &Module, i: InstructionId, n: usize) -> Option<InstructionId> {
     module[i].operands().get(n).copied()
 }
 
 /// A builder of instructions beside `i`.
-pub(crate) fn beside(module: &mut Module, i: InstructionId) -> Builder<'_> {
+pub fn beside(module: &mut Module, i: InstructionId) -> Builder<'_> {
     let parent = module[i].parent();
     Builder::resume(module, parent)
 }

@@ -11,8 +11,8 @@ use hloom_ir::literal::{ArrayLiteral, Literal};
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, Op, UnaryOp};
 use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_passes::optimize;
 use hloom_passes::rules::{arithmetic, logic};
-use hloom_passes::{PassList, optimize};
 
 /// A scalar of a type: one of those that identities are about.
 pub(super) fn special(choices: &mut Choices<'_>, t: ElementType) -> Literal {
@@ -196,7 +196,7 @@ fn each_rule_of_arithmetic_and_logic_is_exact() {
 
 #[test]
 fn small_powers_are_products() {
-    let folded = PassList::of_names(["fold-constants", "simplify-arithmetic"]).expect("they are there");
+    let folded = hloom_passes::Registry::own().list(["fold-constants", "simplify-arithmetic"]).expect("they are there");
     let mut changes = 0;
     for t in [S32, U8, F16, Bf16, F32, F64] {
         for exponent in [-1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0] {

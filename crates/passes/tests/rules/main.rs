@@ -12,7 +12,7 @@ use hloom_ir::infer::ShapeError;
 use hloom_ir::module::Module;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_passes::rewrite::{Rule, rewrite};
-use hloom_passes::{Context, PassList, optimize};
+use hloom_passes::{Context, optimize};
 use hloom_target::Target;
 use std::sync::LazyLock;
 
@@ -25,7 +25,7 @@ fn cases() -> u64 {
 
 fn context() -> Context<'static> {
     static CPU: LazyLock<Target> = LazyLock::new(|| Target::named("cpu").expect("the CPU is described"));
-    Context { target: &CPU }
+    Context { info: &*CPU }
 }
 
 /// Simplifies `module` and compares what it computes before and after; returns the number of changes.
@@ -60,8 +60,9 @@ fn check(
 type Generator = fn(u64, &mut Choices<'_>) -> (Module, Agreement);
 /// All rules together keep what the programs compute.
 fn together(generator: Generator, programs: u64) {
-    let list =
-        PassList::of_names(["simplify", "fold-constants", "simplify", "cse", "simplify"]).expect("they are there");
+    let list = hloom_passes::Registry::own()
+        .list(["simplify", "fold-constants", "simplify", "cse", "simplify"])
+        .expect("they are there");
     let mut changes = 0;
     for seed in 0..programs {
         let mut choices = Choices::from_seed(seed);

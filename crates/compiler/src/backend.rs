@@ -1,0 +1,90 @@
+//! Backends, and the way through one.
+
+use crate::compiled::{Code, CompiledModule};
+use crate::error::CompileError;
+use crate::options::CompileOptions;
+use crate::passes::registry;
+use crate::report::CompileReport;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::module::Module;
+use hloom_ir::shape::Shape;
+use hloom_ir::verify::VerifiedModule;
+use hloom_passes::{Context, Optimized, PipelineStep, TargetInfo, optimize};
+use hloom_target::Target;
+use std::sync::Arc;
+
+/// A compiler for a kind of machine. It needs none to be there.
+pub trait Backend: std::fmt::Debug + Send + Sync {
+    /// Its name: `cpu`, `eval`, `tpu`, `cuda`.
+    fn name(&self) -> &'static str;
+
+    /// The machine, and what the backend can do on it.
+    fn info(&self) -> &dyn TargetInfo;
+
+    /// The machine.
+    fn target(&self) -> &Target {
+        self.info().target()
+    }
+
+    /// The stages that rewrite the module, in order: from the verified module to the scheduled one.
+    fn pipeline(&self) -> &[PipelineStep];
+
+    /// Plans the memory of a scheduled module and makes its code.
+    fn generate(
+        &self,
+        scheduled: &Arc<VerifiedModule>,
+        options: &CompileOptions,
+        report: &mut CompileReport,
+    ) -> Result<Arc<dyn Code>, CompileError>;
+
+    /// The code whose bytes [`Code::serialize`] made, for the scheduled module that it is of.
+    fn deserialize(&self, scheduled: &Arc<VerifiedModule>, bytes: &[u8]) -> Result<Arc<dyn Code>, CompileError>;
+}
+
+/// Runs the stages of a backend's pipeline that rewrite the module, as far as the pass `until` (included) where that is
+/// given.
+pub fn optimize_for(
+    backend: &dyn Backend,
+    module: VerifiedModule,
+    until: Option<&str>,
+) -> Result<Optimized, CompileError> {
+    let steps = backend.pipeline();
+    let end = until.and_then(|last| steps.iter().rposition(|s| s.names().contains(&last)));
+    let steps = &steps[..end.map_or(steps.len(), |n| n + 1)];
+    let list = registry().pipeline(steps).map_err(|d| CompileError::of_source("pipeline", vec![d]))?;
+    Ok(optimize(module, &list, &Context { info: backend.info() }, None)?)
+}
+
+/// Compiles `module`.
+pub fn compile(
+    backend: &dyn Backend,
+    module: &VerifiedModule,
+    options: &CompileOptions,
+) -> Result<CompiledModule, CompileError> {
+    let mut report = CompileReport::default();
+    let (parameters, results) = signature(module.module());
+    let optimized = report.stage("passes", |_| optimize_for(backend, module.clone(), None))?;
+    report.passes = optimized.report;
+    let module = Arc::new(optimized.module);
+    let code = backend.generate(&module, options, &mut report)?;
+    Ok(CompiledModule {
+        backend: backend.name(),
+        target: backend.target().name.clone(),
+        module,
+        grid: options.grid,
+        parameters,
+        results,
+        fill_constants: options.fill_constants,
+        report,
+        code,
+    })
+}
+
+/// The leaves of the parameters, each with its parameter's name, and the leaves of the result.
+fn signature(module: &Module) -> (Vec<(String, Shape)>, Vec<Shape>) {
+    let Some(entry) = module.entry() else { return (Vec::new(), Vec::new()) };
+    let leaves = |i: InstructionId| module[i].shape.leaves().into_iter().map(|(_, s)| s.clone());
+    let parameters = module.parameters(entry).into_iter();
+    let parameters = parameters.flat_map(|p| leaves(p).map(move |s| (module[p].name().to_owned(), s))).collect();
+    (parameters, module.root(entry).map(|root| leaves(root).collect()).unwrap_or_default())
+}

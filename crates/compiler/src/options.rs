@@ -1,0 +1,33 @@
+//! How a program is to be compiled.
+
+use hloom_analysis::devices::DeviceGrid;
+
+/// How a program is to be compiled. The machine is the backend's.
+#[derive(Clone, Copy, Debug)]
+pub struct CompileOptions {
+    /// The devices.
+    pub grid: DeviceGrid,
+    /// Make up values for constants that the dump leaves out, instead of failing.
+    pub fill_constants: bool,
+    /// How much time the code is worth.
+    pub effort: Effort,
+    /// An instruction without native code is an error, instead of one for the evaluator.
+    pub strict: bool,
+}
+
+impl CompileOptions {
+    /// Full effort for the devices of `grid`.
+    pub fn new(grid: DeviceGrid) -> CompileOptions {
+        CompileOptions { grid, fill_constants: false, effort: Effort::default(), strict: false }
+    }
+}
+
+/// How much time the code of a program is worth.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum Effort {
+    /// Little: the program is to run once.
+    Quick,
+    /// What makes it fast.
+    #[default]
+    Full,
+}

@@ -1,0 +1,134 @@
+//! The CPU backend: its pipeline, what it has kernels for, and from a scheduled module to its code.
+
+use crate::code::CpuCode;
+use crate::concurrency::may_fork;
+use crate::library_call::LibraryCall;
+use crate::lower::lower;
+use crate::output_fusion::product_of;
+use hloom_compiler::{Backend, Code, CompileError, CompileOptions, CompileReport};
+use hloom_ir::entity::InstructionId;
+use hloom_ir::module::Module;
+use hloom_ir::verify::VerifiedModule;
+use hloom_passes::{PipelineStep, TargetInfo};
+use hloom_plan::Packer;
+use hloom_target::Target;
+use std::sync::Arc;
+
+use PipelineStep::{Fixpoint, Once};
+
+/// From the verified module to the scheduled one.
+static PIPELINE: &[PipelineStep] = &[
+    Once("normalize-layouts"),
+    Once("defuse"),
+    Once("expand"),
+    // What is called from many places is made small before it is copied to each.
+    Fixpoint(1, &["simplify", "cse", "dce"]),
+    Once("inline-calls"),
+    Once("dce"),
+    Once("flatten-call-graph"),
+    Once("bf16-normalization"),
+    // Transposes of products go into them before they sink below what comes after.
+    Once("canonicalize-dots"),
+    // Before what it puts in can meet transposes to cancel with.
+    Once("layout-assignment"),
+    Fixpoint(
+        4,
+        &[
+            "simplify",
+            "simplify-conditionals",
+            "simplify-loops",
+            "sink-shapes",
+            "fold-constants",
+            "canonicalize-dots",
+            "cse",
+            "dce",
+        ],
+    ),
+    Once("hoist-invariants"),
+    Once("unroll-exchanges"),
+    Fixpoint(2, &["simplify", "cse", "dce"]),
+    // Not made asynchronous here (`start-collectives`): the engine comes to a collective where it stands in the list and
+    // waits for it before the first step that needs it, so that a start and a done would say nothing new.
+    Once("combine-collectives"),
+    Once("remove-barriers"),
+    Once("split-reductions"),
+    Once("fusion"),
+    Once("bitcast-reshapes"),
+    Once("flatten-call-graph"),
+    Once("copy-insertion"),
+    Once("schedule-program-order"),
+];
+
+/// The compiler for a CPU with so many threads.
+#[derive(Debug)]
+pub struct CpuBackend {
+    info: CpuInfo,
+}
+
+/// A CPU, and what there are kernels for on it.
+#[derive(Debug)]
+struct CpuInfo {
+    target: Target,
+    threads: usize,
+}
+
+impl TargetInfo for CpuInfo {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The fusion as loops, or, where it begins with a product, the product as a library call and the rest as its epilogue.
+    fn supports_fusion(&self, module: &Module, fusion: InstructionId) -> Result<(), String> {
+        let product = product_of(module, fusion);
+        hloom_loops::supports(module, fusion, product).map_err(|why| why.to_string())?;
+        product.map_or(Ok(()), |p| LibraryCall::new(module, p).map(|_| ()))
+    }
+}
+
+impl CpuBackend {
+    /// The backend for a CPU of which programs may use so many threads at once.
+    pub fn new(threads: usize) -> Result<CpuBackend, CompileError> {
+        let target = Target::named("cpu").map_err(|d| CompileError::of_source("target", vec![d]))?;
+        Ok(CpuBackend { info: CpuInfo { target, threads: threads.max(1) } })
+    }
+
+    /// The threads that programs may use at once.
+    pub fn threads(&self) -> usize {
+        self.info.threads
+    }
+}
+
+impl Backend for CpuBackend {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn info(&self) -> &dyn TargetInfo {
+        &self.info
+    }
+
+    fn pipeline(&self) -> &[PipelineStep] {
+        PIPELINE
+    }
+
+    fn generate(
+        &self,
+        scheduled: &Arc<VerifiedModule>,
+        options: &CompileOptions,
+        report: &mut CompileReport,
+    ) -> Result<Arc<dyn Code>, CompileError> {
+        let failed = |stage| move |found| CompileError::after(stage, found, scheduled.module());
+        let threads = self.info.threads;
+        let may_fork = may_fork(scheduled, threads);
+        let packer = if may_fork { Packer::Apart } else { Packer::Reference };
+        let plan = report.stage("plan", |_| hloom_plan::plan_with(scheduled, &self.info.target, packer));
+        let plan = plan.map_err(failed("plan"))?;
+        let program = lower(&plan, options, if may_fork { threads } else { 1 }, threads, report)
+            .map_err(|error| failed("thunks")(vec![error.into_diagnostic()]))?;
+        Ok(Arc::new(CpuCode { program }))
+    }
+
+    fn deserialize(&self, _: &Arc<VerifiedModule>, _: &[u8]) -> Result<Arc<dyn Code>, CompileError> {
+        Err(CompileError::bug("load", "saved code cannot be read yet"))
+    }
+}

@@ -1,0 +1,193 @@
+//! Executables: compiled programs in memory, and their runs.
+
+use crate::client::CpuClient;
+use crate::code::CpuCode;
+use crate::executor::{LoadedProgram, RunContext, Workspace, run_device};
+use crate::kernel::LoadedKernels;
+use crate::thunk::{AllocationSource, ThunkProgram};
+use hloom_compiler::CompiledModule;
+use hloom_eval::Options;
+use hloom_eval::interpreter::Device;
+use hloom_eval::run::{Leaving, Prepared, Shared, all_or_fault, constant_value};
+use hloom_ir::diagnostic::codes;
+use hloom_runtime::memory::Block;
+use hloom_runtime::{Buffer, ExecuteOptions, LoadedExecutable, check_arguments};
+use hloom_value::{ExecutionError, Value};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+/// The stack of a device's thread; the evaluator's calls nest, and address space is cheap.
+const STACK_BYTES: usize = 256 << 20;
+
+/// A compiled program in memory.
+#[derive(Debug)]
+pub(crate) struct CpuExecutable {
+    client: CpuClient,
+    compiled: Arc<CompiledModule>,
+    kernels: LoadedKernels,
+    /// The constants, by allocation.
+    constants: Vec<Option<Arc<Block>>>,
+    /// Memory of runs that are over, for the next.
+    workspaces: Mutex<Vec<Workspace>>,
+    /// What the evaluator needs, made when first needed.
+    prepared: OnceLock<Result<EvaluatorState, ExecutionError>>,
+}
+
+/// What the evaluator has worked out of a module.
+struct EvaluatorState(Prepared);
+
+impl std::fmt::Debug for EvaluatorState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EvaluatorState").finish_non_exhaustive()
+    }
+}
+
+/// The program of a compiled module, which must be this backend's.
+fn program(compiled: &CompiledModule) -> Result<&ThunkProgram, ExecutionError> {
+    let code = compiled.code::<CpuCode>();
+    Ok(&code.ok_or_else(|| ExecutionError::bug("the code is of another backend"))?.program)
+}
+
+impl CpuExecutable {
+    /// Brings a program's kernels and constants into memory.
+    pub(crate) fn new(client: CpuClient, compiled: Arc<CompiledModule>) -> Result<CpuExecutable, ExecutionError> {
+        let program = program(&compiled)?;
+        let kernels = program.kernels.load();
+        let kernels = kernels.map_err(|why| ExecutionError::bug(format!("kernels cannot be loaded: {why}")))?;
+        let constant = |source: &AllocationSource| constant_block(&client, &compiled, source);
+        let constants = program.allocations.iter().map(constant).collect::<Result<_, _>>()?;
+        let workspaces = Mutex::new(Vec::new());
+        Ok(CpuExecutable { client, compiled, kernels, constants, workspaces, prepared: OnceLock::new() })
+    }
+
+    fn prepared(&self) -> Result<&Prepared, ExecutionError> {
+        let make = || Prepared::new(&self.compiled.module, self.compiled.fill_constants).map(EvaluatorState);
+        self.prepared.get_or_init(make).as_ref().map(|state| &state.0).map_err(Clone::clone)
+    }
+
+    /// Executes the thunks, on this thread if there is one device.
+    fn execute_thunks(
+        &self,
+        program: &ThunkProgram,
+        arguments: Vec<Vec<Buffer>>,
+        options: &ExecuteOptions<'_>,
+    ) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
+        let mut shared_buffers: Vec<Vec<Block>> = Vec::with_capacity(program.shared_buffers.len());
+        for common in &program.shared_buffers {
+            let groups = common.groups.iter().max().map_or(0, |&last| last + 1);
+            let blocks = (0..groups).map(|_| self.client.allocator().block(common.bytes));
+            shared_buffers.push(blocks.collect::<Result<_, _>>()?);
+        }
+        let loaded = LoadedProgram { program, kernels: &self.kernels, constants: &self.constants };
+        let (failed, gone) = (AtomicBool::new(false), RwLock::new(Vec::new()));
+        let context = RunContext {
+            max_steps: options.max_steps.unwrap_or(u64::MAX),
+            cancel: options.cancel,
+            failed: &failed,
+            gone: &gone,
+            progress: options.progress,
+            trace: options.trace,
+            shared_buffers: &shared_buffers,
+            threads: options.threads.unwrap_or(usize::MAX),
+        };
+        let for_evaluator = program.evaluates.then(|| eval_options(options, self.compiled.fill_constants));
+        let shared = match &for_evaluator {
+            Some(options) => Some(Shared::new(&self.compiled.module, self.prepared()?, self.compiled.grid, options)),
+            None => None,
+        };
+        let run = |ordinal: usize, arguments: Vec<Buffer>| {
+            let mut leaving = shared.as_ref().map(|shared| Leaving { shared, ordinal, failed: true });
+            let device = shared.as_ref().map(|shared| Device::new(shared, ordinal));
+            let quiet = RunContext { progress: None, ..context };
+            let context = if ordinal == 0 { &context } else { &quiet };
+            let mut workspace = match self.workspaces().pop() {
+                Some(workspace) => workspace,
+                None => Workspace::new(&loaded, &self.client)?,
+            };
+            let result = run_device(loaded, &self.client, &mut workspace, arguments, device, ordinal, context);
+            self.workspaces().push(workspace);
+            if result.is_err() {
+                failed.store(true, Ordering::Relaxed);
+            }
+            if let Some(leaving) = &mut leaving {
+                leaving.failed = result.is_err();
+            }
+            result
+        };
+        if arguments.len() == 1 {
+            return arguments.into_iter().enumerate().map(|(n, a)| run(n, a)).collect();
+        }
+        let results: Vec<Result<Vec<Buffer>, ExecutionError>> = std::thread::scope(|scope| {
+            let spawn = |(ordinal, arguments): (usize, Vec<Buffer>)| {
+                let run = &run;
+                let builder = std::thread::Builder::new().name(format!("device {ordinal}"));
+                builder.stack_size(STACK_BYTES).spawn_scoped(scope, move || run(ordinal, arguments))
+            };
+            let threads: Vec<_> = arguments.into_iter().enumerate().map(spawn).collect();
+            let join = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match thread.map(|t| t.join()) {
+                Ok(Ok(result)) => result,
+                Ok(Err(_)) => Err(ExecutionError::bug("a device's thread panicked")),
+                Err(error) => {
+                    Err(ExecutionError::new(&codes::eval::OUT_OF_MEMORY, format!("no thread for a device: {error}")))
+                }
+            };
+            threads.into_iter().map(join).collect()
+        });
+        all_or_fault(results)
+    }
+
+    fn workspaces(&self) -> MutexGuard<'_, Vec<Workspace>> {
+        self.workspaces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LoadedExecutable for CpuExecutable {
+    fn compiled(&self) -> &CompiledModule {
+        &self.compiled
+    }
+
+    fn execute(
+        &self,
+        arguments: Vec<Vec<Buffer>>,
+        options: &ExecuteOptions<'_>,
+    ) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
+        check_arguments(&self.compiled, &arguments)?;
+        self.execute_thunks(program(&self.compiled)?, arguments, options)
+    }
+}
+
+/// The memory of a constant; none for other allocations, and none for what a dump leaves out, which a thunk of its own
+/// fails for.
+fn constant_block(
+    client: &CpuClient,
+    compiled: &CompiledModule,
+    source: &AllocationSource,
+) -> Result<Option<Arc<Block>>, ExecutionError> {
+    let &AllocationSource::Constant { instruction, leaf, bytes } = source else { return Ok(None) };
+    let mut block = client.allocator().block(bytes)?;
+    let value = constant_value(compiled.module.module(), instruction, compiled.fill_constants);
+    if let Some(value) = value.map_err(|error| error.at(instruction))? {
+        let leaves = value.leaves();
+        if let Some(array) = leaves.get(leaf).and_then(|leaf| leaf.as_array().ok()) {
+            let (to, from) = (block.bytes_mut(), array.bytes());
+            let end = from.len().min(to.len());
+            to[..end].copy_from_slice(&from[..end]);
+        }
+    }
+    Ok(Some(Arc::new(block)))
+}
+
+/// The same for the evaluator.
+fn eval_options<'o>(options: &ExecuteOptions<'o>, fill_constants: bool) -> Options<'o> {
+    Options {
+        max_steps: options.max_steps,
+        fill_constants,
+        custom_calls: options.custom_calls,
+        cancel: options.cancel,
+        time_limit: options.time_limit,
+        progress: options.progress,
+        infeed: Vec::<Mutex<VecDeque<Value>>>::new(),
+        ..Options::default()
+    }
+}

@@ -1,0 +1,197 @@
+//! Factors of matrices and triangular systems: the instructions of HLO, and the calls of LAPACK that JAX's programs make
+//! for them.
+//!
+//! Arrays are row-major whatever layout a call states, as everywhere in the engine.
+
+use crate::library_call::{Threads, array, slice, slice_mut};
+use crate::library_routine::count;
+use hloom_cpu_kernels::linear_algebra::{Cholesky, Lu, Scalar, TriangularSolve};
+use hloom_eval::custom_call::attributes::Attributes;
+use hloom_ir::attributes::TransposeA;
+use hloom_ir::element_type::ElementType;
+use hloom_ir::instruction::Instruction;
+use hloom_ir::module::Module;
+use hloom_ir::op::Op;
+use hloom_ir::shape::ArrayShape;
+
+/// A routine with all it has to know but the arrays.
+#[derive(Debug)]
+pub(crate) struct LinearAlgebra {
+    kind: Kind,
+    is_double: bool,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// Results: the factors, the pivots, and for each matrix whether a pivot is zero.
+    Lu(Lu),
+    /// Results: the factors, and for each matrix whether there is one.
+    CholeskyWithWord(Cholesky),
+    /// The factor with zeros in the other triangle; NaN where there is none.
+    Cholesky(Cholesky),
+    Triangular(TriangularSolve),
+}
+
+/// Rows and columns of the matrices in an array, and how many there are.
+fn matrices(shape: &ArrayShape) -> Result<(usize, usize, usize), String> {
+    let (batch, &[rows, columns]) = shape.dims().split_last_chunk::<2>().ok_or("it has no matrices")?;
+    Ok((count(batch)?, count(&[rows])?, count(&[columns])?))
+}
+
+impl LinearAlgebra {
+    /// The routine for an instruction, or why there is none.
+    pub(crate) fn new(module: &Module, instruction: &Instruction) -> Result<LinearAlgebra, String> {
+        let none = || format!("there is no kernel for {}", instruction.op.opcode());
+        let config = instruction.common.backend_config.as_deref().unwrap_or_default();
+        let attributes = || Attributes::read(&String::from_utf8_lossy(config));
+        let shapes = instruction.operands().iter().map(|&o| array(module, o)).collect::<Result<Vec<_>, _>>();
+        // Other calls are no concern of ours, whatever they are given.
+        let shapes = shapes.map_err(|_| none())?;
+        let element_type = shapes.first().ok_or_else(none)?.element_type;
+        let is_double = match element_type {
+            ElementType::F32 => false,
+            ElementType::F64 => true,
+            other => return Err(format!("there is no kernel for {other}")),
+        };
+        let kind = match &instruction.op {
+            Op::Cholesky { lower } => Kind::Cholesky(cholesky(&shapes, *lower)?),
+            &Op::TriangularSolve { left_side, lower, unit_diagonal, transpose_a } => {
+                let is_transposed = transpose_a != TransposeA::None;
+                Kind::Triangular(triangular(&shapes, left_side, lower, unit_diagonal, is_transposed)?)
+            }
+            Op::CustomCall(call) => match &*call.target {
+                "lapack_sgetrf_ffi" | "lapack_dgetrf_ffi" => Kind::Lu(lu(&shapes)?),
+                "lapack_spotrf_ffi" | "lapack_dpotrf_ffi" => {
+                    Kind::CholeskyWithWord(cholesky(&shapes, attributes().is_lower())?)
+                }
+                "lapack_strsm_ffi" | "lapack_dtrsm_ffi" => {
+                    let attributes = attributes();
+                    let (left, unit) = (attributes.is("side", b'L'), attributes.is("diag", b'U'));
+                    let is_transposed = attributes.is("trans_x", b'T') || attributes.is("trans_x", b'C');
+                    Kind::Triangular(triangular(&shapes, left, attributes.is_lower(), unit, is_transposed)?)
+                }
+                _ => return Err(none()),
+            },
+            _ => return Err(none()),
+        };
+        let leaves = instruction.shape.leaves();
+        let types: Vec<_> = leaves.iter().map(|(_, shape)| shape.element_type()).collect();
+        let s32 = Some(ElementType::S32);
+        let known = match &kind {
+            Kind::Lu(_) => types == [Some(element_type), s32, s32],
+            Kind::CholeskyWithWord(_) => types == [Some(element_type), s32],
+            Kind::Cholesky(_) | Kind::Triangular(_) => types == [Some(element_type)],
+        };
+        match known && shapes.iter().all(|s| s.element_type == element_type) {
+            true => Ok(LinearAlgebra { kind, is_double }),
+            false => Err("its arrays are of other types".into()),
+        }
+    }
+
+    /// What it is, for the report.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::Lu(_) => "lu",
+            Kind::CholeskyWithWord(_) | Kind::Cholesky(_) => "cholesky",
+            Kind::Triangular(_) => "triangular-solve",
+        }
+    }
+
+    /// Runs it; `None` if the arrays are of other sizes.
+    ///
+    /// # Safety
+    /// The addresses must be those of the instruction's arrays, `bytes` long: operands, then results. The first result may
+    /// be the operand that it takes the place of; nothing else may overlap.
+    pub(crate) unsafe fn run(&self, arrays: &[*mut u8], bytes: &[usize], parallel: &Threads<'_>) -> Option<()> {
+        // SAFETY: the caller's promise.
+        match self.is_double {
+            true => unsafe { self.run_in::<f64>(arrays, bytes, parallel) },
+            false => unsafe { self.run_in::<f32>(arrays, bytes, parallel) },
+        }
+    }
+
+    /// # Safety
+    /// As for [`LinearAlgebra::run`].
+    unsafe fn run_in<T: Scalar>(&self, arrays: &[*mut u8], bytes: &[usize], parallel: &Threads<'_>) -> Option<()> {
+        // SAFETY (all): the caller's promise; `in_place` leaves one slice of an array that is both operand and result.
+        match (&self.kind, arrays, bytes) {
+            (Kind::Lu(lu), &[from, to, pivots, singular], &[m, n, p, s]) => unsafe {
+                let matrices = in_place::<T>(from, to, m, n)?;
+                lu.run(matrices, slice_mut(pivots, p), slice_mut(singular, s), parallel)
+            },
+            (Kind::CholeskyWithWord(cholesky), &[from, to, failed], &[m, n, f]) => unsafe {
+                cholesky.run(in_place::<T>(from, to, m, n)?, slice_mut(failed, f), parallel)
+            },
+            (Kind::Cholesky(cholesky), &[from, to], &[m, n]) => {
+                // SAFETY: as above.
+                let matrices = unsafe { in_place::<T>(from, to, m, n)? };
+                let mut failed = vec![0; cholesky.batch];
+                cholesky.run(matrices, &mut failed, parallel)?;
+                finish(cholesky, matrices, &failed);
+                Some(())
+            }
+            (Kind::Triangular(system), &[a, from, to], &[k, m, n]) => unsafe {
+                system.run::<T>(slice(a, k), in_place(from, to, m, n)?, parallel)
+            },
+            _ => None,
+        }
+    }
+}
+
+/// The result, with what the operand holds in it.
+///
+/// # Safety
+/// As for [`slice_mut()`]; the two are the same array or do not overlap.
+unsafe fn in_place<'a, T>(from: *mut u8, to: *mut u8, from_bytes: usize, to_bytes: usize) -> Option<&'a mut [T]> {
+    (from_bytes == to_bytes).then_some(())?;
+    if from != to {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, to_bytes) };
+    }
+    // SAFETY: the caller's promise.
+    Some(unsafe { slice_mut(to, to_bytes) })
+}
+
+/// Zeros in the triangles that are not the factors', and NaN in matrices that have none.
+fn finish<T: Scalar>(cholesky: &Cholesky, matrices: &mut [T], failed: &[i32]) {
+    let n = cholesky.n;
+    for (matrix, &failed) in matrices.chunks_exact_mut((n * n).max(1)).zip(failed) {
+        for (r, row) in matrix.chunks_exact_mut(n).enumerate() {
+            match (failed != 0, cholesky.lower) {
+                (true, _) => row.fill(T::NAN),
+                (false, true) => row[r + 1..].fill(T::default()),
+                (false, false) => row[..r].fill(T::default()),
+            }
+        }
+    }
+}
+
+fn lu(shapes: &[&ArrayShape]) -> Result<Lu, String> {
+    let &[a] = shapes else { return Err("it has another number of operands".into()) };
+    let (batch, rows, columns) = matrices(a)?;
+    Ok(Lu { batch, rows, columns })
+}
+
+fn cholesky(shapes: &[&ArrayShape], lower: bool) -> Result<Cholesky, String> {
+    let &[a] = shapes else { return Err("it has another number of operands".into()) };
+    match matrices(a)? {
+        (batch, n, columns) if columns == n => Ok(Cholesky { batch, n, lower }),
+        _ => Err("its matrices are not square".into()),
+    }
+}
+
+fn triangular(
+    shapes: &[&ArrayShape],
+    left: bool,
+    lower: bool,
+    unit_diagonal: bool,
+    transposed: bool,
+) -> Result<TriangularSolve, String> {
+    let &[a, b] = shapes else { return Err("it has another number of operands".into()) };
+    let ((batch, n, width), (batch_of_b, rows, columns)) = (matrices(a)?, matrices(b)?);
+    let (own, others) = if left { (rows, columns) } else { (columns, rows) };
+    if n != width || n != own || batch != batch_of_b {
+        return Err("its matrices do not go together".into());
+    }
+    Ok(TriangularSolve { batch, n, others, left, lower, unit_diagonal, transposed })
+}

@@ -1,0 +1,595 @@
+//! From a planned module to a program: a place for every array, and a step for every instruction that does something.
+//!
+//! Tuples, their elements and whatever else merely hands values on are no steps: `plan` says that the value is where it
+//! was. What the plan does not tie together where the run needs it tied is an error here, not a wrong result.
+
+use crate::collective::Collective;
+use crate::concurrent;
+use crate::dependence::{Footprint, footprints};
+use crate::kernel;
+use crate::library_call::LibraryCall;
+use crate::output_fusion::{Array, OutputFusion, product_of};
+use crate::shared_buffer;
+use crate::thunk::{AllocationSource, Evaluate, ListId, Location, ResultLeaf, Thunk, ThunkKind, ThunkProgram, While};
+use hloom_compiler::CompileReport;
+use hloom_compiler::{CompileOptions, Effort};
+use hloom_loops::{KernelRequest, supports};
+use hloom_value::ExecutionError;
+
+use hloom_analysis::cost::known_trip_count;
+use hloom_analysis::effects::reaches_outside;
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::module::Module;
+use hloom_ir::op::{ConstantValue, Op};
+use hloom_ir::shape::Shape;
+use hloom_plan::Plan;
+use hloom_plan::in_place::Pair;
+use hloom_plan::positions::Position;
+use std::ops::Range;
+use std::time::Instant;
+
+/// How many trip_count a loop is thought to take if nothing is known.
+pub(crate) const DEFAULT_TRIP_COUNT: u64 = 32;
+
+/// Makes the program of a planned module, of which `concurrency` thunks may run at once, with kernels for `threads` threads.
+pub(crate) fn lower(
+    plan: &Plan<'_>,
+    options: &CompileOptions,
+    concurrency: usize,
+    threads: usize,
+    report: &mut CompileReport,
+) -> Result<ThunkProgram, ExecutionError> {
+    let begun = Instant::now();
+    let module = plan.dataflow.module();
+    let entry = module.entry().ok_or_else(|| ExecutionError::bug("a verified module has no entry"))?;
+    let mut locations = locations(plan)?;
+    let shared_buffers = shared_buffer::find(plan, options.grid, &mut locations);
+    let mut lowering = Lowering {
+        module,
+        plan,
+        locations,
+        table: Vec::new(),
+        at: Vec::new(),
+        lists: vec![Vec::new()],
+        reaches_outside: vec![false],
+        requests: Vec::new(),
+        evaluates: false,
+        fill_constants: options.fill_constants,
+        own: Location { allocation: (plan.allocations.len() + shared_buffers.len()) as u32, offset: 0 },
+        own_bytes: 0,
+        report,
+    };
+    lowering.list(entry, 0)?;
+    let results = lowering.results(entry)?;
+    lowering.report.stages.push(("steps", begun.elapsed()));
+    let mut footprints = lowering.footprints(concurrency > 1);
+    let library = lowering.compile(threads, options.effort);
+    for (steps, footprints) in lowering.lists.iter().zip(&mut footprints) {
+        for (step, footprint) in steps.iter().zip(footprints) {
+            if matches!(&step.kind, ThunkKind::OutputFusion(fusion) if !fusion.has_own_memory()) {
+                footprint.forget_writes(lowering.own.allocation);
+            }
+        }
+    }
+    let forks = concurrent::arrange(&mut lowering.lists, footprints, concurrency);
+    if !shared_buffers.is_empty() {
+        lowering.report.native.insert("array in common".into(), shared_buffers.len());
+    }
+    if forks > 0 {
+        lowering.report.native.insert("fork".into(), forks);
+    }
+    let Lowering { lists, table, evaluates, own_bytes, .. } = lowering;
+    let (mut allocations, planned_bytes) = sources(plan)?;
+    allocations.extend((0..shared_buffers.len()).map(|number| AllocationSource::SharedBuffer { number }));
+    allocations.push(AllocationSource::Temporary { offset: planned_bytes });
+    let temporary_bytes =
+        planned_bytes.checked_add(own_bytes).ok_or_else(|| ExecutionError::out_of_memory(usize::MAX))?;
+    let is_unused = |l: &Location| matches!(allocations.get(l.allocation as usize), Some(AllocationSource::Unused));
+    if table.iter().any(is_unused) || results.iter().any(|r| is_unused(&r.location)) {
+        return Err(ExecutionError::bug("an array has no memory of its own"));
+    }
+    let moves = |l: &Location| {
+        let source = allocations.get(l.allocation as usize);
+        matches!(
+            source,
+            Some(
+                AllocationSource::Argument { .. }
+                    | AllocationSource::Result { .. }
+                    | AllocationSource::SharedBuffer { .. }
+            )
+        )
+    };
+    let moving = (0u32..).zip(&table).filter(|(_, l)| moves(l)).map(|(n, _)| n).collect();
+    report.temp_bytes = temporary_bytes;
+    report.peak_bytes = peak_bytes(plan, temporary_bytes);
+    Ok(ThunkProgram {
+        lists,
+        table,
+        moving,
+        allocations,
+        temporary_bytes,
+        results,
+        shared_buffers,
+        evaluates,
+        kernels: library.into_code(),
+    })
+}
+
+/// Where each position's value lies.
+fn locations(plan: &Plan<'_>) -> Result<Vec<Location>, ExecutionError> {
+    let dataflow = &plan.dataflow;
+    let mut of_value = vec![Location::NOWHERE; dataflow.value_slots()];
+    for (number, allocation) in plan.allocations.iter().enumerate() {
+        for place in &allocation.places {
+            let offset =
+                usize::try_from(place.offset).map_err(|_| ExecutionError::bug("a place before its allocation"))?;
+            if let Some(slot) = of_value.get_mut(place.value as usize) {
+                *slot = Location { allocation: number as u32, offset };
+            }
+            // What the run stores is row-major and unpacked, whatever the layout says; there must be room for that.
+            let Some(value) = dataflow.value(place.value) else { continue };
+            let shape = dataflow.positions.shape(value.position);
+            if !shape.is_tuple() && shape.byte_size().is_none_or(|n| n > place.size) {
+                return Err(ExecutionError::bug(format!("{shape} is stored packed")));
+            }
+        }
+    }
+    let at = |p: usize| dataflow.at(p as Position).map_or(Location::NOWHERE, |v| of_value[v as usize]);
+    Ok((0..dataflow.positions.len()).map(at).collect())
+}
+
+/// Where the memory of each allocation comes from, and the bytes of all temporaries.
+fn sources(plan: &Plan<'_>) -> Result<(Vec<AllocationSource>, usize), ExecutionError> {
+    let (dataflow, module) = (&plan.dataflow, plan.dataflow.module());
+    let leaf_of_parameter = argument_leaves(plan);
+    let mut temporary_bytes = 0usize;
+    let mut sources = Vec::with_capacity(plan.allocations.len());
+    for allocation in &plan.allocations {
+        let bytes = usize::try_from(allocation.size).map_err(|_| ExecutionError::out_of_memory(usize::MAX))?;
+        sources.push(if allocation.is_tuple || allocation.is_thread_local {
+            AllocationSource::Unused
+        } else if let Some(position) = allocation.parameter {
+            match leaf_of_parameter.iter().position(|&p| p == position) {
+                Some(leaf) => AllocationSource::Argument { leaf, owned: allocation.is_aliased },
+                None => AllocationSource::Unused,
+            }
+        } else if allocation.is_constant {
+            let constant = allocation.places.iter().find_map(|place| {
+                let value = dataflow.value(place.value)?;
+                let id = dataflow.instruction(value);
+                matches!(module[id].op, Op::Constant(_)).then_some((id, value.position))
+            });
+            let Some((id, position)) = constant else {
+                sources.push(AllocationSource::Unused);
+                continue;
+            };
+            let mut leaves = dataflow.positions.of(id).filter(|&p| !dataflow.positions.is_tuple(p));
+            let Some(leaf) = leaves.position(|p| p == position) else {
+                sources.push(AllocationSource::Unused);
+                continue;
+            };
+            AllocationSource::Constant { instruction: id, leaf, bytes }
+        } else if allocation.is_live_out {
+            AllocationSource::Result { bytes }
+        } else {
+            let offset = temporary_bytes;
+            temporary_bytes = bytes
+                .checked_next_multiple_of(hloom_runtime::memory::ALIGNMENT)
+                .and_then(|bytes| offset.checked_add(bytes))
+                .ok_or_else(|| ExecutionError::out_of_memory(usize::MAX))?;
+            AllocationSource::Temporary { offset }
+        });
+    }
+    Ok((sources, temporary_bytes))
+}
+
+/// The positions of the leaves of the entry's parameters, in order.
+fn argument_leaves(plan: &Plan<'_>) -> Vec<Position> {
+    let (positions, module) = (&plan.dataflow.positions, plan.dataflow.module());
+    let parameters = module.entry().map_or_else(Vec::new, |entry| module.parameters(entry));
+    let leaves = parameters.iter().flat_map(|&p| positions.of(p)).filter(|&p| !positions.is_tuple(p));
+    leaves.collect()
+}
+
+struct Lowering<'p, 'm> {
+    module: &'m Module,
+    plan: &'p Plan<'m>,
+    locations: Vec<Location>,
+    table: Vec<Location>,
+    /// The position of the value in each entry of the table.
+    at: Vec<Position>,
+    lists: Vec<Vec<Thunk>>,
+    /// For each list whether anything besides its arrays decides what it does, or it does anything else.
+    reaches_outside: Vec<bool>,
+    /// Kernels to be compiled.
+    requests: Vec<KernelRequest>,
+    evaluates: bool,
+    fill_constants: bool,
+    /// The memory that steps have besides their arrays, one after another.
+    own: Location,
+    own_bytes: usize,
+    report: &'p mut CompileReport,
+}
+
+impl Lowering<'_, '_> {
+    /// Adds the steps of `computation` to a list.
+    fn list(&mut self, computation: ComputationId, list: ListId) -> Result<(), ExecutionError> {
+        let module = self.module;
+        for &id in module[computation].instructions() {
+            self.instruction(id, list)?;
+        }
+        Ok(())
+    }
+
+    fn new_list(&mut self, computation: ComputationId) -> Result<ListId, ExecutionError> {
+        let list = self.lists.len();
+        self.lists.push(Vec::new());
+        self.reaches_outside.push(false);
+        self.list(computation, list)?;
+        Ok(list)
+    }
+
+    /// The positions of an instruction's leaves.
+    fn leaves(&self, id: InstructionId) -> impl Iterator<Item = Position> + use<'_> {
+        let positions = &self.plan.dataflow.positions;
+        positions.of(id).filter(|&p| !positions.is_tuple(p))
+    }
+
+    fn location(&self, position: Position) -> Location {
+        self.locations.get(position as usize).copied().unwrap_or(Location::NOWHERE)
+    }
+
+    /// Whether the value at `position` is made there, and is an array with elements.
+    fn makes(&self, position: Position) -> bool {
+        let dataflow = &self.plan.dataflow;
+        let value = dataflow.at(position).and_then(|v| dataflow.value(v));
+        let is_array = || self.plan.dataflow.positions.shape(position).as_array_or_buffer().is_some();
+        value.is_some_and(|v| v.position == position) && is_array()
+    }
+
+    /// Puts the places of values side by side into the table.
+    fn enter(&mut self, values: Vec<Position>) -> Range<u32> {
+        let start = self.table.len() as u32;
+        self.table.extend(values.iter().map(|&p| self.locations.get(p as usize).copied().unwrap_or(Location::NOWHERE)));
+        self.at.extend(values);
+        start..self.table.len() as u32
+    }
+
+    fn push(&mut self, list: ListId, instruction: InstructionId, arrays: Vec<Position>, kind: ThunkKind) {
+        let arrays = self.enter(arrays);
+        self.lists[list].push(Thunk { instruction, arrays, kind });
+    }
+
+    fn native(&mut self, what: &str) {
+        *self.report.native.entry(what.to_owned()).or_default() += 1;
+    }
+
+    /// Copies each leaf to where it is wanted, unless it is there.
+    fn tie(&mut self, list: ListId, id: InstructionId, from: Vec<Position>, to: Vec<Position>) {
+        for (from, to) in from.into_iter().zip(to) {
+            let (source, target) = (self.location(from), self.location(to));
+            if source != target && source != Location::NOWHERE && target != Location::NOWHERE {
+                let bytes = self.plan.dataflow.positions.shape(from).byte_size().unwrap_or(0) as usize;
+                self.push(list, id, vec![from, to], ThunkKind::Copy { bytes });
+            }
+        }
+    }
+
+    /// Fails unless each leaf is where it is wanted.
+    fn must_be_tied(&self, id: InstructionId, from: InstructionId, to: InstructionId) -> Result<(), ExecutionError> {
+        let tied = self.leaves(from).zip(self.leaves(to)).all(|(a, b)| self.location(a) == self.location(b));
+        if tied {
+            return Ok(());
+        }
+        Err(ExecutionError::bug(format!("the memory of {} is not carried through", self.module[id].name())))
+    }
+
+    fn instruction(&mut self, id: InstructionId, list: ListId) -> Result<(), ExecutionError> {
+        let module = self.module;
+        let instruction = &module[id];
+        let operands = instruction.operands();
+        self.reaches_outside[list] |= reaches_outside(&instruction.op);
+        match &instruction.op {
+            Op::Parameter { .. } => {}
+            Op::Constant(ConstantValue::Elided) if !self.fill_constants => {
+                self.evaluate(list, id, "its value is not known");
+            }
+            Op::Constant(_) => {}
+            Op::Copy | Op::Reshape { .. } if instruction.shape.is_array() => {
+                self.copy(list, id);
+            }
+            Op::CopyStart { .. } => self.copy(list, id),
+            Op::While { condition, body } => {
+                let parameter = |c| module.parameters(c).first().copied();
+                let (Some(in_body), Some(in_condition)) = (parameter(*body), parameter(*condition)) else {
+                    return Err(ExecutionError::bug("a loop without parameters"));
+                };
+                let (Some(next), Some(truth)) = (module.root(*body), module.root(*condition)) else {
+                    return Err(ExecutionError::bug("a loop without a root"));
+                };
+                for (from, to) in [(operands[0], id), (id, in_body), (id, in_condition), (next, id)] {
+                    self.must_be_tied(id, from, to)?;
+                }
+                let (condition, body) = (self.new_list(*condition)?, self.new_list(*body)?);
+                let positions = &self.plan.dataflow.positions;
+                let bytes = |p: Position| positions.shape(p).byte_size().unwrap_or(0) as usize;
+                let state = self.leaves(id).map(bytes).collect();
+                let arrays = [positions.whole(truth)].into_iter().chain(self.leaves(id)).collect();
+                let closed = ![condition, body].iter().any(|&l| self.reaches_outside[l]);
+                let trip_count = known_trip_count(instruction).map_or(DEFAULT_TRIP_COUNT, |n| n.max(1));
+                let repeat = While { condition, body, state, closed, trip_count };
+                self.push(list, id, arrays, ThunkKind::While(Box::new(repeat)));
+                self.reaches_outside[list] |= !closed;
+                self.native("while");
+            }
+            Op::Conditional { branches } => {
+                for (&branch, &operand) in branches.iter().zip(operands.iter().skip(1)) {
+                    let (Some(&parameter), Some(root)) = (module.parameters(branch).first(), module.root(branch))
+                    else {
+                        return Err(ExecutionError::bug("a branch without a parameter"));
+                    };
+                    self.must_be_tied(id, operand, parameter)?;
+                    self.must_be_tied(id, root, id)?;
+                }
+                let by_truth = module[operands[0]].shape.is_scalar_of(ElementType::Pred);
+                let branches = branches.iter().map(|&b| self.new_list(b)).collect::<Result<Vec<_>, _>>()?;
+                let selector = self.plan.dataflow.positions.whole(operands[0]);
+                self.reaches_outside[list] |= branches.iter().any(|&b| self.reaches_outside[b]);
+                self.push(list, id, vec![selector], ThunkKind::Conditional { branches, by_truth });
+                self.native("conditional");
+            }
+            Op::Call { to_apply, .. } => self.call(list, id, *to_apply, &[])?,
+            Op::AsyncStart(start) => self.call(list, id, start.calls, &[1])?,
+            Op::AllReduce(_)
+            | Op::AllGather(_)
+            | Op::ReduceScatter(_)
+            | Op::AllToAll { .. }
+            | Op::CollectivePermute(_) => match Collective::new(module, id, self.for_evaluator(id)) {
+                Some(collective) => {
+                    let arrays = self.arrays(id);
+                    self.native("collective");
+                    self.evaluates = true;
+                    self.push(list, id, arrays, ThunkKind::Collective(Box::new(collective)));
+                }
+                None => self.kernel(list, id),
+            },
+            Op::Dot(_)
+            | Op::Convolution(_)
+            | Op::Sort { .. }
+            | Op::TopK { .. }
+            | Op::Fft { .. }
+            | Op::SelectAndScatter { .. }
+            | Op::Cholesky { .. }
+            | Op::TriangularSolve { .. }
+            | Op::CustomCall(_) => self.library(list, id),
+            // In a loop it is better part of native code that is one whole.
+            Op::Transpose { .. } if list == 0 => self.library(list, id),
+            Op::Fusion(_) if self.output_fusion(list, id) => {}
+            op => {
+                // What hands values on makes none; all else is done, for its value or its effect.
+                let hands_on = matches!(
+                    op,
+                    Op::Tuple
+                        | Op::GetTupleElement { .. }
+                        | Op::AfterAll
+                        | Op::AddDependency
+                        | Op::OptBarrier
+                        | Op::Domain(_)
+                        | Op::Bitcast
+                        | Op::AsyncUpdate { .. }
+                        | Op::AsyncDone
+                        | Op::CopyDone
+                );
+                if !hands_on || self.leaves(id).any(|p| self.makes(p)) {
+                    self.kernel(list, id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A kernel written by hand, if there is one, or another.
+    fn library(&mut self, list: ListId, id: InstructionId) {
+        let Ok(call) = LibraryCall::new(self.module, id) else { return self.kernel(list, id) };
+        let arrays = self.arrays(id);
+        self.native(call.name());
+        let otherwise = call.may_refuse().then(|| Box::new(self.for_evaluator(id)));
+        self.evaluates |= otherwise.is_some();
+        self.push(list, id, arrays, ThunkKind::Library(Box::new(call), otherwise));
+    }
+
+    /// Adds the step of an output fusion, if the instruction is one; says whether it is.
+    fn output_fusion(&mut self, list: ListId, id: InstructionId) -> bool {
+        let Some(product) = product_of(self.module, id) else { return false };
+        let request = self.requests.len();
+        let Some(fusion) = OutputFusion::new(self.module, id, product, request) else { return false };
+        if supports(self.module, id, Some(product)).is_err() {
+            return false;
+        }
+        self.requests.push(fusion.wanted(id, product));
+        let arrays = self.arrays(id);
+        let last = arrays.last().copied();
+        self.push(list, id, arrays, ThunkKind::OutputFusion(Box::new(fusion)));
+        // Memory of its own, should it need any.
+        if let (Some(last), Some(step)) = (last, self.lists[list].last_mut()) {
+            self.table.push(self.own);
+            self.at.push(last);
+            step.arrays.end += 1;
+        }
+        true
+    }
+
+    /// Asks for a kernel; what has none is left to the evaluator.
+    fn kernel(&mut self, list: ListId, id: InstructionId) {
+        if let Err(why) = supports(self.module, id, None) {
+            return self.evaluate(list, id, &why.to_string());
+        }
+        let positions = &self.plan.dataflow.positions;
+        let tied = |pair: &Pair| {
+            let operand = self.module[id].operands().get(pair.operand);
+            let from = operand.and_then(|&o| positions.part(o, &pair.operand_index));
+            let to = positions.part(id, &pair.output_index);
+            from.zip(to).is_some_and(|(from, to)| self.location(from.start) == self.location(to.start))
+        };
+        let pairs = self.plan.in_place.pairs(id);
+        let in_place = !pairs.is_empty() && pairs.iter().all(tied);
+        let (arrays, request) = (self.arrays(id), self.requests.len());
+        self.requests.push(KernelRequest { instruction: id, in_place, producer: None });
+        self.push(list, id, arrays, ThunkKind::Pending(request));
+    }
+
+    /// What each step reads and writes, if anything runs beside another, or there are collectives to be waited for.
+    fn footprints(&self, may_fork: bool) -> Vec<Vec<Footprint>> {
+        let is_collective = |step: &Thunk| matches!(step.kind, ThunkKind::Collective(_));
+        match may_fork || self.lists.iter().flatten().any(is_collective) {
+            true => footprints(self.plan, &self.table, &self.at, &self.lists),
+            false => Vec::new(),
+        }
+    }
+
+    /// Makes the kernels that were asked for; what is refused one is left to the evaluator.
+    fn compile(&mut self, threads: usize, effort: Effort) -> kernel::Library {
+        let (module, requests) = (self.module, std::mem::take(&mut self.requests));
+        let begun = Instant::now();
+        let prepared = kernel::prepare(module, &requests, threads, effort);
+        #[cfg(feature = "llvm")]
+        let mut library = crate::region::compile(self.plan, &self.table, &self.at, &mut self.lists, &prepared);
+        #[cfg(not(feature = "llvm"))]
+        let mut library = kernel::compile(&prepared, |_| true, &[]);
+        self.report.stages.push(("kernels", begun.elapsed()));
+        let mut lists = std::mem::take(&mut self.lists);
+        for list in &mut lists {
+            for step in list {
+                #[cfg(feature = "llvm")]
+                if let ThunkKind::Region(region) = &mut step.kind {
+                    self.native("region");
+                    region.outside.iter_mut().for_each(|step| self.resolve(step, &mut library, &prepared));
+                }
+                self.resolve(step, &mut library, &prepared);
+            }
+        }
+        self.lists = lists;
+        library
+    }
+
+    /// Gives a step its kernel.
+    fn resolve(&mut self, step: &mut Thunk, library: &mut kernel::Library, prepared: &kernel::Prepared) {
+        let id = step.instruction;
+        if let ThunkKind::OutputFusion(fusion) = &mut step.kind {
+            let own = step.arrays.end - 1;
+            match library.kernel(fusion.request) {
+                Ok(kernel) => {
+                    let rows_of_unit = kernel::rows_of_unit(prepared, fusion.request);
+                    let arrays: Vec<Array> = (step.arrays.start..own).map(|entry| self.array(entry)).collect();
+                    let bytes = fusion.resolve(kernel, rows_of_unit, &arrays);
+                    self.own_bytes = self.own_bytes.max(bytes);
+                    self.native("output fusion");
+                }
+                Err(why) => {
+                    step.arrays.end = own;
+                    step.kind = self.for_evaluator_because(id, &why);
+                }
+            }
+            return;
+        }
+        let ThunkKind::Pending(request) = step.kind else { return };
+        step.kind = match library.kernel(request) {
+            Ok(kernel) => {
+                self.native(if matches!(self.module[id].op, Op::Fusion(_)) { "fusion" } else { "instruction" });
+                ThunkKind::Kernel(kernel)
+            }
+            Err(why) => self.for_evaluator_because(id, &why),
+        };
+    }
+
+    /// The array of an entry of the table.
+    fn array(&self, entry: u32) -> Array {
+        let position = self.at.get(entry as usize);
+        let shape = position.map(|&p| self.plan.dataflow.positions.shape(p));
+        let location = self.table.get(entry as usize).copied().unwrap_or(Location::NOWHERE);
+        let bytes = shape.and_then(Shape::byte_size).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+        Array { location, bytes }
+    }
+
+    /// The arrays of an instruction: leaves of the operands, then leaves of the result.
+    fn arrays(&self, id: InstructionId) -> Vec<Position> {
+        let all = self.module[id].operands().iter().copied().chain([id]);
+        all.flat_map(|i| self.leaves(i).collect::<Vec<_>>()).collect()
+    }
+
+    /// Copies the operand to the (first leaf of the) result.
+    fn copy(&mut self, list: ListId, id: InstructionId) {
+        let from: Vec<Position> = self.leaves(self.module[id].operands()[0]).collect();
+        let to: Vec<Position> = self.leaves(id).collect();
+        self.tie(list, id, from, to);
+        self.native("copy");
+    }
+
+    /// Runs a computation as a part of the list; its result is the part `index` of the instruction's.
+    fn call(
+        &mut self,
+        list: ListId,
+        id: InstructionId,
+        computation: ComputationId,
+        index: &[i64],
+    ) -> Result<(), ExecutionError> {
+        let module = self.module;
+        for (&operand, parameter) in module[id].operands().iter().zip(module.parameters(computation)) {
+            self.must_be_tied(id, operand, parameter)?;
+        }
+        self.list(computation, list)?;
+        let root = module.root(computation).ok_or_else(|| ExecutionError::bug("a computation without a root"))?;
+        let positions = &self.plan.dataflow.positions;
+        let part = positions.part(id, index).ok_or_else(|| ExecutionError::bug("a start without a result"))?;
+        let to: Vec<Position> = part.filter(|&p| !positions.is_tuple(p)).collect();
+        let from: Vec<Position> = self.leaves(root).collect();
+        self.tie(list, id, from, to);
+        Ok(())
+    }
+
+    /// Leaves an instruction to the evaluator.
+    fn evaluate(&mut self, list: ListId, id: InstructionId, reason: &str) {
+        let (kind, arrays) = (self.for_evaluator_because(id, reason), self.arrays(id));
+        self.push(list, id, arrays, kind);
+    }
+
+    /// The evaluator's part, noted in the report.
+    fn for_evaluator_because(&mut self, id: InstructionId, reason: &str) -> ThunkKind {
+        let module = self.module;
+        let opcode = module[id].op.opcode();
+        self.report.fall_back(opcode.name(), module[id].name(), reason);
+        self.evaluates = true;
+        ThunkKind::Evaluate(Box::new(self.for_evaluator(id)))
+    }
+
+    /// What the evaluator has to know of an instruction.
+    fn for_evaluator(&self, id: InstructionId) -> Evaluate {
+        let module = self.module;
+        let op = &module[id].op;
+        let meets = op.collective().is_some() || matches!(op, Op::CollectivePermute(_) | Op::CollectivePermuteStart(_));
+        let waits = meets || matches!(op, Op::RecvDone(_));
+        let operands: Vec<Shape> = module[id].operands().iter().map(|&o| module[o].shape.clone()).collect();
+        // What is received comes at the done, into the memory that the start was given for it.
+        let fills = matches!(op, Op::RecvDone(_));
+        let stored = |p: Position| (fills || self.makes(p)) && self.location(p) != Location::NOWHERE;
+        let stored = self.leaves(id).map(stored).collect();
+        Evaluate { operands, stored, waits }
+    }
+
+    fn results(&self, entry: ComputationId) -> Result<Vec<ResultLeaf>, ExecutionError> {
+        let root = self.module.root(entry).ok_or_else(|| ExecutionError::bug("a computation without a root"))?;
+        let leaf = |position: Position| ResultLeaf {
+            shape: self.plan.dataflow.positions.shape(position).without_layout(),
+            location: self.location(position),
+        };
+        Ok(self.leaves(root).map(leaf).collect())
+    }
+}
+
+/// The bytes of arguments, results and temporaries of a device, those that share memory once.
+fn peak_bytes(plan: &Plan<'_>, temporary_bytes: usize) -> usize {
+    let lasting = plan.allocations.iter().filter(|a| a.parameter.is_some() || a.is_live_out);
+    let lasting = lasting.filter(|a| !a.is_tuple && !a.is_thread_local);
+    lasting.map(|a| usize::try_from(a.size).unwrap_or(0)).fold(temporary_bytes, usize::saturating_add)
+}

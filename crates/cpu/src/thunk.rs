@@ -1,0 +1,165 @@
+//! What a compiled program is at run time: lists of steps, and where their arrays lie.
+//!
+//! Every array of a step is an entry of the program's *table*: an allocation and an offset. A run trip_count the table into
+//! addresses once, before its first step; a step finds its arrays side by side in it, operands first, then results.
+
+use crate::collective::Collective;
+use crate::concurrent::ConcurrentRegion;
+use crate::kernel::{Kernel, KernelCode};
+use crate::library_call::LibraryCall;
+use crate::output_fusion::OutputFusion;
+use crate::shared_buffer::SharedBuffer;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::shape::Shape;
+use std::ops::Range;
+
+/// Where an array lies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Location {
+    /// Which allocation.
+    pub(crate) allocation: u32,
+    /// Bytes from its start.
+    pub(crate) offset: usize,
+}
+
+impl Location {
+    /// The place of what has no memory: a token, or a value that nothing made.
+    pub(crate) const NOWHERE: Location = Location { allocation: u32::MAX, offset: 0 };
+}
+
+/// Where an allocation's memory comes from.
+#[derive(Debug)]
+pub(crate) enum AllocationSource {
+    /// Nothing of the run lies in it.
+    Unused,
+    /// Given by the caller: the leaf of that number. It is written only if it is `owned` by the run.
+    Argument { leaf: usize, owned: bool },
+    /// A constant: the leaf of that number of an instruction.
+    Constant { instruction: InstructionId, leaf: usize, bytes: usize },
+    /// Made for the run, and given to the caller after it.
+    Result { bytes: usize },
+    /// A part of the block of temporaries.
+    Temporary { offset: usize },
+    /// What the devices of a group have in common, by number.
+    SharedBuffer { number: usize },
+}
+
+/// The number of a list of steps.
+pub(crate) type ListId = usize;
+
+/// A step.
+#[derive(Debug)]
+pub(crate) struct Thunk {
+    /// The instruction that it carries out.
+    pub(crate) instruction: InstructionId,
+    /// Its arrays in the table.
+    pub(crate) arrays: Range<u32>,
+    /// What to do.
+    pub(crate) kind: ThunkKind,
+}
+
+/// What a step does with its arrays.
+#[derive(Debug)]
+pub(crate) enum ThunkKind {
+    /// Copies the first to the second.
+    Copy { bytes: usize },
+    /// Stands for the kernel of that request until it is made.
+    Pending(usize),
+    /// Calls a kernel on all of them.
+    Kernel(Kernel),
+    /// Calls the function of a region: a loop with all that is in it.
+    #[cfg(feature = "llvm")]
+    Region(Box<crate::region::RegionCall>),
+    /// Calls a kernel written by hand; what it refuses is for the evaluator.
+    Library(Box<LibraryCall>, Option<Box<Evaluate>>),
+    /// Calls a kernel written by hand, and another on what it makes.
+    OutputFusion(Box<OutputFusion>),
+    /// Runs `body` as long as the pred scalar (the first array), which `condition` makes, is true.
+    While(Box<While>),
+    /// Runs the list that the scalar (the only array) selects: by its truth, or by its number.
+    Conditional { branches: Vec<ListId>, by_truth: bool },
+    /// Meets other devices; if it is awaited later, it only comes to the meeting.
+    Collective(Box<Collective>),
+    /// Waits for the collective that the instruction is.
+    Await,
+    /// Runs steps beside each other.
+    Concurrent(Box<ConcurrentRegion>),
+    /// Leaves the instruction to the evaluator.
+    Evaluate(Box<Evaluate>),
+}
+
+impl ThunkKind {
+    /// What it is, in a word.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            ThunkKind::Copy { .. } => "copy",
+            ThunkKind::Kernel(_) | ThunkKind::Pending(_) => "kernel",
+            #[cfg(feature = "llvm")]
+            ThunkKind::Region(_) => "region",
+            ThunkKind::Library(..) => "library",
+            ThunkKind::OutputFusion(_) => "output fusion",
+            ThunkKind::While(_) => "loop",
+            ThunkKind::Conditional { .. } => "conditional",
+            ThunkKind::Collective(_) => "collective",
+            ThunkKind::Await => "wait",
+            ThunkKind::Concurrent(_) => "steps beside each other",
+            ThunkKind::Evaluate(_) => "evaluated",
+        }
+    }
+}
+
+/// A loop. Its arrays are the condition's result, then the leaves of the state.
+#[derive(Debug)]
+pub(crate) struct While {
+    pub(crate) condition: ListId,
+    pub(crate) body: ListId,
+    /// The bytes of each leaf of the state.
+    pub(crate) state: Vec<usize>,
+    /// Whether the state alone decides how it goes on, so that a state that stays as it is means a loop without end.
+    pub(crate) closed: bool,
+    /// About how many trip_count it takes.
+    pub(crate) trip_count: u64,
+}
+
+/// An instruction for the evaluator. Its arrays are the leaves of the operands, then the leaves of the result.
+#[derive(Debug)]
+pub(crate) struct Evaluate {
+    /// The shapes of the operands.
+    pub(crate) operands: Vec<Shape>,
+    /// For each leaf of the result, whether it is to be stored; the others are where they are already.
+    pub(crate) stored: Vec<bool>,
+    /// Whether other devices are met, so that waiting is possible.
+    pub(crate) waits: bool,
+}
+
+/// A leaf of the result.
+#[derive(Debug)]
+pub(crate) struct ResultLeaf {
+    /// Its shape, without layout.
+    pub(crate) shape: Shape,
+    /// Where it lies at the end.
+    pub(crate) location: Location,
+}
+
+/// A compiled program.
+#[derive(Debug)]
+pub(crate) struct ThunkProgram {
+    /// The lists; the entry is the first.
+    pub(crate) lists: Vec<Vec<Thunk>>,
+    /// Where the arrays of all steps lie.
+    pub(crate) table: Vec<Location>,
+    /// Entries of the table whose addresses differ from run to run.
+    pub(crate) moving: Vec<u32>,
+    /// Where memory comes from.
+    pub(crate) allocations: Vec<AllocationSource>,
+    /// Bytes of the block of temporaries.
+    pub(crate) temporary_bytes: usize,
+    /// The leaves of the result.
+    pub(crate) results: Vec<ResultLeaf>,
+    /// What devices have in common.
+    pub(crate) shared_buffers: Vec<SharedBuffer>,
+    /// Whether any step needs the evaluator.
+    pub(crate) evaluates: bool,
+    /// The kernels.
+    pub(crate) kernels: KernelCode,
+}

@@ -1,0 +1,92 @@
+//! Fusion: instructions that are computed together, so that the values between them need no memory.
+//!
+//! [`short_rows`] prepares what is repeated, [`groups`] decides what is computed with what, [`multi_output`] puts groups
+//! together that run over the same elements and read the same values, [`horizontal`] tiny ones that have nothing in
+//! common, [`output`] adds the products that they follow, and here the groups become fusions. A fusion that ends in a
+//! reduction is `kInput`, one that begins with a product `kOutput`, any other `kLoop`, as XLA's are. Only computations of
+//! the program's flow are looked at: functions that are applied to elements have nothing to fuse.
+
+mod cost;
+mod groups;
+mod horizontal;
+mod multi_output;
+mod output;
+mod short_rows;
+
+use groups::{Facts, Group};
+use hloom_ir::attributes::FusionKind;
+use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::module::Module;
+use hloom_ir::op::{Fusion, Op};
+use hloom_ir::order::PostOrder;
+use hloom_passes::dce::remove_dead_code;
+use hloom_passes::facts::flow_computations;
+use hloom_passes::inline::undo_fusions;
+use hloom_passes::pass::{Context, Pass};
+use hloom_passes::rewrite::rewrite;
+use multi_output::Makers;
+use rustc_hash::FxHashSet;
+
+/// The pass.
+pub static PASS: Pass = Pass {
+    name: "fusion",
+    statement: "computes together what is made element by element, so that what lies between needs no memory",
+    keeps_schedule: false,
+    run: |module: &mut Module, context: &Context<'_>| Ok(fuse(module, context)) as Result<usize, Diagnostic>,
+};
+
+/// The passes of this crate.
+pub static PASSES: &[&Pass] = &[&PASS];
+
+fn fuse(module: &mut Module, context: &Context<'_>) -> usize {
+    let prepared = rewrite(module, &[short_rows::RULES]);
+    let mut found: Vec<Group> = Vec::new();
+    let mut facts = Facts::new(module);
+    let mut makers = Makers::new(module);
+    let mut orders = PostOrder::new(module);
+    for computation in flow_computations(module) {
+        let order = orders.instructions(computation);
+        let groups = groups::group(module, computation, &order, &mut facts);
+        found.extend(multi_output::merge(module, computation, groups, &order, &facts, &mut makers));
+    }
+    let counts = output::count_members(module, &found);
+    let takes_in = |group: &mut Group| output::take_in(module, group, &facts, &counts);
+    let with_product: Vec<bool> = found.iter_mut().map(takes_in).collect();
+    let groups = found.iter().zip(with_product);
+    let mut made = 0;
+    let mut refused = FxHashSet::default();
+    for (group, with_product) in groups {
+        let Some(fusion) = outline(module, group, with_product) else { continue };
+        made += 1;
+        if let (Err(_), Op::Fusion(body)) = (context.info.supports_fusion(module, fusion), &module[fusion].op) {
+            refused.insert(body.calls);
+        }
+    }
+    // What the backend has no kernel for stays apart.
+    if !refused.is_empty() {
+        made -= undo_fusions(module, |body| refused.contains(&body)).min(made);
+    }
+    if made > 0 {
+        remove_dead_code(module);
+    }
+    prepared + made
+}
+
+/// Makes a fusion of `group`, if it is more than one operation.
+fn outline(module: &mut Module, group: &Group, with_product: bool) -> Option<InstructionId> {
+    let operations = group.members.iter().filter(|&&m| !matches!(module[m].op, Op::Constant(_))).count();
+    if operations < 2 {
+        return None;
+    }
+    let last = *group.results.last()?;
+    let reduces = group.results.iter().any(|&r| matches!(module[r].op, Op::Reduce { .. }));
+    let kind = match with_product {
+        true => FusionKind::Output,
+        false if reduces => FusionKind::Input,
+        false => FusionKind::Loop,
+    };
+    let name = format!("{}_fusion", module[last].opcode().name().replace('-', "_"));
+    let fusion = |calls| Op::Fusion(Box::new(Fusion { kind, calls, output_operand_aliasing: Vec::new() }));
+    module.outline(&group.members, &group.results, &name, fusion).ok()
+}

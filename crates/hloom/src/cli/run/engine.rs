@@ -1,0 +1,140 @@
+//! Runs of the program compiled for an engine's devices.
+
+use super::super::{Result, output, progress};
+use super::{Run, Timed, instruction_at, interrupted, trace};
+use hloom::arrays::Inputs;
+use hloom::compiler::{CompileOptions, CompileReport, Effort};
+use hloom::eval::DeviceGrid;
+use hloom::execute::{download, upload};
+use hloom::ir::entity::InstructionId;
+use hloom::ir::module::Module;
+use hloom::runtime::trace::Trace;
+use hloom::runtime::{Buffer, Client, ExecuteOptions, LoadedExecutable};
+use hloom::value::{ExecutionError, Value};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::{Duration, Instant};
+
+fn client(run: &Run<'_>) -> Result<Arc<dyn Client>> {
+    let threads = run.args.threads.map(|n| n as usize);
+    run.args.engine.client(threads).map_err(|error| run.fail(error.into_diagnostics(run.module())))
+}
+
+fn compile(run: &Run<'_>, client: &dyn Client, grid: DeviceGrid) -> Result<Arc<dyn LoadedExecutable>> {
+    // The same code whether it runs once or often: what is measured is what runs.
+    let options =
+        CompileOptions { grid, fill_constants: run.args.fill_constants, effort: Effort::Full, strict: run.args.strict };
+    let loaded = client.compile(&run.verified.module, &options);
+    let loaded = loaded.map_err(|error| run.fail(error.into_diagnostics(run.module())))?;
+    let report = &loaded.compiled().report;
+    match run.args.report {
+        true => output::to_stderr(&describe(report)),
+        false => output::to_stderr(&warnings(report)),
+    }
+    Ok(loaded)
+}
+
+/// For each leaf of the arguments, whether a result takes its place.
+pub(crate) fn donated(module: &Module) -> Vec<bool> {
+    let parameters = module.entry().map_or_else(Vec::new, |entry| module.parameters(entry).to_vec());
+    let aliases = &module.config.input_output_alias;
+    let each = |(n, p): (usize, InstructionId)| {
+        let is_given = aliases.iter().any(|a| a.parameter == n as i64);
+        std::iter::repeat_n(is_given, module[p].shape.leaf_count())
+    };
+    parameters.into_iter().enumerate().flat_map(each).collect()
+}
+
+fn execute(
+    run: &Run<'_>,
+    compiled: &dyn LoadedExecutable,
+    arguments: Vec<Vec<Buffer>>,
+    trace: Option<&Trace>,
+) -> Result<Vec<Vec<Buffer>>> {
+    let at = AtomicU32::new(u32::MAX);
+    let options = ExecuteOptions {
+        max_steps: run.args.max_steps,
+        time_limit: run.args.time_limit.map(Duration::from_secs),
+        cancel: Some(interrupted()),
+        progress: Some(&at),
+        trace,
+        ..ExecuteOptions::default()
+    };
+    let work = || compiled.execute(arguments, &options);
+    progress::follow("running", || instruction_at(compiled.compiled().module.module(), &at), work)
+        .map_err(|fault| run.failed(compiled.compiled().explain(fault, run.module())))
+}
+
+/// Compiles and runs the program once.
+pub(super) fn once(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs) -> Result<Vec<Value>> {
+    let client = client(run)?;
+    let compiled = compile(run, &*client, grid)?;
+    let arguments = upload(&*client, inputs).map_err(|fault| run.failed(fault))?;
+    let record = run.args.trace.as_ref().map(|_| Trace::default());
+    let results = execute(run, &*compiled, arguments, record.as_ref())?;
+    if let (Some(path), Some(record)) = (&run.args.trace, record) {
+        output::to_path(path, trace::to_json(record, compiled.compiled().module.module()).as_bytes())?;
+    }
+    download(run.module(), results).map_err(|fault| run.failed(fault))
+}
+
+/// Times compiling, and `count` runs after one to warm up.
+pub(super) fn bench(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs, count: u32) -> Result<Timed> {
+    let client = client(run)?;
+    let arguments = upload(&*client, inputs).map_err(|fault| run.failed(fault))?;
+    let begun = Instant::now();
+    let compiled = compile(run, &*client, grid)?;
+    let compile = begun.elapsed();
+    // Where results take the place of arguments, each run is given its own.
+    let donated = donated(run.module());
+    let fresh = || {
+        let copies = arguments.iter().enumerate().map(|(device, leaves)| {
+            let copy = |(b, &given): (&Buffer, &bool)| if given { client.duplicate(device, b) } else { Ok(b.clone()) };
+            leaves.iter().zip(&donated).map(copy).collect()
+        });
+        copies.collect::<std::result::Result<Vec<Vec<Buffer>>, ExecutionError>>().map_err(|fault| run.failed(fault))
+    };
+    let mut results = execute(run, &*compiled, fresh()?, None)?;
+    let mut runs = Vec::new();
+    for _ in 0..count {
+        let arguments = fresh()?;
+        // Results of the last run are gone before the next, as they would be in a training loop.
+        drop(results);
+        let begun = Instant::now();
+        results = execute(run, &*compiled, arguments, None)?;
+        runs.push(begun.elapsed());
+    }
+    let results = download(run.module(), results).map_err(|fault| run.failed(fault))?;
+    let report = compiled.compiled().report.clone();
+    Ok(Timed { compile, runs, report, results })
+}
+
+/// What became of the program, for people.
+fn describe(report: &CompileReport) -> String {
+    let mut text = String::new();
+    for (stage, time) in &report.stages {
+        text.push_str(&format!("{stage} {:.2} ms, ", time.as_secs_f64() * 1e3));
+    }
+    text.push_str(&format!("{} native steps, {} bytes of temporaries\n", report.native_steps(), report.temp_bytes));
+    for (what, count) in &report.native {
+        text.push_str(&format!("  {what}: {count}\n"));
+    }
+    if !report.fallback.is_empty() {
+        text.push_str(&format!("{} steps are left to the evaluator\n", report.fallback_steps()));
+    }
+    for (opcode, fallback) in &report.fallback {
+        let (names, reason) = (fallback.instructions.join(", "), &fallback.reason);
+        text.push_str(&format!("  {opcode}: {} ({reason}): {names}\n", fallback.instructions.len()));
+    }
+    text
+}
+
+/// One line for each reason why instructions are left to the evaluator.
+fn warnings(report: &CompileReport) -> String {
+    let line = |(opcode, fallback): (&String, &hloom::compiler::Fallback)| {
+        let (first, count) = (fallback.instructions.first().map_or("", String::as_str), fallback.instructions.len());
+        let others = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+        format!("warning: no native code for {opcode} ({}): {first}{others} left to the evaluator\n", fallback.reason)
+    };
+    report.fallback.iter().map(line).collect()
+}

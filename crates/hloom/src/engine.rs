@@ -1,0 +1,63 @@
+//! The engines by name: which backend compiles for a target, and which client runs what it makes.
+
+use hloom_compiler::{Backend, CompileError};
+use hloom_cpu::{CpuBackend, CpuClient, CpuClientOptions};
+use hloom_eval_backend::EvalClient;
+use hloom_ir::diagnostic::codes::passes::NO_LIST;
+use hloom_ir::diagnostic::{Blame, Diagnostic};
+use hloom_passes::Registry;
+use hloom_runtime::Client;
+use hloom_runtime::pool::Pool;
+use hloom_target::Target;
+use std::sync::Arc;
+
+/// What runs a program.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Engine {
+    /// Compiled for this machine.
+    #[default]
+    Cpu,
+    /// The reference evaluator.
+    Eval,
+}
+
+impl Engine {
+    /// All engines.
+    pub const ALL: [Engine; 2] = [Engine::Cpu, Engine::Eval];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Cpu => "cpu",
+            Engine::Eval => "eval",
+        }
+    }
+
+    /// A client of the engine; `threads` is how many may compute at once, as many as there are processors when absent.
+    pub fn client(self, threads: Option<usize>) -> Result<Arc<dyn Client>, CompileError> {
+        Ok(match self {
+            Engine::Cpu => Arc::new(CpuClient::new(&CpuClientOptions { threads, ..CpuClientOptions::default() })?),
+            Engine::Eval => Arc::new(EvalClient::new()?),
+        })
+    }
+}
+
+/// The backend that compiles for a machine.
+pub fn backend_for(target: &Target) -> Result<Box<dyn Backend>, Diagnostic> {
+    let first = |error: CompileError| {
+        let unknown = || Diagnostic::error(&NO_LIST, "the backend cannot be made").blame(Blame::Hloom);
+        error.diagnostics.into_iter().next().unwrap_or_else(unknown)
+    };
+    match target.name.as_str() {
+        "cpu" => Ok(Box::new(CpuBackend::new(Pool::available_threads()).map_err(first)?)),
+        name => Err(Diagnostic::error(&NO_LIST, format!("there is no backend for the target `{name}`"))
+            .blame(Blame::Data)
+            .note("there is one for cpu")
+            .help("name the passes with --passes")),
+    }
+}
+
+/// All passes by name.
+pub fn registry() -> &'static Registry {
+    hloom_compiler::registry()
+}

@@ -1,0 +1,583 @@
+//! What a kernel computes, as plain data: the body of a fusion, or a single instruction, with tuples, calls and nested
+//! fusions dissolved.
+//!
+//! Two instructions with equal graphs have the same kernel, so a graph can be compared and hashed. Nodes stand after
+//! what they read. Every array is row-major and of static size.
+//!
+//! A product or convolution that a fusion begins with may be left to others: the kernel then finds its result in one more
+//! buffer, behind those of the operands.
+
+use crate::unsupported::Unsupported;
+use hloom_ir::attributes::{ComparisonDirection, ComparisonType, PaddingDim, SliceDim, Window};
+use hloom_ir::layout::DimVec;
+use hloom_ir::literal::Literal;
+use hloom_ir::op::{BinaryOp, ConstantValue, Gather, Op, Scatter, UnaryOp};
+use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_ir::{ComputationId, ElementType, Instruction, InstructionId, Module};
+use rustc_hash::FxHashMap;
+use smallvec::{SmallVec, smallvec};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// The most nodes of a kernel: what is larger would take LLVM too long as one function.
+const MAX_NODES: usize = 20_000;
+/// How deep calls and fusions may nest.
+const MAX_DEPTH: usize = 16;
+
+/// Windows longer than the array and than this are left to who walks the array, not the window: nearly all of it is
+/// padding, and there may be more of that than can be walked.
+const MOSTLY_PADDING: i64 = 1024;
+
+/// A result of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ValueRef {
+    pub node: u32,
+    /// Which result: reductions of several arrays have several.
+    pub result: u32,
+}
+
+/// An operation on single elements.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ScalarOp {
+    Unary(UnaryOp),
+    Binary(BinaryOp),
+    Compare { direction: ComparisonDirection, total: bool },
+    Select,
+    Clamp,
+    Convert,
+    BitcastConvert,
+    ReducePrecision { exponent_bits: i32, mantissa_bits: i32 },
+}
+
+/// The bytes of a constant, compared by value.
+#[derive(Clone, Debug)]
+pub struct Data(Arc<Literal>);
+
+impl AsRef<[u8]> for Data {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+impl Data {
+    pub fn bytes(&self) -> &[u8] {
+        self.0.as_array().map_or(&[], |a| a.bytes())
+    }
+}
+
+impl PartialEq for Data {
+    fn eq(&self, other: &Data) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.bytes() == other.bytes()
+    }
+}
+impl Eq for Data {}
+impl Hash for Data {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.bytes().hash(state);
+    }
+}
+
+/// What a node does.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum NodeOp {
+    /// The array in that buffer.
+    Parameter(u32),
+    Constant(Data),
+    Iota {
+        dimension: usize,
+    },
+    Scalar(ScalarOp),
+    Map(Function),
+    Reshape,
+    Broadcast {
+        dimensions: DimVec,
+    },
+    Transpose {
+        dimensions: DimVec,
+    },
+    Reverse {
+        dimensions: DimVec,
+    },
+    Concatenate {
+        dimension: usize,
+    },
+    Slice(SmallVec<[SliceDim; 4]>),
+    DynamicSlice,
+    DynamicUpdateSlice,
+    Pad(SmallVec<[PaddingDim; 4]>),
+    Gather(GatherAttributes),
+    Scatter(ScatterAttributes),
+    Reduce {
+        dimensions: DimVec,
+        function: Function,
+    },
+    ReduceWindow {
+        window: Window,
+        function: Function,
+    },
+}
+
+/// The attributes of gather that say what it computes.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct GatherAttributes {
+    pub dims: hloom_ir::attributes::GatherDimensionNumbers,
+    pub slice_sizes: DimVec,
+}
+
+/// The attributes of scatter that say what it computes.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ScatterAttributes {
+    pub dims: hloom_ir::attributes::ScatterDimensionNumbers,
+    pub function: Function,
+}
+
+/// One operation and its result.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Node {
+    pub op: NodeOp,
+    pub operands: SmallVec<[ValueRef; 3]>,
+    /// The element types of the results.
+    pub types: SmallVec<[ElementType; 1]>,
+    /// The sizes of each result.
+    pub dims: DimVec,
+}
+
+/// A function of single elements, straight-line.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Function {
+    pub parameters: SmallVec<[ElementType; 2]>,
+    pub code: Vec<FunctionStep>,
+    pub results: SmallVec<[u32; 1]>,
+}
+
+/// A step of a [`Function`].
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct FunctionStep {
+    pub op: FunctionOp,
+    pub operands: SmallVec<[u32; 3]>,
+    pub element_type: ElementType,
+}
+
+/// What a step of a [`Function`] does.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum FunctionOp {
+    Parameter(u32),
+    /// The element in these bytes, of the type it is written in.
+    Constant(ElementType, SmallVec<[u8; 16]>),
+    Scalar(ScalarOp),
+}
+
+/// A kernel's meaning.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Graph {
+    pub nodes: Vec<Node>,
+    /// One per leaf of the result.
+    pub outputs: Vec<ValueRef>,
+    /// The number of leaf arrays of the operands: the buffers before those of the outputs.
+    pub inputs: u32,
+}
+
+impl Graph {
+    pub fn node(&self, value: ValueRef) -> &Node {
+        &self.nodes[value.node as usize]
+    }
+    pub fn dims(&self, value: ValueRef) -> &[i64] {
+        &self.node(value).dims
+    }
+    pub fn element_type(&self, value: ValueRef) -> ElementType {
+        self.node(value).types[value.result as usize]
+    }
+
+    /// What `instruction` computes from the leaf arrays of its operands, and of the result of `product`, if that
+    /// instruction of its body is left to others.
+    pub fn of(
+        module: &Module,
+        instruction: InstructionId,
+        product: Option<InstructionId>,
+    ) -> Result<Graph, Unsupported> {
+        let mut builder = GraphBuilder { module, graph: Graph::default(), product: None };
+        let mut operands = Vec::new();
+        for &o in module[instruction].operands() {
+            let mut leaves = Leaves::new();
+            for (_, shape) in module[o].shape.leaves() {
+                let array = array_of(shape)?;
+                let buffer = builder.graph.inputs;
+                builder.graph.inputs += 1;
+                leaves.push(builder.add(NodeOp::Parameter(buffer), &[], array)?);
+            }
+            operands.push(leaves);
+        }
+        if let Some(product) = product {
+            let buffer = builder.graph.inputs;
+            builder.graph.inputs += 1;
+            let result = builder.add(NodeOp::Parameter(buffer), &[], array_of(&module[product].shape)?)?;
+            builder.product = Some((product, result));
+        }
+        let outputs = builder.instruction(instruction, &operands, 0)?;
+        let mut graph = builder.graph;
+        graph.outputs = outputs.to_vec();
+        Ok(graph)
+    }
+}
+
+type Leaves = SmallVec<[ValueRef; 1]>;
+
+/// The static array that a shape is.
+fn array_of(shape: &Shape) -> Result<&ArrayShape, Unsupported> {
+    let array = shape.as_array().ok_or_else(|| Unsupported::new("a value that is no array"))?;
+    if array.is_dynamic() {
+        return Err(Unsupported::new("a dynamic size"));
+    }
+    match array.byte_size() {
+        Some(bytes) if bytes < i64::MAX / 64 => Ok(array),
+        _ => Err(Unsupported::new("an array of more bytes than can be counted")),
+    }
+}
+
+struct GraphBuilder<'m> {
+    module: &'m Module,
+    graph: Graph,
+    /// What is left to others, and its result.
+    product: Option<(InstructionId, ValueRef)>,
+}
+
+impl GraphBuilder<'_> {
+    fn add(&mut self, op: NodeOp, operands: &[ValueRef], shape: &ArrayShape) -> Result<ValueRef, Unsupported> {
+        self.add_many(op, operands, smallvec![shape.element_type], shape.dims())
+    }
+
+    fn add_many(
+        &mut self,
+        op: NodeOp,
+        operands: &[ValueRef],
+        types: SmallVec<[ElementType; 1]>,
+        dims: &[i64],
+    ) -> Result<ValueRef, Unsupported> {
+        if self.graph.nodes.len() >= MAX_NODES {
+            return Err(Unsupported::new("a fusion of too many instructions"));
+        }
+        if let Some(t) = types.iter().find(|&&t| !is_supported_type(t)) {
+            return Err(Unsupported::new(format!("the type {t}")));
+        }
+        let node = self.graph.nodes.len() as u32;
+        self.graph.nodes.push(Node { op, operands: operands.into(), types, dims: dims.into() });
+        Ok(ValueRef { node, result: 0 })
+    }
+
+    fn computation(&mut self, id: ComputationId, operands: &[Leaves], depth: usize) -> Result<Leaves, Unsupported> {
+        if depth > MAX_DEPTH {
+            return Err(Unsupported::new("fusions or calls nested too deep"));
+        }
+        let module = self.module;
+        let root = module.root(id).ok_or_else(|| Unsupported::new("a computation without a root"))?;
+        let mut values: FxHashMap<InstructionId, Leaves> = FxHashMap::default();
+        for &i in module[id].instructions() {
+            if i != root && module[i].users().is_empty() {
+                continue;
+            }
+            let result = match &module[i].op {
+                Op::Parameter { number, .. } => usize::try_from(*number).ok().and_then(|n| operands.get(n)).cloned(),
+                _ => {
+                    let of = |o: &InstructionId| values.get(o).cloned();
+                    let operands: Option<Vec<Leaves>> = module[i].operands().iter().map(of).collect();
+                    Some(self.instruction(i, &operands.ok_or_else(missing_operand)?, depth)?)
+                }
+            };
+            values.insert(i, result.ok_or_else(missing_operand)?);
+        }
+        values.remove(&root).ok_or_else(missing_operand)
+    }
+
+    fn instruction(&mut self, i: InstructionId, operands: &[Leaves], depth: usize) -> Result<Leaves, Unsupported> {
+        let instruction = &self.module[i];
+        if let Some((_, result)) = self.product.filter(|(product, _)| *product == i) {
+            return Ok(smallvec![result]);
+        }
+        match &instruction.op {
+            Op::Fusion(f) => return self.computation(f.calls, operands, depth + 1),
+            Op::Call { to_apply, .. } => return self.computation(*to_apply, operands, depth + 1),
+            Op::Tuple => return Ok(operands.concat().into()),
+            Op::OptBarrier | Op::AddDependency if operands.len() == 1 => return Ok(operands[0].clone()),
+            Op::GetTupleElement { index } => {
+                let tuple = instruction.operands().first().and_then(|&o| self.module[o].shape.as_tuple());
+                let (tuple, index) = tuple.zip(usize::try_from(*index).ok()).ok_or_else(missing_operand)?;
+                let start: usize = tuple[..index].iter().map(Shape::leaf_count).sum();
+                return Ok(operands[0][start..start + tuple[index].leaf_count()].into());
+            }
+            _ => {}
+        }
+        let arrays: Option<SmallVec<[ValueRef; 3]>> =
+            operands.iter().map(|o| if let [one] = o[..] { Some(one) } else { None }).collect();
+        let arrays = arrays.ok_or_else(|| Unsupported::new("an operand that is a tuple"))?;
+        let leaves = instruction.shape.leaves();
+        let shapes = leaves.iter().map(|(_, s)| array_of(s)).collect::<Result<Vec<_>, _>>()?;
+        let first = *shapes.first().ok_or_else(|| Unsupported::new("an instruction without a result"))?;
+        let (op, arrays) = self.node_op(instruction, &arrays, first)?;
+        let types = shapes.iter().map(|s| s.element_type).collect();
+        let node = self.add_many(op, &arrays, types, first.dims())?;
+        Ok((0..shapes.len() as u32).map(|result| ValueRef { node: node.node, result }).collect())
+    }
+
+    fn node_op(
+        &mut self,
+        instruction: &Instruction,
+        operands: &[ValueRef],
+        shape: &ArrayShape,
+    ) -> Result<(NodeOp, SmallVec<[ValueRef; 3]>), Unsupported> {
+        let module = self.module;
+        let usizes = |list: &DimVec| list.clone();
+        let op = match &instruction.op {
+            Op::Constant(ConstantValue::Literal(literal)) => NodeOp::Constant(Data(literal.clone())),
+            Op::Iota { dimension } => NodeOp::Iota { dimension: *dimension as usize },
+            Op::Copy => NodeOp::Reshape,
+            Op::Bitcast => {
+                let is_row_major = |s: &ArrayShape| s.layout.as_ref().is_none_or(|l| l.is_descending());
+                let from = instruction.operands().first().and_then(|&o| module[o].shape.as_array());
+                let same_type = from.is_some_and(|f| f.element_type == shape.element_type);
+                if !same_type || !from.is_some_and(is_row_major) || !is_row_major(shape) {
+                    return Err(Unsupported::new("a bitcast between layouts or types"));
+                }
+                NodeOp::Reshape
+            }
+            Op::Reshape { .. } => NodeOp::Reshape,
+            Op::Broadcast { dimensions } => NodeOp::Broadcast { dimensions: usizes(dimensions) },
+            Op::Transpose { dimensions } => NodeOp::Transpose { dimensions: usizes(dimensions) },
+            Op::Reverse { dimensions } => NodeOp::Reverse { dimensions: usizes(dimensions) },
+            Op::Concatenate { dimension } => NodeOp::Concatenate { dimension: *dimension as usize },
+            Op::Slice { dims } => NodeOp::Slice(dims.iter().copied().collect()),
+            Op::DynamicSlice { .. } => NodeOp::DynamicSlice,
+            Op::DynamicUpdateSlice => NodeOp::DynamicUpdateSlice,
+            Op::Pad { padding } => NodeOp::Pad(padding.iter().copied().collect()),
+            Op::Gather(g) => {
+                let Gather { dims, slice_sizes, .. } = &**g;
+                NodeOp::Gather(GatherAttributes { dims: dims.clone(), slice_sizes: slice_sizes.clone() })
+            }
+            Op::Scatter(s) => {
+                let Scatter { dims, to_apply, .. } = &**s;
+                let function = self.function(*to_apply, false)?;
+                NodeOp::Scatter(ScatterAttributes { dims: dims.clone(), function })
+            }
+            Op::Reduce { dimensions, to_apply } => {
+                NodeOp::Reduce { dimensions: dimensions.clone(), function: self.function(*to_apply, true)? }
+            }
+            Op::ReduceWindow { window, to_apply } => {
+                let dims = operands.first().map_or(&[][..], |&x| self.graph.dims(x));
+                if window.dims.iter().zip(dims).any(|(w, &n)| w.size > MOSTLY_PADDING.max(n)) {
+                    return Err(Unsupported::new("a window that holds little but padding"));
+                }
+                NodeOp::ReduceWindow { window: (**window).clone(), function: self.function(*to_apply, true)? }
+            }
+            Op::Map { to_apply, .. } => NodeOp::Map(self.function(*to_apply, false)?),
+            _ => NodeOp::Scalar(self.scalar_op(instruction, operands, shape)?),
+        };
+        Ok((op, operands.into()))
+    }
+
+    fn scalar_op(
+        &self,
+        instruction: &Instruction,
+        operands: &[ValueRef],
+        shape: &ArrayShape,
+    ) -> Result<ScalarOp, Unsupported> {
+        let types: SmallVec<[ElementType; 3]> = operands.iter().map(|&o| self.graph.element_type(o)).collect();
+        let op = scalar_op(instruction, &types, shape.element_type)?;
+        let fits = |&o: &ValueRef| self.graph.dims(o).is_empty() || self.graph.dims(o) == shape.dims();
+        if !operands.iter().all(fits) {
+            return Err(Unsupported::new(format!("{} with operands of other sizes", instruction.opcode())));
+        }
+        Ok(op)
+    }
+
+    /// The function that `computation` is. Where it reductions (`widen`), f16 and bf16 are carried as f32, so that a sum is
+    /// rounded once.
+    fn function(&self, computation: ComputationId, widen: bool) -> Result<Function, Unsupported> {
+        function_of(self.module, computation, widen)
+    }
+}
+
+fn missing_operand() -> Unsupported {
+    Unsupported::new("an operand that is not there")
+}
+
+/// Whether kernels can read and write elements of the type.
+pub fn is_supported_type(t: ElementType) -> bool {
+    use ElementType::*;
+    matches!(t, Pred | S8 | S16 | S32 | S64 | U8 | U16 | U32 | U64 | F16 | Bf16 | F32 | F64 | C64 | C128)
+}
+
+/// The operation on single elements that `instruction` is, applied to elements of `types`.
+fn scalar_op(instruction: &Instruction, types: &[ElementType], to: ElementType) -> Result<ScalarOp, Unsupported> {
+    let op = match &instruction.op {
+        Op::Unary { op, .. } => ScalarOp::Unary(*op),
+        Op::Binary(op) => ScalarOp::Binary(*op),
+        Op::Compare { direction, kind } => {
+            ScalarOp::Compare { direction: *direction, total: *kind == Some(ComparisonType::TotalOrder) }
+        }
+        Op::Select => ScalarOp::Select,
+        Op::Clamp => ScalarOp::Clamp,
+        Op::Convert => ScalarOp::Convert,
+        Op::BitcastConvert => ScalarOp::BitcastConvert,
+        Op::ReducePrecision { exponent_bits, mantissa_bits } => {
+            ScalarOp::ReducePrecision { exponent_bits: *exponent_bits, mantissa_bits: *mantissa_bits }
+        }
+        other => return Err(Unsupported::new(other.opcode().name())),
+    };
+    crate::scalar_op::check(op, types, to)?;
+    Ok(op)
+}
+
+/// The straight-line function that a computation of scalars is.
+pub fn function_of(module: &Module, computation: ComputationId, widen: bool) -> Result<Function, Unsupported> {
+    let parameters = module.parameters(computation);
+    let mut function = Function { parameters: SmallVec::new(), code: Vec::new(), results: SmallVec::new() };
+    let mut arguments: Vec<SmallVec<[u32; 1]>> = Vec::new();
+    for (number, &p) in parameters.iter().enumerate() {
+        let element_type = widened(scalar_type(&module[p].shape)?, widen);
+        function.parameters.push(element_type);
+        let op = FunctionOp::Parameter(number as u32);
+        arguments.push(smallvec![function.push(op, &[], element_type)?]);
+    }
+    function.results = inline(module, computation, &arguments, widen, &mut function, 0)?;
+    Ok(function)
+}
+
+impl Function {
+    fn push(&mut self, op: FunctionOp, operands: &[u32], element_type: ElementType) -> Result<u32, Unsupported> {
+        if self.code.len() >= 4096 {
+            return Err(Unsupported::new("a function of too many instructions"));
+        }
+        self.code.push(FunctionStep { op, operands: operands.into(), element_type });
+        Ok(self.code.len() as u32 - 1)
+    }
+
+    /// The operation, if the function is one commutative operation of its two parameters.
+    pub fn single_operation(&self) -> Option<BinaryOp> {
+        let step = match (&self.results[..], self.parameters.len()) {
+            (&[result], 2) => &self.code[result as usize],
+            _ => return None,
+        };
+        let of = |n: usize| self.code.get(*step.operands.get(n)? as usize).map(|s| &s.op);
+        match (&step.op, of(0)?, of(1)?) {
+            (FunctionOp::Scalar(ScalarOp::Binary(op)), FunctionOp::Parameter(a), FunctionOp::Parameter(b))
+                if a != b =>
+            {
+                Some(*op)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Function {
+    /// Result `n` of a function of two lists, as a function of the elements `n` of both, if it is made of these alone.
+    pub fn part(&self, n: usize) -> Option<Function> {
+        let half = self.parameters.len() / 2;
+        let result = *self.results.get(n)?;
+        let mut needed = vec![false; self.code.len()];
+        *needed.get_mut(result as usize)? = true;
+        for (id, step) in self.code.iter().enumerate().rev() {
+            if needed[id] {
+                step.operands.iter().for_each(|&o| needed[o as usize] = true);
+            }
+        }
+        let mut code = self.code.clone();
+        for (step, needed) in code.iter_mut().zip(needed) {
+            let FunctionOp::Parameter(number) = &mut step.op else { continue };
+            *number = match *number as usize {
+                k if k == n => 0,
+                k if k == half + n => 1,
+                _ if needed => return None,
+                // What is not needed is still computed from something: it must only be there.
+                _ => {
+                    step.op = FunctionOp::Constant(step.element_type, smallvec![0; step.element_type.bytes()]);
+                    continue;
+                }
+            };
+        }
+        let parameters = smallvec![*self.parameters.get(n)?, *self.parameters.get(half + n)?];
+        Some(Function { parameters, code, results: smallvec![result] })
+    }
+
+    /// The parameter that the function gives back, if it does only that.
+    pub fn forwarded_parameter(&self) -> Option<u32> {
+        match (&self.results[..], self.code.get(*self.results.first()? as usize).map(|s| &s.op)) {
+            ([_], Some(FunctionOp::Parameter(p))) => Some(*p),
+            _ => None,
+        }
+    }
+}
+
+fn scalar_type(shape: &Shape) -> Result<ElementType, Unsupported> {
+    match shape.as_array() {
+        Some(a) if a.is_scalar() && is_supported_type(a.element_type) => Ok(a.element_type),
+        _ => Err(Unsupported::new(format!("a function of {shape}"))),
+    }
+}
+
+fn widened(t: ElementType, widen: bool) -> ElementType {
+    if widen && matches!(t, ElementType::F16 | ElementType::Bf16) { ElementType::F32 } else { t }
+}
+
+fn inline(
+    module: &Module,
+    computation: ComputationId,
+    arguments: &[SmallVec<[u32; 1]>],
+    widen: bool,
+    function: &mut Function,
+    depth: usize,
+) -> Result<SmallVec<[u32; 1]>, Unsupported> {
+    if depth > MAX_DEPTH {
+        return Err(Unsupported::new("calls nested too deep"));
+    }
+    let root = module.root(computation).ok_or_else(missing_operand)?;
+    let mut values: FxHashMap<InstructionId, SmallVec<[u32; 1]>> = FxHashMap::default();
+    for &i in module[computation].instructions() {
+        let instruction = &module[i];
+        if i != root && instruction.users().is_empty() {
+            continue;
+        }
+        let operands: Option<Vec<_>> = instruction.operands().iter().map(|o| values.get(o).cloned()).collect();
+        let operands = operands.ok_or_else(missing_operand)?;
+        let result = match &instruction.op {
+            Op::Parameter { number, .. } => {
+                let argument = usize::try_from(*number).ok().and_then(|n| arguments.get(n));
+                argument.cloned().ok_or_else(missing_operand)?
+            }
+            Op::Tuple => operands.concat().into(),
+            Op::GetTupleElement { index } => {
+                let tuple = module[instruction.operands()[0]].shape.as_tuple().ok_or_else(missing_operand)?;
+                if tuple.iter().any(Shape::is_tuple) {
+                    return Err(Unsupported::new("a function of nested tuples"));
+                }
+                smallvec![*operands[0].get(*index as usize).ok_or_else(missing_operand)?]
+            }
+            Op::Call { to_apply, .. } => inline(module, *to_apply, &operands, widen, function, depth + 1)?,
+            Op::Fusion(f) => inline(module, f.calls, &operands, widen, function, depth + 1)?,
+            op => {
+                let to = scalar_type(&instruction.shape)?;
+                let operands: SmallVec<[u32; 3]> = operands.iter().filter_map(|o| o.first().copied()).collect();
+                match op {
+                    Op::Constant(ConstantValue::Literal(literal)) => {
+                        let bytes = literal.as_array().map_or(&[][..], |a| a.bytes()).into();
+                        smallvec![function.push(FunctionOp::Constant(to, bytes), &[], widened(to, widen))?]
+                    }
+                    Op::Bitcast | Op::Copy | Op::Reshape { .. } | Op::Broadcast { .. } | Op::Transpose { .. } => {
+                        operands.first().into_iter().copied().collect()
+                    }
+                    _ => {
+                        let types: SmallVec<[ElementType; 3]> =
+                            operands.iter().map(|&o| function.code[o as usize].element_type).collect();
+                        let to = widened(to, widen);
+                        let op = scalar_op(instruction, &types, to)?;
+                        if widen && op == ScalarOp::BitcastConvert {
+                            return Err(Unsupported::new("the bits of a number that is carried in another type"));
+                        }
+                        smallvec![function.push(FunctionOp::Scalar(op), &operands, to)?]
+                    }
+                }
+            }
+        };
+        values.insert(i, result);
+    }
+    values.remove(&root).ok_or_else(missing_operand)
+}
