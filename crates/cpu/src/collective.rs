@@ -6,7 +6,7 @@
 
 use crate::collective_kernel::CollectiveKernel;
 use crate::executor::{ThunkExecutor, waiting};
-use crate::thunk::{Evaluate, Thunk};
+use crate::thunk::{Evaluate, EvaluatedLeaf, Thunk};
 use hloom_analysis::devices::{group_of, plane_of};
 use hloom_comm::{Arrival, Meeting, MissError, Spot};
 use hloom_eval::ops::collective::missed;
@@ -41,7 +41,8 @@ impl Collective {
     /// The collective that an instruction is, if it is one of these.
     pub(crate) fn new(module: &Module, id: InstructionId, otherwise: Evaluate) -> Option<Collective> {
         let count = module[id].operands().len();
-        let has_places = otherwise.stored.len() == count && otherwise.stored.iter().all(|&s| s);
+        let has_places =
+            otherwise.results.len() == count && otherwise.results.iter().all(|&r| r == EvaluatedLeaf::Array);
         if !has_places {
             return None;
         }

@@ -9,16 +9,18 @@ use crate::client::CpuClient;
 use crate::collective::Pending;
 use crate::kernel::LoadedKernels;
 use crate::library_call::Threads;
-use crate::thunk::{AllocationSource, Evaluate, ListId, Location, Thunk, ThunkKind, ThunkProgram, While};
+use crate::thunk::{
+    AllocationSource, Evaluate, EvaluatedLeaf, ListId, Location, Thunk, ThunkKind, ThunkProgram, While,
+};
 use hloom_eval::interpreter::{Device, OperandValues};
 use hloom_eval::ops;
 use hloom_ir::diagnostic::codes;
 use hloom_ir::entity::EntityId;
 use hloom_ir::shape::Shape;
-use hloom_runtime::Buffer;
 use hloom_runtime::memory::Block;
 use hloom_runtime::pool::Permit;
 use hloom_runtime::trace::Trace;
+use hloom_runtime::{Buffer, Client};
 use hloom_value::{Array, ExecutionError, Value};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -149,6 +151,8 @@ pub(crate) struct ThunkExecutor<'r> {
     pub(crate) threads: usize,
     /// Meetings that the device came to and has not waited for yet.
     pub(crate) pending: Vec<Pending>,
+    /// The values whose sizes are known at run time only.
+    slots: Vec<Option<Value>>,
     /// The thread of the device.
     owner: ThreadId,
 }
@@ -186,6 +190,11 @@ pub(crate) fn run_device<'r>(
             context.shared_buffers.get(number).zip(group).and_then(|(blocks, &group)| blocks.get(group as usize));
         block.map_or(std::ptr::null_mut(), Block::start)
     };
+    let mut slots = vec![None; program.slots];
+    for &(leaf, slot) in &program.argument_slots {
+        let argument = arguments.get(leaf).and_then(Option::as_ref);
+        slots[slot as usize] = Some(argument.ok_or_else(|| ExecutionError::bug("a leaf is missing"))?.to_leaf()?);
+    }
     let kept = workspace.place(program, &mut arguments, client, &common)?;
     let mut executor = ThunkExecutor {
         program,
@@ -199,12 +208,19 @@ pub(crate) fn run_device<'r>(
         steps: 0,
         threads: context.threads,
         pending: Vec::new(),
+        slots,
         owner: std::thread::current().id(),
     };
     executor.list(0)?;
+    let slots = std::mem::take(&mut executor.slots);
     drop(executor);
     let mut results = Vec::with_capacity(program.results.len());
     for leaf in &program.results {
+        if let Some(slot) = leaf.slot {
+            let value = slots[slot as usize].as_ref().ok_or_else(|| ExecutionError::bug("a result was not made"))?;
+            results.push(client.upload_leaf(ordinal, value)?);
+            continue;
+        }
         let n = leaf.location.allocation as usize;
         let block = match program.allocations.get(n) {
             _ if leaf.location.offset != 0 => None,
@@ -387,11 +403,15 @@ impl<'r> ThunkExecutor<'r> {
 
     /// Leaves a step to the evaluator, on copies of its operands.
     pub(crate) fn evaluate(&mut self, step: &Thunk, evaluate: &Evaluate) -> Result<(), ExecutionError> {
-        let mut arrays = self.addresses[step.arrays.start as usize..step.arrays.end as usize].iter().copied();
+        let arrays = &self.addresses[step.arrays.start as usize..step.arrays.end as usize];
+        let (of_operands, of_results) = arrays
+            .split_at_checked(evaluate.operand_slots.len())
+            .ok_or_else(|| ExecutionError::bug("an operand has no place"))?;
+        let mut leaves = of_operands.iter().copied().zip(evaluate.operand_slots.iter().copied());
         let mut operands = OperandValues::with_capacity(evaluate.operands.len());
         for shape in &evaluate.operands {
             // SAFETY: the operands' leaves come first in the step's arrays, in order, and hold their values.
-            operands.push(unsafe { read(shape, &mut arrays)? });
+            operands.push(unsafe { read(shape, &mut leaves, &self.slots)? });
         }
         let device = self.device.as_mut().ok_or_else(|| ExecutionError::bug("the evaluator is not there"))?;
         let i = step.instruction;
@@ -400,14 +420,18 @@ impl<'r> ThunkExecutor<'r> {
             false => ops::evaluate(device, i, operands),
         }?;
         let leaves = value.leaves();
-        if leaves.len() != evaluate.stored.len() {
+        if leaves.len() != evaluate.results.len() {
             return Err(ExecutionError::bug("the evaluator's value is of another shape"));
         }
-        for ((leaf, &stored), address) in leaves.into_iter().zip(&evaluate.stored).zip(arrays) {
-            if let (true, Value::Array(array)) = (stored, leaf) {
-                let bytes = array.bytes();
-                // SAFETY: the leaf's place is as large as its shape, which the evaluator keeps to.
-                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, bytes.len()) }
+        for ((leaf, &to), &address) in leaves.into_iter().zip(&evaluate.results).zip(of_results) {
+            match (to, leaf) {
+                (EvaluatedLeaf::Array, Value::Array(array)) => {
+                    let bytes = array.bytes();
+                    // SAFETY: the leaf's place is as large as its shape, which the evaluator keeps to.
+                    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, bytes.len()) }
+                }
+                (EvaluatedLeaf::Slot(slot), leaf) => self.slots[slot as usize] = Some(leaf.clone()),
+                _ => {}
             }
         }
         Ok(())
@@ -447,10 +471,10 @@ pub(crate) struct Fork<'r> {
 unsafe impl Sync for Fork<'_> {}
 
 impl<'r> Fork<'r> {
-    /// A executor on this thread.
+    /// An executor on this thread.
     pub(crate) fn executor(&self) -> ThunkExecutor<'r> {
         let Fork { program, kernels, client, context, addresses, ordinal, steps, owner } = *self;
-        let (device, permit, pending) = (None, None, Vec::new());
+        let (device, permit, pending, slots) = (None, None, Vec::new(), Vec::new());
         ThunkExecutor {
             program,
             kernels,
@@ -463,6 +487,7 @@ impl<'r> Fork<'r> {
             steps,
             threads: 1,
             pending,
+            slots,
             owner,
         }
     }
@@ -479,20 +504,28 @@ impl Arrays {
     }
 }
 
-/// The value of `shape` whose leaves are at the next addresses.
+/// The value of `shape` whose leaves are at the next addresses, or in the next slots.
 ///
 /// # Safety
 /// The addresses must lead to arrays of the shape's leaves, or be null where there is none.
-unsafe fn read(shape: &Shape, arrays: &mut impl Iterator<Item = *mut u8>) -> Result<Value, ExecutionError> {
+unsafe fn read(
+    shape: &Shape,
+    leaves: &mut impl Iterator<Item = (*mut u8, Option<u32>)>,
+    slots: &[Option<Value>],
+) -> Result<Value, ExecutionError> {
     if let Shape::Tuple(elements) = shape {
         let mut values = Vec::with_capacity(elements.len());
         for element in elements.iter() {
             // SAFETY: the caller's promise.
-            values.push(unsafe { read(element, arrays)? });
+            values.push(unsafe { read(element, leaves, slots)? });
         }
         return Ok(Value::Tuple(values));
     }
-    let address = arrays.next().ok_or_else(|| ExecutionError::bug("an operand has no place"))?;
+    let (address, slot) = leaves.next().ok_or_else(|| ExecutionError::bug("an operand has no place"))?;
+    if let Some(slot) = slot {
+        let value = slots.get(slot as usize).cloned().flatten();
+        return value.ok_or_else(|| ExecutionError::bug("an operand was not made yet"));
+    }
     match shape {
         Shape::Array(a) | Shape::Buffer(a) => {
             let len = a.byte_size().map_or(0, |n| n as usize);

@@ -10,7 +10,9 @@ use crate::kernel;
 use crate::library_call::LibraryCall;
 use crate::output_fusion::{Array, OutputFusion, product_of};
 use crate::shared_buffer;
-use crate::thunk::{AllocationSource, Evaluate, ListId, Location, ResultLeaf, Thunk, ThunkKind, ThunkProgram, While};
+use crate::thunk::{
+    AllocationSource, Evaluate, EvaluatedLeaf, ListId, Location, ResultLeaf, Thunk, ThunkKind, ThunkProgram, While,
+};
 use hloom_compiler::CompileReport;
 use hloom_compiler::{CompileOptions, Effort};
 use hloom_loops::{KernelRequest, supports};
@@ -24,8 +26,10 @@ use hloom_ir::module::Module;
 use hloom_ir::op::{ConstantValue, Op};
 use hloom_ir::shape::Shape;
 use hloom_plan::Plan;
+use hloom_plan::dataflow::ValueId;
 use hloom_plan::in_place::Pair;
 use hloom_plan::positions::Position;
+use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -55,11 +59,14 @@ pub(crate) fn lower(
         reaches_outside: vec![false],
         requests: Vec::new(),
         evaluates: false,
+        slots: FxHashMap::default(),
         fill_constants: options.fill_constants,
         own: Location { allocation: (plan.allocations.len() + shared_buffers.len()) as u32, offset: 0 },
         own_bytes: 0,
         report,
     };
+    let leaves = argument_leaves(plan).into_iter().enumerate();
+    let argument_slots = leaves.filter_map(|(n, p)| Some((n, lowering.slot(p)?))).collect();
     lowering.list(entry, 0)?;
     let results = lowering.results(entry)?;
     lowering.report.stages.push(("steps", begun.elapsed()));
@@ -79,7 +86,8 @@ pub(crate) fn lower(
     if forks > 0 {
         lowering.report.native.insert("fork".into(), forks);
     }
-    let Lowering { lists, table, evaluates, own_bytes, .. } = lowering;
+    let Lowering { lists, table, evaluates, own_bytes, slots, .. } = lowering;
+    let slots = slots.len();
     let (mut allocations, planned_bytes) = sources(plan)?;
     allocations.extend((0..shared_buffers.len()).map(|number| AllocationSource::SharedBuffer { number }));
     allocations.push(AllocationSource::Temporary { offset: planned_bytes });
@@ -104,6 +112,8 @@ pub(crate) fn lower(
     report.temp_bytes = temporary_bytes;
     report.peak_bytes = peak_bytes(plan, temporary_bytes);
     Ok(ThunkProgram {
+        slots,
+        argument_slots,
         lists,
         table,
         moving,
@@ -205,6 +215,8 @@ struct Lowering<'p, 'm> {
     /// Kernels to be compiled.
     requests: Vec<KernelRequest>,
     evaluates: bool,
+    /// The slots of values whose sizes are known at run time only.
+    slots: FxHashMap<ValueId, u32>,
     fill_constants: bool,
     /// The memory that steps have besides their arrays, one after another.
     own: Location,
@@ -238,6 +250,26 @@ impl Lowering<'_, '_> {
 
     fn location(&self, position: Position) -> Location {
         self.locations.get(position as usize).copied().unwrap_or(Location::NOWHERE)
+    }
+
+    /// The slot of the value at `position`, if its size is known at run time only, or nothing is known of it.
+    fn slot(&mut self, position: Position) -> Option<u32> {
+        let dataflow = &self.plan.dataflow;
+        let shape = dataflow.positions.shape(position);
+        if !shape.is_dynamic() && !is_opaque(shape) {
+            return None;
+        }
+        let value = dataflow.at(position)?;
+        let next = self.slots.len() as u32;
+        Some(*self.slots.entry(value).or_insert(next))
+    }
+
+    /// Whether an instruction takes or makes a value in a slot.
+    fn uses_slots(&self, id: InstructionId) -> bool {
+        let all = self.module[id].operands().iter().copied().chain([id]);
+        let positions = &self.plan.dataflow.positions;
+        all.into_iter()
+            .any(|i| self.leaves(i).any(|p| positions.shape(p).is_dynamic() || is_opaque(positions.shape(p))))
     }
 
     /// Whether the value at `position` is made there, and is an array with elements.
@@ -290,6 +322,10 @@ impl Lowering<'_, '_> {
         let instruction = &module[id];
         let operands = instruction.operands();
         self.reaches_outside[list] |= reaches_outside(&instruction.op);
+        if !matches!(instruction.op, Op::Parameter { .. }) && !hands_on(&instruction.op) && self.uses_slots(id) {
+            self.evaluate(list, id, "it has a size that is known at run time only");
+            return Ok(());
+        }
         match &instruction.op {
             Op::Parameter { .. } => {}
             Op::Constant(ConstantValue::Elided) if !self.fill_constants => {
@@ -368,20 +404,7 @@ impl Lowering<'_, '_> {
             Op::Fusion(_) if self.output_fusion(list, id) => {}
             op => {
                 // What hands values on makes none; all else is done, for its value or its effect.
-                let hands_on = matches!(
-                    op,
-                    Op::Tuple
-                        | Op::GetTupleElement { .. }
-                        | Op::AfterAll
-                        | Op::AddDependency
-                        | Op::OptBarrier
-                        | Op::Domain(_)
-                        | Op::Bitcast
-                        | Op::AsyncUpdate { .. }
-                        | Op::AsyncDone
-                        | Op::CopyDone
-                );
-                if !hands_on || self.leaves(id).any(|p| self.makes(p)) {
+                if !hands_on(op) || self.leaves(id).any(|p| self.makes(p)) {
                     self.kernel(list, id);
                 }
             }
@@ -564,26 +587,36 @@ impl Lowering<'_, '_> {
     }
 
     /// What the evaluator has to know of an instruction.
-    fn for_evaluator(&self, id: InstructionId) -> Evaluate {
+    fn for_evaluator(&mut self, id: InstructionId) -> Evaluate {
         let module = self.module;
         let op = &module[id].op;
         let meets = op.collective().is_some() || matches!(op, Op::CollectivePermute(_) | Op::CollectivePermuteStart(_));
         let waits = meets || matches!(op, Op::RecvDone(_));
         let operands: Vec<Shape> = module[id].operands().iter().map(|&o| module[o].shape.clone()).collect();
+        let leaves: Vec<Position> =
+            module[id].operands().iter().flat_map(|&o| self.leaves(o).collect::<Vec<_>>()).collect();
+        let operand_slots = leaves.into_iter().map(|p| self.slot(p)).collect();
         // What is received comes at the done, into the memory that the start was given for it.
         let fills = matches!(op, Op::RecvDone(_));
-        let stored = |p: Position| (fills || self.makes(p)) && self.location(p) != Location::NOWHERE;
-        let stored = self.leaves(id).map(stored).collect();
-        Evaluate { operands, stored, waits }
+        let leaves: Vec<Position> = self.leaves(id).collect();
+        let result = |p: Position| match self.slot(p) {
+            Some(slot) => EvaluatedLeaf::Slot(slot),
+            None if (fills || self.makes(p)) && self.location(p) != Location::NOWHERE => EvaluatedLeaf::Array,
+            None => EvaluatedLeaf::InPlace,
+        };
+        let results = leaves.into_iter().map(result).collect();
+        Evaluate { operands, operand_slots, results, waits }
     }
 
-    fn results(&self, entry: ComputationId) -> Result<Vec<ResultLeaf>, ExecutionError> {
+    fn results(&mut self, entry: ComputationId) -> Result<Vec<ResultLeaf>, ExecutionError> {
         let root = self.module.root(entry).ok_or_else(|| ExecutionError::bug("a computation without a root"))?;
+        let leaves: Vec<Position> = self.leaves(root).collect();
         let leaf = |position: Position| ResultLeaf {
             shape: self.plan.dataflow.positions.shape(position).without_layout(),
             location: self.location(position),
+            slot: self.slot(position),
         };
-        Ok(self.leaves(root).map(leaf).collect())
+        Ok(leaves.into_iter().map(leaf).collect())
     }
 }
 
@@ -592,4 +625,26 @@ fn peak_bytes(plan: &Plan<'_>, temporary_bytes: usize) -> usize {
     let lasting = plan.allocations.iter().filter(|a| a.parameter.is_some() || a.is_live_out);
     let lasting = lasting.filter(|a| !a.is_tuple && !a.is_thread_local);
     lasting.map(|a| usize::try_from(a.size).unwrap_or(0)).fold(temporary_bytes, usize::saturating_add)
+}
+
+/// Whether an instruction merely hands values on: it makes none of its own.
+fn hands_on(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Tuple
+            | Op::GetTupleElement { .. }
+            | Op::AfterAll
+            | Op::AddDependency
+            | Op::OptBarrier
+            | Op::Domain(_)
+            | Op::Bitcast
+            | Op::AsyncUpdate { .. }
+            | Op::AsyncDone
+            | Op::CopyDone
+    )
+}
+
+/// Whether nothing is known of a value's form.
+fn is_opaque(shape: &Shape) -> bool {
+    matches!(shape, Shape::Opaque)
 }

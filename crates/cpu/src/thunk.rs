@@ -126,10 +126,23 @@ pub(crate) struct While {
 pub(crate) struct Evaluate {
     /// The shapes of the operands.
     pub(crate) operands: Vec<Shape>,
-    /// For each leaf of the result, whether it is to be stored; the others are where they are already.
-    pub(crate) stored: Vec<bool>,
+    /// For each leaf of the operands, the slot that it is in if it is in none of the arrays.
+    pub(crate) operand_slots: Vec<Option<u32>>,
+    /// For each leaf of the result, where it goes.
+    pub(crate) results: Vec<EvaluatedLeaf>,
     /// Whether other devices are met, so that waiting is possible.
     pub(crate) waits: bool,
+}
+
+/// Where a leaf of an evaluated result goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EvaluatedLeaf {
+    /// It is where it is to be already.
+    InPlace,
+    /// To its array.
+    Array,
+    /// To a slot: its size is known at run time only.
+    Slot(u32),
 }
 
 /// A leaf of the result.
@@ -139,6 +152,8 @@ pub(crate) struct ResultLeaf {
     pub(crate) shape: Shape,
     /// Where it lies at the end.
     pub(crate) location: Location,
+    /// The slot that it is in, if its size is known at run time only.
+    pub(crate) slot: Option<u32>,
 }
 
 /// A compiled program.
@@ -156,6 +171,10 @@ pub(crate) struct ThunkProgram {
     pub(crate) temporary_bytes: usize,
     /// The leaves of the result.
     pub(crate) results: Vec<ResultLeaf>,
+    /// How many values there are whose sizes are known at run time only.
+    pub(crate) slots: usize,
+    /// The slots of the arguments that are such values, by leaf.
+    pub(crate) argument_slots: Vec<(usize, u32)>,
     /// What devices have in common.
     pub(crate) shared_buffers: Vec<SharedBuffer>,
     /// Whether any step needs the evaluator.
