@@ -29,6 +29,11 @@ pub trait Backend: std::fmt::Debug + Send + Sync {
     /// The stages that rewrite the module, in order: from the verified module to the scheduled one.
     fn pipeline(&self) -> &[PipelineStep];
 
+    /// The last pass of the pipeline that is for every machine; what comes after it is for this one.
+    fn last_common_pass(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Plans the memory of a scheduled module and makes its code.
     fn generate(
         &self,
@@ -37,8 +42,20 @@ pub trait Backend: std::fmt::Debug + Send + Sync {
         report: &mut CompileReport,
     ) -> Result<Arc<dyn Code>, CompileError>;
 
+    /// Names the backend's own version: code that another has saved is not loaded.
+    fn version(&self) -> String;
+
+    /// What the machine at hand has that code may depend on: code runs only where everything is that it was saved with.
+    fn machine(&self) -> Vec<String>;
+
     /// The code whose bytes [`Code::serialize`] made, for the scheduled module that it is of.
-    fn deserialize(&self, scheduled: &Arc<VerifiedModule>, bytes: &[u8]) -> Result<Arc<dyn Code>, CompileError>;
+    fn deserialize(
+        &self,
+        scheduled: &Arc<VerifiedModule>,
+        options: &CompileOptions,
+        bytes: &[u8],
+        report: &mut CompileReport,
+    ) -> Result<Arc<dyn Code>, CompileError>;
 }
 
 /// Runs the stages of a backend's pipeline that rewrite the module, as far as the pass `until` (included) where that is
@@ -81,7 +98,7 @@ pub fn compile(
 }
 
 /// The leaves of the parameters, each with its parameter's name, and the leaves of the result.
-fn signature(module: &Module) -> (Vec<(String, Shape)>, Vec<Shape>) {
+pub(crate) fn signature(module: &Module) -> (Vec<(String, Shape)>, Vec<Shape>) {
     let Some(entry) = module.entry() else { return (Vec::new(), Vec::new()) };
     let leaves = |i: InstructionId| module[i].shape.leaves().into_iter().map(|(_, s)| s.clone());
     let parameters = module.parameters(entry).into_iter();

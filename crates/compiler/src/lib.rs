@@ -12,6 +12,7 @@ pub mod backend;
 pub mod compiled;
 pub mod emit;
 pub mod error;
+pub mod file;
 pub mod options;
 pub mod passes;
 pub mod report;

@@ -2,6 +2,8 @@
 
 use crate::code::CpuCode;
 use crate::concurrency::may_fork;
+use crate::features;
+use crate::kernel::{KernelRecord, KernelSource};
 use crate::library_call::LibraryCall;
 use crate::lower::lower;
 use crate::output_fusion::product_of;
@@ -111,24 +113,63 @@ impl Backend for CpuBackend {
         PIPELINE
     }
 
+    fn last_common_pass(&self) -> Option<&'static str> {
+        Some("remove-barriers")
+    }
+
     fn generate(
         &self,
         scheduled: &Arc<VerifiedModule>,
         options: &CompileOptions,
         report: &mut CompileReport,
     ) -> Result<Arc<dyn Code>, CompileError> {
-        let failed = |stage| move |found| CompileError::after(stage, found, scheduled.module());
         let threads = self.info.threads;
+        let source = KernelSource::Compiler { threads, effort: options.effort };
+        Ok(Arc::new(self.lowered(scheduled, options, threads, source, report)?))
+    }
+
+    fn version(&self) -> String {
+        concat!(env!("CARGO_PKG_VERSION"), "+", env!("HLOOM_SOURCES")).to_owned()
+    }
+
+    fn machine(&self) -> Vec<String> {
+        features::detected()
+    }
+
+    fn deserialize(
+        &self,
+        scheduled: &Arc<VerifiedModule>,
+        options: &CompileOptions,
+        bytes: &[u8],
+        report: &mut CompileReport,
+    ) -> Result<Arc<dyn Code>, CompileError> {
+        let unreadable = |why: String| CompileError::bug("load", why);
+        let (threads, rest) =
+            bytes.split_first_chunk::<8>().ok_or_else(|| unreadable("the code is cut short".into()))?;
+        let threads = usize::try_from(u64::from_le_bytes(*threads)).unwrap_or(1).max(1);
+        let record = KernelRecord::deserialize(rest).map_err(unreadable)?;
+        Ok(Arc::new(self.lowered(scheduled, options, threads, KernelSource::Saved(record), report)?))
+    }
+}
+
+impl CpuBackend {
+    /// The thunks of a scheduled module for a machine of so many threads.
+    fn lowered(
+        &self,
+        scheduled: &Arc<VerifiedModule>,
+        options: &CompileOptions,
+        threads: usize,
+        source: KernelSource,
+        report: &mut CompileReport,
+    ) -> Result<CpuCode, CompileError> {
+        let failed = |stage| move |found| CompileError::after(stage, found, scheduled.module());
         let may_fork = may_fork(scheduled, threads);
         let packer = if may_fork { Packer::Apart } else { Packer::Reference };
         let plan = report.stage("plan", |_| hloom_plan::plan_with(scheduled, &self.info.target, packer));
         let plan = plan.map_err(failed("plan"))?;
-        let program = lower(&plan, options, if may_fork { threads } else { 1 }, threads, report)
+        let concurrency = if may_fork { threads } else { 1 };
+        let program = lower(&plan, options, concurrency, source, report)
             .map_err(|error| failed("thunks")(vec![error.into_diagnostic()]))?;
-        Ok(Arc::new(CpuCode { program }))
-    }
-
-    fn deserialize(&self, _: &Arc<VerifiedModule>, _: &[u8]) -> Result<Arc<dyn Code>, CompileError> {
-        Err(CompileError::bug("load", "saved code cannot be read yet"))
+        Ok(CpuCode { program, threads })
     }
 }

@@ -2,8 +2,7 @@
 
 use crate::backend::CpuBackend;
 use crate::executable::CpuExecutable;
-use crate::prewarm::Prewarm;
-use hloom_compiler::{Backend, CompileError, CompiledModule, Effort};
+use hloom_compiler::{Backend, CompileError, CompiledModule};
 use hloom_ir::shape::ArrayShape;
 use hloom_runtime::memory::{Allocator, MemoryStatistics};
 use hloom_runtime::pool::Pool;
@@ -32,8 +31,6 @@ pub struct CpuClient {
     backend: Arc<CpuBackend>,
     pool: Arc<Pool>,
     allocator: Allocator,
-    /// The compiler is made ready meanwhile.
-    _prewarm: Arc<Prewarm>,
 }
 
 impl CpuClient {
@@ -41,7 +38,6 @@ impl CpuClient {
     pub fn new(options: &CpuClientOptions) -> Result<CpuClient, CompileError> {
         let threads = options.threads.unwrap_or_else(Pool::available_threads);
         Ok(CpuClient {
-            _prewarm: Arc::new(Prewarm::begin(Effort::Full)),
             backend: Arc::new(CpuBackend::new(threads)?),
             pool: Arc::new(Pool::new(threads)),
             allocator: Allocator::new(options.max_kept_bytes),

@@ -29,6 +29,13 @@ struct Task {
     after: Vec<u32>,
 }
 
+impl ConcurrentRegion {
+    /// The thunks of each task, and the tasks before it that must be done.
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = (&[Thunk], &[u32])> {
+        self.tasks.iter().map(|t| (&t.steps[..], &t.after[..]))
+    }
+}
+
 /// Steps that are worth all threads for so long run alone, in nanoseconds.
 pub(crate) const ALONE: f64 = 4.0 * WORTH_SHARING;
 /// Tasks are to last so long at least, in nanoseconds, if there is something to put with them.
@@ -63,7 +70,6 @@ fn weight(step: &Thunk, lists: &[Vec<Thunk>]) -> Weight {
             let nanoseconds = fusion.nanoseconds();
             shared(nanoseconds, nanoseconds >= 2.0 * WORTH_SHARING)
         }
-        #[cfg(feature = "llvm")]
         ThunkKind::Region(region) => {
             let outside = region.outside.iter().map(|s| weight(s, lists)).try_fold(0.0, together);
             task(outside.map(|_| region.nanoseconds), 1.0)

@@ -336,7 +336,6 @@ impl<'r> ThunkExecutor<'r> {
             ThunkKind::Pending(_) => return Err(ExecutionError::bug("a kernel was not made")),
             ThunkKind::Concurrent(section) => crate::concurrent::run(self, section)?,
             ThunkKind::Await => crate::collective::wait(self, step)?,
-            #[cfg(feature = "llvm")]
             ThunkKind::Region(region) => crate::region::run(self, region)?,
             ThunkKind::Library(call, otherwise) => {
                 let threads = Threads { pool: self.client.pool(), most: self.threads };

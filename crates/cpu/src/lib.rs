@@ -17,6 +17,7 @@ mod concurrent;
 mod dependence;
 mod executable;
 mod executor;
+mod features;
 mod kernel;
 mod library_call;
 mod library_routine;
@@ -24,11 +25,11 @@ mod linear_algebra;
 mod lower;
 mod output_fusion;
 mod prewarm;
-#[cfg(feature = "llvm")]
 mod region;
 pub mod roofline;
 mod shared_buffer;
 mod thunk;
+mod thunk_display;
 
 pub use backend::CpuBackend;
 pub use client::{CpuClient, CpuClientOptions};

@@ -6,15 +6,15 @@
 use crate::collective::Collective;
 use crate::concurrent;
 use crate::dependence::{Footprint, footprints};
-use crate::kernel;
+use crate::kernel::{KernelCode, KernelLibrary, KernelSource, Kernels};
 use crate::library_call::LibraryCall;
 use crate::output_fusion::{Array, OutputFusion, product_of};
 use crate::shared_buffer;
 use crate::thunk::{
     AllocationSource, Evaluate, EvaluatedLeaf, ListId, Location, ResultLeaf, Thunk, ThunkKind, ThunkProgram, While,
 };
+use hloom_compiler::CompileOptions;
 use hloom_compiler::CompileReport;
-use hloom_compiler::{CompileOptions, Effort};
 use hloom_loops::{KernelRequest, supports};
 use hloom_value::ExecutionError;
 
@@ -36,12 +36,12 @@ use std::time::Instant;
 /// How many trip_count a loop is thought to take if nothing is known.
 pub(crate) const DEFAULT_TRIP_COUNT: u64 = 32;
 
-/// Makes the program of a planned module, of which `concurrency` thunks may run at once, with kernels for `threads` threads.
+/// Makes the program of a planned module, of which `concurrency` thunks may run at once, with the kernels of `source`.
 pub(crate) fn lower(
     plan: &Plan<'_>,
     options: &CompileOptions,
     concurrency: usize,
-    threads: usize,
+    source: KernelSource,
     report: &mut CompileReport,
 ) -> Result<ThunkProgram, ExecutionError> {
     let begun = Instant::now();
@@ -71,7 +71,7 @@ pub(crate) fn lower(
     let results = lowering.results(entry)?;
     lowering.report.stages.push(("steps", begun.elapsed()));
     let mut footprints = lowering.footprints(concurrency > 1);
-    let library = lowering.compile(threads, options.effort);
+    let kernels = lowering.compile(source)?;
     for (steps, footprints) in lowering.lists.iter().zip(&mut footprints) {
         for (step, footprint) in steps.iter().zip(footprints) {
             if matches!(&step.kind, ThunkKind::OutputFusion(fusion) if !fusion.has_own_memory()) {
@@ -122,7 +122,7 @@ pub(crate) fn lower(
         results,
         shared_buffers,
         evaluates,
-        kernels: library.into_code(),
+        kernels,
     })
 }
 
@@ -472,38 +472,34 @@ impl Lowering<'_, '_> {
     }
 
     /// Makes the kernels that were asked for; what is refused one is left to the evaluator.
-    fn compile(&mut self, threads: usize, effort: Effort) -> kernel::Library {
+    fn compile(&mut self, source: KernelSource) -> Result<KernelCode, ExecutionError> {
         let (module, requests) = (self.module, std::mem::take(&mut self.requests));
         let begun = Instant::now();
-        let prepared = kernel::prepare(module, &requests, threads, effort);
-        #[cfg(feature = "llvm")]
-        let mut library = crate::region::compile(self.plan, &self.table, &self.at, &mut self.lists, &prepared);
-        #[cfg(not(feature = "llvm"))]
-        let mut library = kernel::compile(&prepared, |_| true, &[]);
+        let kernels = Kernels::new(source, module, &requests)?;
+        let mut library = crate::region::compile(self.plan, &self.table, &self.at, &mut self.lists, &kernels);
         self.report.stages.push(("kernels", begun.elapsed()));
         let mut lists = std::mem::take(&mut self.lists);
         for list in &mut lists {
             for step in list {
-                #[cfg(feature = "llvm")]
                 if let ThunkKind::Region(region) = &mut step.kind {
                     self.native("region");
-                    region.outside.iter_mut().for_each(|step| self.resolve(step, &mut library, &prepared));
+                    region.outside.iter_mut().for_each(|step| self.resolve(step, &mut library, &kernels));
                 }
-                self.resolve(step, &mut library, &prepared);
+                self.resolve(step, &mut library, &kernels);
             }
         }
         self.lists = lists;
-        library
+        Ok(kernels.into_code(library, requests))
     }
 
     /// Gives a step its kernel.
-    fn resolve(&mut self, step: &mut Thunk, library: &mut kernel::Library, prepared: &kernel::Prepared) {
+    fn resolve(&mut self, step: &mut Thunk, library: &mut KernelLibrary, kernels: &Kernels) {
         let id = step.instruction;
         if let ThunkKind::OutputFusion(fusion) = &mut step.kind {
             let own = step.arrays.end - 1;
             match library.kernel(fusion.request) {
                 Ok(kernel) => {
-                    let rows_of_unit = kernel::rows_of_unit(prepared, fusion.request);
+                    let rows_of_unit = kernels.rows_of_unit(fusion.request);
                     let arrays: Vec<Array> = (step.arrays.start..own).map(|entry| self.array(entry)).collect();
                     let bytes = fusion.resolve(kernel, rows_of_unit, &arrays);
                     self.own_bytes = self.own_bytes.max(bytes);

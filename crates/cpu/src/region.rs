@@ -11,7 +11,7 @@
 //! which would cost more than all calls of most programs can save.
 
 use crate::executor::ThunkExecutor;
-use crate::kernel::{self, Library, Prepared, WORTH_SHARING};
+use crate::kernel::{KernelLibrary, Kernels, WORTH_SHARING};
 use crate::thunk::{ListId, Location, Thunk, ThunkKind, While};
 use hloom_ir::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
@@ -67,15 +67,15 @@ pub(crate) fn compile(
     table: &[Location],
     at: &[Position],
     lists: &mut [Vec<Thunk>],
-    prepared: &Prepared,
-) -> Library {
+    kernels: &Kernels,
+) -> KernelLibrary {
     let mut found: Vec<(ListId, usize, Taken)> = Vec::new();
     let mut regions: Vec<Region> = Vec::new();
     let mut pending: Vec<ListId> = vec![0];
     while let Some(list) = pending.pop() {
         for (n, step) in lists[list].iter().enumerate() {
             match &step.kind {
-                ThunkKind::While(repeat) => match Builder::new(plan, table, at, lists, prepared).region(step) {
+                ThunkKind::While(repeat) => match Builder::new(plan, table, at, lists, kernels).region(step) {
                     Some((region, taken)) => {
                         found.push((list, n, taken));
                         regions.push(region);
@@ -88,21 +88,21 @@ pub(crate) fn compile(
         }
     }
     if regions.is_empty() {
-        return kernel::compile(prepared, |_| true, &[]);
+        return kernels.compile(|_| true, &[]);
     }
     // Kernels that are written out wherever they are needed are no functions of their own.
     let inlined: FxHashSet<usize> = found.iter().flat_map(|(_, _, taken)| taken.inlined.iter().copied()).collect();
-    let mut library = kernel::compile(prepared, |request| !inlined.contains(&request), &regions);
+    let mut library = kernels.compile(|request| !inlined.contains(&request), &regions);
     let made = |(number, (_, _, taken)): (usize, &(ListId, usize, Taken))| {
         library.has_region(number) && taken.called.iter().all(|&request| library.has_kernel(request))
     };
     if !found.iter().enumerate().all(made) {
         // What LLVM cannot make is refused alone: without regions.
-        return kernel::compile(prepared, |_| true, &[]);
+        return kernels.compile(|_| true, &[]);
     }
     for (number, (list, n, taken)) in found.into_iter().enumerate() {
-        let kernels = taken.called.iter().filter_map(|&request| library.kernel(request).ok());
-        let kernels = kernels.map(|kernel| kernel.number).collect();
+        let called = taken.called.iter().filter_map(|&request| library.kernel(request).ok());
+        let called = called.map(|kernel| kernel.number).collect();
         let Ok(number) = library.region(number) else { continue };
         let mut outside = Vec::with_capacity(taken.outside.len());
         for (list, n) in taken.outside {
@@ -112,7 +112,7 @@ pub(crate) fn compile(
             outside.push(Thunk { instruction, arrays, kind });
         }
         taken.lists.into_iter().for_each(|list| lists[list].clear());
-        let call = RegionCall { number, outside, loops: taken.loops, kernels, nanoseconds: taken.nanoseconds };
+        let call = RegionCall { number, outside, loops: taken.loops, kernels: called, nanoseconds: taken.nanoseconds };
         lists[list][n].kind = ThunkKind::Region(Box::new(call));
     }
     library
@@ -144,7 +144,7 @@ struct Builder<'b, 'm> {
     table: &'b [Location],
     at: &'b [Position],
     lists: &'b [Vec<Thunk>],
-    prepared: &'b Prepared,
+    kernels: &'b Kernels,
     arrays: Vec<RegionArray>,
     numbers: FxHashMap<Key, u32>,
     /// The kind by which each value was seen first.
@@ -171,14 +171,14 @@ impl<'b, 'm> Builder<'b, 'm> {
         table: &'b [Location],
         at: &'b [Position],
         lists: &'b [Vec<Thunk>],
-        prepared: &'b Prepared,
+        kernels: &'b Kernels,
     ) -> Builder<'b, 'm> {
         Builder {
             plan,
             table,
             at,
             lists,
-            prepared,
+            kernels,
             arrays: Vec::new(),
             numbers: FxHashMap::default(),
             kinds: FxHashMap::default(),
@@ -313,7 +313,7 @@ impl<'b, 'm> Builder<'b, 'm> {
     }
 
     fn kernel(&mut self, list: ListId, n: usize, step: &Thunk, request: usize) -> Option<RegionStep> {
-        let Some(facts) = self.prepared.facts(request).filter(|f| f.nanoseconds < 2.0 * WORTH_SHARING) else {
+        let Some(facts) = self.kernels.facts(request).filter(|f| f.nanoseconds < 2.0 * WORTH_SHARING) else {
             return Some(self.outside(list, n, step));
         };
         self.taken.nanoseconds += facts.nanoseconds * self.trip_count;

@@ -68,7 +68,6 @@ pub(crate) enum ThunkKind {
     /// Calls a kernel on all of them.
     Kernel(Kernel),
     /// Calls the function of a region: a loop with all that is in it.
-    #[cfg(feature = "llvm")]
     Region(Box<crate::region::RegionCall>),
     /// Calls a kernel written by hand; what it refuses is for the evaluator.
     Library(Box<LibraryCall>, Option<Box<Evaluate>>),
@@ -94,7 +93,6 @@ impl ThunkKind {
         match self {
             ThunkKind::Copy { .. } => "copy",
             ThunkKind::Kernel(_) | ThunkKind::Pending(_) => "kernel",
-            #[cfg(feature = "llvm")]
             ThunkKind::Region(_) => "region",
             ThunkKind::Library(..) => "library",
             ThunkKind::OutputFusion(_) => "output fusion",

@@ -61,7 +61,21 @@ impl Backend for EvalBackend {
         Ok(Arc::new(EvalCode(Prepared::new(scheduled, options.fill_constants)?)))
     }
 
-    fn deserialize(&self, scheduled: &Arc<VerifiedModule>, _: &[u8]) -> Result<Arc<dyn Code>, CompileError> {
-        Ok(Arc::new(EvalCode(Prepared::new(scheduled, false)?)))
+    fn version(&self) -> String {
+        env!("CARGO_PKG_VERSION").to_owned()
+    }
+
+    fn machine(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn deserialize(
+        &self,
+        scheduled: &Arc<VerifiedModule>,
+        options: &CompileOptions,
+        _: &[u8],
+        report: &mut CompileReport,
+    ) -> Result<Arc<dyn Code>, CompileError> {
+        self.generate(scheduled, options, report)
     }
 }

@@ -8,7 +8,7 @@ use inkwell::context::Context;
 use inkwell::memory_buffer::MemoryBuffer;
 use inkwell::module::Module;
 use inkwell::targets::{
-    CodeModel, InitializationConfig, RelocMode, Target, TargetMachine, TargetMachineOptions, TargetTriple,
+    CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetMachineOptions, TargetTriple,
 };
 use std::ffi::{CStr, c_char};
 use std::sync::{Mutex, Once, PoisonError};
@@ -81,6 +81,19 @@ impl Generator {
     pub(crate) fn prepare(&self, module: &Module<'_>) {
         module.set_triple(&self.target().get_triple());
         module.set_data_layout(&self.target().get_target_data().get_data_layout());
+    }
+
+    /// The assembly of the module that `write` makes in a new context.
+    pub(crate) fn assembly(
+        mut self,
+        write: impl for<'c> FnOnce(&Generator, &'c Context) -> Module<'c>,
+    ) -> Result<String, String> {
+        let context = Context::create();
+        let module = write(&self, &context);
+        module.verify().map_err(|e| e.to_string())?;
+        let made = self.target().write_to_memory_buffer(&module, FileType::Assembly);
+        self.pass.used();
+        made.map(|text| String::from_utf8_lossy(text.as_slice()).into_owned()).map_err(|e| e.to_string())
     }
 
     /// The object code of the module that `write` makes in a new context.

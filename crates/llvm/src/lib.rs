@@ -21,7 +21,8 @@ mod prewarm;
 
 pub use generator::Effort;
 pub use library::{
-    KernelFacts, KernelObjects, KernelSymbol, Options, Prepared, Refused, RegionSymbol, compile, llvm_ir, prepare,
+    KernelFacts, KernelObjects, KernelSymbol, Options, Prepared, Refused, RegionSymbol, assembly, compile, llvm_ir,
+    prepare,
 };
 pub use machine::Machine;
 pub use prewarm::prewarm;

@@ -159,6 +159,23 @@ pub fn llvm_ir(module: &Module, requests: &[KernelRequest], options: &Options) -
     Ok(ir.module.print_to_string().to_string())
 }
 
+/// The code of the kernels as assembly, to look at.
+pub fn assembly(module: &Module, requests: &[KernelRequest], options: &Options) -> Result<String, String> {
+    let (work, _) = lower_requests(module, requests, &options.machine.simd);
+    let generator = Generator::for_machine(&options.machine, options.effort)?;
+    generator.assembly(|generator, context| {
+        let ir = Ir::new(context, &options.machine);
+        generator.prepare(&ir.module);
+        let mut constants = Constants::default();
+        for (n, w) in work.iter().enumerate() {
+            if let Ok(w) = w {
+                emit_kernel(&ir, &options.machine, &w.graph, &w.programs, &format!("k{n}"), &mut constants);
+            }
+        }
+        ir.module
+    })
+}
+
 /// Works out the loops of the kernels of all requests.
 pub fn prepare(module: &Module, requests: &[KernelRequest], options: &Options) -> Prepared {
     let (work, of_request) = lower_requests(module, requests, &options.machine.simd);
@@ -174,6 +191,11 @@ impl Prepared {
     /// The kernel of that request.
     fn work(&self, request: usize) -> Option<&KernelLoops> {
         self.work.get(*self.of_request.get(request)?)?.as_ref().ok()
+    }
+
+    /// How many kernels were asked for.
+    pub fn requests(&self) -> usize {
+        self.of_request.len()
     }
 
     /// What is known of the kernel of that request, if there can be one.

@@ -12,6 +12,7 @@
 pub mod abi;
 pub mod affine;
 pub mod arg_reduce;
+mod display;
 pub mod graph;
 pub mod kernel;
 pub mod lower;

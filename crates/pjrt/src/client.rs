@@ -12,7 +12,8 @@ use crate::dispatch::Dispatcher;
 use crate::memory::{KINDS, Memory};
 use crate::status::{Code, Status};
 use crate::topology::TopologyDescription;
-use hloom_cpu::{CpuClient, CpuClientOptions};
+use hloom_compiler::Effort;
+use hloom_cpu::{CpuClient, CpuClientOptions, Prewarm};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -34,6 +35,8 @@ pub struct Shared {
     device_handles: Vec<Handle<Device>>,
     memory_handles: Vec<Handle<Memory>>,
     topology: TopologyDescription,
+    /// The compiler is made ready while the first program is on its way.
+    _prewarm: Prewarm,
 }
 
 // SAFETY: the handles are to what is kept beside them, and never changed.
@@ -129,6 +132,7 @@ impl Client {
             device_handles,
             memory_handles,
             topology,
+            _prewarm: Prewarm::begin(Effort::Full),
         })))
     }
 

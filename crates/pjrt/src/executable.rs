@@ -167,11 +167,11 @@ pub(crate) fn deserialize(args: &mut ExecutableDeserializeAndLoadArgs) -> Result
             slice(args.overridden_serialized_compile_options, args.overridden_serialized_compile_options_size),
         )
     };
-    let mut source = Source::deserialize(bytes)?;
+    let (mut source, compiled) = Source::deserialize(bytes)?;
     if !options.is_empty() {
         source.options = options.to_vec();
     }
-    args.loaded_executable = Handle::give(LoadedExecutable::new(Program::compile(client, source)?));
+    args.loaded_executable = Handle::give(LoadedExecutable::new(Program::load(client, source, &compiled)?));
     Ok(())
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn serialize(args: &mut ExecutableSerializeArgs) -> Result<(), Status
     if program.is_bound_to_process {
         return Err(Status::unimplemented("the program calls back into this process, and means nothing in another"));
     }
-    let (bytes, size, object, deleter) = give_bytes(program.source.serialize());
+    let (bytes, size, object, deleter) = give_bytes(program.save()?);
     (args.serialized_bytes, args.serialized_bytes_size) = (bytes, size);
     (args.serialized_executable, args.serialized_executable_deleter) = (object, deleter);
     Ok(())

@@ -6,6 +6,7 @@ use crate::options::CompileOptions;
 use crate::shardings::Shardings;
 use crate::status::{Code, Status};
 use hloom_analysis::cost::cost;
+use hloom_compiler::file;
 use hloom_eval::DeviceGrid;
 use hloom_ir::attributes::AliasKind;
 use hloom_ir::diagnostic::{Diagnostic, Place};
@@ -13,7 +14,9 @@ use hloom_ir::module::Module;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_ir::{InstructionId, Op, Shape};
 use hloom_passes::replicate::{replicate, spread_results};
+use hloom_runtime::LoadedExecutable;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 /// A program as a caller wrote it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,20 +57,20 @@ impl Source {
         format!("{:016x}{:016x}", half(1), half(0x9e37_79b9_7f4a_7c15))
     }
 
-    const MAGIC: &[u8] = b"hloom executable 1\n";
+    const MAGIC: &[u8] = b"hloom executable 2\n";
 
-    /// All of it in one sequence of bytes.
-    pub fn serialize(&self) -> Vec<u8> {
+    /// All of it, and what was compiled of it, in one sequence of bytes.
+    pub fn serialize(&self, compiled: &[u8]) -> Vec<u8> {
         let mut bytes = Self::MAGIC.to_vec();
-        for part in [self.format.as_bytes(), &self.code, &self.options] {
+        for part in [self.format.as_bytes(), &self.code, &self.options, compiled] {
             bytes.extend((part.len() as u64).to_le_bytes());
             bytes.extend(part);
         }
         bytes
     }
 
-    /// What [`Source::serialize`] wrote.
-    pub fn deserialize(bytes: &[u8]) -> Result<Source, Status> {
+    /// What [`Source::serialize`] wrote: the program, and what was compiled of it.
+    pub fn deserialize(bytes: &[u8]) -> Result<(Source, Vec<u8>), Status> {
         let mut rest = bytes.strip_prefix(Self::MAGIC).ok_or_else(|| Status::invalid("not an executable of hloom"))?;
         let mut part = || {
             let (len, after) = rest.split_first_chunk::<8>()?;
@@ -77,7 +80,8 @@ impl Source {
         };
         let mut next = || part().ok_or_else(|| Status::new(Code::DataLoss, "the executable ends in its middle"));
         let format = String::from_utf8_lossy(&next()?).into_owned();
-        Ok(Source { format, code: next()?, options: next()? })
+        let source = Source { format, code: next()?, options: next()? };
+        Ok((source, next()?))
     }
 }
 
@@ -106,7 +110,7 @@ pub struct Program {
     /// Whether it calls code of this very process, by a number that means nothing in another.
     pub is_bound_to_process: bool,
     /// What runs.
-    pub executable: std::sync::Arc<dyn hloom_runtime::LoadedExecutable>,
+    pub executable: Arc<dyn LoadedExecutable>,
     /// Its arguments.
     pub parameters: Vec<Parameter>,
     /// Whether a run takes the memory of any of them.
@@ -124,6 +128,23 @@ pub struct Program {
 impl Program {
     /// Compiles a program.
     pub fn compile(client: &Client, source: Source) -> Result<Program, Status> {
+        Program::new(client, source, None)
+    }
+
+    /// A program of which `compiled` was saved; it is compiled anew if that cannot be used here.
+    pub fn load(client: &Client, source: Source, compiled: &[u8]) -> Result<Program, Status> {
+        let loaded = file::load(client.runtime.backend(), compiled).ok();
+        Program::new(client, source, loaded.and_then(|c| client.runtime.load(Arc::new(c)).ok()))
+    }
+
+    /// The bytes from which it is loaded.
+    pub fn save(&self) -> Result<Vec<u8>, Status> {
+        let saved = file::save(self.client.runtime.backend(), self.executable.compiled(), &self.module);
+        let compiled = saved.map_err(|e| located(&e.into_diagnostics(self.module.module()), self.module.module()))?;
+        Ok(self.source.serialize(&compiled))
+    }
+
+    fn new(client: &Client, source: Source, loaded: Option<Arc<dyn LoadedExecutable>>) -> Result<Program, Status> {
         let options = CompileOptions::decode(&source.options, client.devices.len())?;
         if options.tupled_arguments {
             return Err(Status::unimplemented("arguments that come as one tuple are not supported"));
@@ -144,8 +165,14 @@ impl Program {
         let module = verify(module, &VerifyOptions { devices })
             .map_err(|invalid| located(&invalid.diagnostics, &invalid.module))?;
         let grid = DeviceGrid { replicas: options.replicas, partitions: options.partitions };
-        let compiled = client.runtime.compile(&module, &hloom_compiler::CompileOptions::new(grid));
-        let executable = compiled.map_err(|e| located(&e.into_diagnostics(module.module()), module.module()))?;
+        // What was saved for other devices is not what is wanted.
+        let executable = match loaded.filter(|l| l.compiled().grid == grid) {
+            Some(executable) => executable,
+            None => {
+                let compiled = client.runtime.compile(&module, &hloom_compiler::CompileOptions::new(grid));
+                compiled.map_err(|e| located(&e.into_diagnostics(module.module()), module.module()))?
+            }
+        };
         let (parameters, outputs) = signature(module.module());
         let fingerprint = source.fingerprint();
         let custom_calls = ffi::targets(module.module());

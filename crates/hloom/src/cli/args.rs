@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use hloom::Engine;
+use hloom::compiler::Emit;
 
 /// Read, check, print and measure XLA's HLO programs.
 ///
@@ -24,6 +25,8 @@ pub(crate) enum Command {
     Verify(VerifyArgs),
     /// Run a module on virtual devices
     Run(RunArgs),
+    /// Compile a module for a machine: to a file that is loaded without compiling, or to what any stage makes
+    Compile(CompileArgs),
     /// Time compiling and running programs, and compare with the best that the machine can do
     Bench(BenchArgs),
     /// Convert a module between HLO text, protos and StableHLO
@@ -46,6 +49,71 @@ pub(crate) enum Command {
         /// The shell
         shell: Shell,
     },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CompileArgs {
+    /// The module to compile
+    pub(crate) file: String,
+    /// The machine: its name, or a file that describes it
+    #[arg(long, value_name = "TARGET")]
+    pub(crate) target: String,
+    /// How many devices, where the module does not say
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) devices: Option<u32>,
+    /// How much time the code is worth
+    #[arg(long, value_enum, default_value = "full")]
+    pub(crate) effort: EffortArg,
+    /// Write here: the compiled module, to be loaded; or, if the name ends in .hlo or .txt, the scheduled module
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) output: Option<String>,
+    /// Print what a stage made
+    #[arg(long, value_name = "STAGE", value_parser = EmitParser)]
+    pub(crate) emit: Option<EmitArg>,
+    /// Say on standard error what became of the module, as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Make up values for constants that the dump leaves out
+    #[arg(long)]
+    pub(crate) fill_constants: bool,
+    /// Fail if any instruction has no native code
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
+/// How much time code is worth.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub(crate) enum EffortArg {
+    /// Little: the program is to run once
+    Quick,
+    /// What makes it fast
+    Full,
+    /// All that is known
+    Best,
+}
+
+/// A stage by its name on the command line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EmitArg(pub(crate) Emit);
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EmitParser;
+
+impl clap::builder::TypedValueParser for EmitParser {
+    type Value = EmitArg;
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> std::result::Result<EmitArg, clap::Error> {
+        let names = clap::builder::PossibleValuesParser::new(Emit::ALL.map(Emit::name));
+        let name = names.parse_ref(command, argument, value)?;
+        Ok(EmitArg(Emit::ALL.into_iter().find(|e| e.name() == name).unwrap_or(Emit::Schedule)))
+    }
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = clap::builder::PossibleValue> + '_>> {
+        Some(Box::new(Emit::ALL.into_iter().map(|e| clap::builder::PossibleValue::new(e.name()))))
+    }
 }
 
 #[derive(Args, Debug)]

@@ -3,6 +3,7 @@
 pub(crate) mod args;
 mod bench;
 mod check;
+mod compile;
 mod convert;
 pub(crate) mod crash;
 mod explain;
@@ -62,6 +63,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Fmt(args) => fmt::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Compile(args) => compile::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Convert(args) => convert::run(&args),
         Command::Check(args) => check::run(&args),

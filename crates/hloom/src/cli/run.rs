@@ -1,6 +1,7 @@
 //! `hloom run`: a program on virtual devices, arrays in and out.
 
 mod engine;
+mod saved;
 pub(crate) mod trace;
 mod watched;
 
@@ -17,20 +18,24 @@ use hloom::ir::diagnostic::{Blame, Diagnostic};
 use hloom::ir::entity::EntityId;
 use hloom::ir::module::Module;
 use hloom::value::{ExecutionError, Value};
-use hloom::{Engine, Verified, load};
+use hloom::{Engine, Verified};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) fn run(args: &RunArgs) -> Result {
-    // Makes the compiler ready while the program and its arguments are read.
-    let _prewarm = (args.engine == Engine::Cpu).then(|| Prewarm::begin(Effort::Full));
-    let devices = args.devices.map(i64::from);
-    let loaded = input::read(&args.file, None).map_err(|r| input::show_rejected(&r))?;
-    let verified = input::verify(loaded, devices).map_err(|r| input::show_rejected(&r))?;
-    output::show(&verified.source, Some(verified.module.module()), &verified.diagnostics);
-    let run = Run { args, verified: &verified };
+    let saved = saved::open(args)?;
+    // Makes the compiler ready while the program and its arguments are read; what is compiled already needs none.
+    let _prewarm = (saved.is_none() && args.engine == Engine::Cpu).then(|| Prewarm::begin(Effort::Full));
+    let (verified, saved) = match saved {
+        Some((verified, saved)) => (verified, saved),
+        None => (load(args)?, None),
+    };
+    let run = Run { args, verified: &verified, saved };
     let module = verified.module.module();
-    let grid = device_grid(module, args.devices.map(|n| n as usize)).map_err(|d| run.fail(vec![d]))?;
+    let grid = match &run.saved {
+        Some(saved) => saved.executable.compiled().grid,
+        None => device_grid(module, args.devices.map(|n| n as usize)).map_err(|d| run.fail(vec![d]))?,
+    };
     let inputs = run.inputs(grid)?;
     match args.bench {
         Some(count) => run.bench(grid, inputs, count),
@@ -38,14 +43,26 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     }
 }
 
+fn load(args: &RunArgs) -> Result<Verified> {
+    let devices = args.devices.map(i64::from);
+    let loaded = input::read(&args.file, None).map_err(|r| input::show_rejected(&r))?;
+    let verified = input::verify(loaded, devices).map_err(|r| input::show_rejected(&r))?;
+    output::show(&verified.source, Some(verified.module.module()), &verified.diagnostics);
+    Ok(verified)
+}
+
 struct Run<'a> {
     args: &'a RunArgs,
     verified: &'a Verified,
+    /// What was compiled already.
+    saved: Option<saved::Saved>,
 }
 
 /// What timed runs gave.
 struct Timed {
     compile: Duration,
+    /// From the start of the process to the executable, if it was compiled already.
+    load: Option<Duration>,
     runs: Vec<Duration>,
     report: CompileReport,
     results: Vec<Value>,
@@ -78,7 +95,7 @@ impl Run<'_> {
             if let Some(file) = arrays::ArrayFile::open(path) {
                 return arrays::from_npz(module, grid, &file).map_err(|errors| self.fail(errors));
             }
-            let bytes = load::read_bytes(path).map_err(|r| input::show_rejected(&r))?;
+            let bytes = hloom::load::read_bytes(path).map_err(|r| input::show_rejected(&r))?;
             return arrays::from_npz(module, grid, &bytes[..]).map_err(|errors| self.fail(errors));
         }
         let needs = module.entry().is_some_and(|entry| !module.parameters(entry).is_empty());
@@ -125,7 +142,7 @@ impl Run<'_> {
         let median = times.get(times.len() / 2).copied().unwrap_or(0.0);
         let text = match self.args.json {
             true => {
-                let report = serde_json::json!({
+                let mut report = serde_json::json!({
                     "compile_ms": compile,
                     "run_ms": fastest,
                     "run_ms_median": median,
@@ -135,6 +152,9 @@ impl Run<'_> {
                     "native": timed.report.native_share(),
                     "engine": engine,
                 });
+                if let Some(load) = timed.load {
+                    report["load_ms"] = serde_json::json!(load.as_secs_f64() * 1e3);
+                }
                 format!("{report}\n")
             }
             false => format!(

@@ -16,11 +16,17 @@ use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 fn client(run: &Run<'_>) -> Result<Arc<dyn Client>> {
+    if let Some(saved) = &run.saved {
+        return Ok(saved.client.clone());
+    }
     let threads = run.args.threads.map(|n| n as usize);
     run.args.engine.client(threads).map_err(|error| run.fail(error.into_diagnostics(run.module())))
 }
 
 fn compile(run: &Run<'_>, client: &dyn Client, grid: DeviceGrid) -> Result<Arc<dyn LoadedExecutable>> {
+    if let Some(saved) = &run.saved {
+        return Ok(saved.executable.clone());
+    }
     // The same code whether it runs once or often: what is measured is what runs.
     let options =
         CompileOptions { grid, fill_constants: run.args.fill_constants, effort: Effort::Full, strict: run.args.strict };
@@ -85,6 +91,7 @@ pub(super) fn bench(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs, count: u32)
     let begun = Instant::now();
     let compiled = compile(run, &*client, grid)?;
     let compile = begun.elapsed();
+    let load = run.saved.as_ref().and_then(|saved| saved.load);
     // Where results take the place of arguments, each run is given its own.
     let donated = donated(run.module());
     let fresh = || {
@@ -106,7 +113,7 @@ pub(super) fn bench(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs, count: u32)
     }
     let results = download(run.module(), results).map_err(|fault| run.failed(fault))?;
     let report = compiled.compiled().report.clone();
-    Ok(Timed { compile, runs, report, results })
+    Ok(Timed { compile, load, runs, report, results })
 }
 
 /// What became of the program, for people.

@@ -1,0 +1,98 @@
+//! `hloom compile`: a module compiled for a machine, as a file to be loaded or as what any stage made.
+
+use super::args::{CompileArgs, EffortArg};
+use super::{Outcome, Result, Stop, input, output, progress};
+use hloom::Verified;
+use hloom::compiler::{
+    Backend, CompileError, CompileOptions, CompiledModule, Effort, Emit, compile, file, optimize_for,
+};
+use hloom::engine::backend_for;
+use hloom::execute::device_grid;
+use hloom::formats::hlo_text::{self, PrintOptions};
+use hloom::ir::diagnostic::{Blame, Diagnostic};
+use hloom::plan::dump::{Part, dump_a, dump_b};
+use hloom::plan::{Packer, plan_with};
+use hloom::target::DumpDialect;
+use std::time::Instant;
+
+const PRINT: PrintOptions = PrintOptions { elide_constants: false };
+
+pub(crate) fn run(args: &CompileArgs) -> Result {
+    let target = input::target(&args.target)?;
+    let backend = backend_for(&target).map_err(|d| {
+        output::to_stderr(&format!("{d}\n"));
+        Stop(Outcome::UsageAtFault)
+    })?;
+    let verified = input::load_verified(&args.file)?;
+    let module = verified.module.module();
+    let grid = device_grid(module, args.devices.map(|n| n as usize)).map_err(|d| fail(&verified, vec![d]))?;
+    let effort = match args.effort {
+        EffortArg::Quick => Effort::Quick,
+        EffortArg::Full | EffortArg::Best => Effort::Full,
+    };
+    let options = CompileOptions {
+        fill_constants: args.fill_constants,
+        effort,
+        strict: args.strict,
+        ..CompileOptions::new(grid)
+    };
+    let failed = |error: CompileError| fail(&verified, error.into_diagnostics(module));
+    let to_text = args.output.as_deref().is_some_and(|o| o.ends_with(".hlo") || o.ends_with(".txt"));
+    let form = args.emit.map(|e| e.0).or_else(|| (to_text || args.output.is_none()).then_some(Emit::Schedule));
+    let begun = Instant::now();
+    if form == Some(Emit::Hlo) {
+        let optimized = optimize_for(&*backend, verified.module.clone(), backend.last_common_pass()).map_err(failed)?;
+        let text = hlo_text::print(optimized.module.module(), &PRINT);
+        output::to_path(args.output.as_deref().unwrap_or("-"), text.as_bytes())?;
+        return Ok(Outcome::Well);
+    }
+    let compiled = {
+        let _progress = progress::start(format!("compiling {}", verified.source.name));
+        compile(&*backend, &verified.module, &options).map_err(failed)?
+    };
+    let compile_ms = begun.elapsed().as_secs_f64() * 1e3;
+    let bytes = match form {
+        Some(form) => emit(&*backend, &compiled, form, &verified)?.into_bytes(),
+        None => file::save(&*backend, &compiled, &verified.module).map_err(failed)?,
+    };
+    output::to_path(args.output.as_deref().unwrap_or("-"), &bytes)?;
+    if args.json {
+        let report = serde_json::json!({
+            "target": compiled.target,
+            "devices": grid.devices(),
+            "compile_ms": compile_ms,
+            "temp_bytes": compiled.report.temp_bytes,
+            "peak_bytes": compiled.report.peak_bytes,
+            "native": compiled.report.native_share(),
+            "bytes": bytes.len(),
+        });
+        output::to_stderr(&format!("{report}\n"));
+    }
+    Ok(Outcome::Well)
+}
+
+/// What a stage made, as text.
+fn emit(backend: &dyn Backend, compiled: &CompiledModule, form: Emit, source: &Verified) -> Result<String> {
+    match form {
+        Emit::Hlo | Emit::Schedule => Ok(hlo_text::print(compiled.module.module(), &PRINT)),
+        Emit::Memory => {
+            let target = backend.target();
+            let plan = plan_with(&compiled.module, target, Packer::Reference).map_err(|found| fail(source, found))?;
+            Ok(match target.dialect {
+                DumpDialect::A => dump_a(&plan, target),
+                DumpDialect::B => dump_b(&plan, target, Part::Allocations),
+            })
+        }
+        form => compiled.code.emit(&compiled.module, form).ok_or_else(|| {
+            let (name, backend) = (form.name(), backend.name());
+            super::usage_error(&format!("the backend {backend} makes nothing that could be printed as {name}"))
+        }),
+    }
+}
+
+/// Says what is wrong; the exit status says whose fault it is.
+fn fail(verified: &Verified, diagnostics: Vec<Diagnostic>) -> Stop {
+    let bug = diagnostics.iter().any(|d| d.blame == Blame::Hloom);
+    output::show(&verified.source, Some(verified.module.module()), &diagnostics);
+    Stop(if bug { Outcome::Bug } else { Outcome::InputAtFault })
+}
