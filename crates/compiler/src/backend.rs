@@ -4,7 +4,9 @@ use crate::compiled::{Code, CompiledModule};
 use crate::error::CompileError;
 use crate::options::CompileOptions;
 use crate::passes::registry;
-use crate::report::CompileReport;
+use crate::report::{CompileReport, Fallback};
+use hloom_ir::diagnostic::codes::passes::NO_NATIVE_CODE;
+use hloom_ir::diagnostic::{Diagnostic, Part};
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::shape::Shape;
@@ -84,6 +86,9 @@ pub fn compile(
     report.passes = optimized.report;
     let module = Arc::new(optimized.module);
     let code = backend.generate(&module, options, &mut report)?;
+    if options.strict && !report.fallback.is_empty() {
+        return Err(without_native_code(&report, &module));
+    }
     Ok(CompiledModule {
         backend: backend.name(),
         target: backend.target().name.clone(),
@@ -95,6 +100,23 @@ pub fn compile(
         report,
         code,
     })
+}
+
+/// What is wrong under `strict`: each instruction that would be left to the evaluator.
+fn without_native_code(report: &CompileReport, module: &VerifiedModule) -> CompileError {
+    let module = module.module();
+    let mut diagnostics = Vec::new();
+    for (opcode, Fallback { reason, instructions }) in &report.fallback {
+        for name in instructions {
+            let message = format!("there is no native code for {opcode}: {reason}");
+            let diagnostic = Diagnostic::error(&NO_NATIVE_CODE, message);
+            diagnostics.push(match module.instruction_by_name(name) {
+                Some(id) => diagnostic.at_instruction(id, Part::Opcode),
+                None => diagnostic.note(format!("in {name} of the compiled program")),
+            });
+        }
+    }
+    CompileError::after("native code", diagnostics, module)
 }
 
 /// The leaves of the parameters, each with its parameter's name, and the leaves of the result.

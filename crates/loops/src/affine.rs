@@ -21,20 +21,26 @@ pub enum Term {
 /// A sum of multiples of terms.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Affine {
+    /// The terms with their factors.
     pub terms: SmallVec<[(Term, i64); 3]>,
+    /// What is added to them.
     pub constant: i64,
 }
 
 impl Affine {
+    /// A constant index.
     pub fn constant(constant: i64) -> Affine {
         Affine { terms: SmallVec::new(), constant }
     }
+    /// A term alone.
     pub fn term(term: Term) -> Affine {
         Affine { terms: SmallVec::from_slice(&[(term, 1)]), constant: 0 }
     }
+    /// The factor of a term; zero if it does not occur.
     pub fn factor(&self, term: Term) -> i64 {
         self.terms.iter().find(|t| t.0 == term).map_or(0, |t| t.1)
     }
+    /// The same without a term.
     pub fn without(&self, term: Term) -> Affine {
         Affine { terms: self.terms.iter().copied().filter(|t| t.0 != term).collect(), constant: self.constant }
     }
@@ -52,9 +58,11 @@ impl Affine {
         sum.terms.retain(|t| t.1 != 0);
         sum
     }
+    /// The same with a constant added.
     pub fn plus_constant(&self, constant: i64) -> Affine {
         Affine { terms: self.terms.clone(), constant: self.constant.wrapping_add(constant) }
     }
+    /// The same multiplied by a constant.
     pub fn times(&self, factor: i64) -> Affine {
         Affine::default().plus(self, factor)
     }

@@ -147,7 +147,7 @@ impl LoopProgram {
 impl Display for LoopProgram {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if let Some(before) = &self.before {
-            write!(f, "{before}then\n")?;
+            writeln!(f, "{before}then")?;
         }
         if let Some((from, to, bytes)) = self.copy_first {
             writeln!(f, "copy b{from} to b{to}, {bytes} bytes")?;

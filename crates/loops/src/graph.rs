@@ -31,6 +31,7 @@ const MOSTLY_PADDING: i64 = 1024;
 /// A result of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ValueRef {
+    /// The node.
     pub node: u32,
     /// Which result: reductions of several arrays have several.
     pub result: u32,
@@ -39,14 +40,32 @@ pub struct ValueRef {
 /// An operation on single elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ScalarOp {
+    /// An operation of one operand.
     Unary(UnaryOp),
+    /// An operation of two operands.
     Binary(BinaryOp),
-    Compare { direction: ComparisonDirection, total: bool },
+    /// A comparison; `total` orders NaN and the zeros, too.
+    Compare {
+        /// What is asked.
+        direction: ComparisonDirection,
+        /// Whether NaN and the zeros are ordered.
+        total: bool,
+    },
+    /// One of two values by a pred.
     Select,
+    /// A value kept between two bounds.
     Clamp,
+    /// A conversion of the value.
     Convert,
+    /// The same bits as another type.
     BitcastConvert,
-    ReducePrecision { exponent_bits: i32, mantissa_bits: i32 },
+    /// Rounding to fewer bits.
+    ReducePrecision {
+        /// Bits of the exponent.
+        exponent_bits: i32,
+        /// Bits of the mantissa.
+        mantissa_bits: i32,
+    },
 }
 
 /// The bytes of a constant, compared by value.
@@ -60,6 +79,7 @@ impl AsRef<[u8]> for Data {
 }
 
 impl Data {
+    /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         self.0.as_array().map_or(&[], |a| a.bytes())
     }
@@ -82,37 +102,63 @@ impl Hash for Data {
 pub enum NodeOp {
     /// The array in that buffer.
     Parameter(u32),
+    /// An array that belongs to the kernel.
     Constant(Data),
+    /// The index along a dimension.
     Iota {
+        /// The dimension.
         dimension: usize,
     },
+    /// An operation on each element.
     Scalar(ScalarOp),
+    /// A function of each element.
     Map(Function),
+    /// The same elements in other dimensions.
     Reshape,
+    /// An array repeated along new dimensions.
     Broadcast {
+        /// Where the dimensions of the operand are in the result.
         dimensions: DimVec,
     },
+    /// Dimensions in another order.
     Transpose {
+        /// For each dimension of the result that of the operand.
         dimensions: DimVec,
     },
+    /// Dimensions run backwards.
     Reverse {
+        /// Those dimensions.
         dimensions: DimVec,
     },
+    /// Arrays one after another.
     Concatenate {
+        /// Along that dimension.
         dimension: usize,
     },
+    /// A part with constant bounds and steps.
     Slice(SmallVec<[SliceDim; 4]>),
+    /// A part that begins at indices known at run time.
     DynamicSlice,
+    /// An array with a part replaced, at indices known at run time.
     DynamicUpdateSlice,
+    /// An array with elements around and between its own.
     Pad(SmallVec<[PaddingDim; 4]>),
+    /// Parts of an array, at indices known at run time.
     Gather(GatherAttributes),
+    /// An array changed at indices known at run time.
     Scatter(ScatterAttributes),
+    /// Dimensions reduced by a function.
     Reduce {
+        /// Those dimensions.
         dimensions: DimVec,
+        /// The function.
         function: Function,
     },
+    /// Windows reduced by a function.
     ReduceWindow {
+        /// The windows.
         window: Window,
+        /// The function.
         function: Function,
     },
 }
@@ -120,21 +166,27 @@ pub enum NodeOp {
 /// The attributes of gather that say what it computes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct GatherAttributes {
+    /// Which dimension is what.
     pub dims: hloom_ir::attributes::GatherDimensionNumbers,
+    /// The sizes of the parts.
     pub slice_sizes: DimVec,
 }
 
 /// The attributes of scatter that say what it computes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ScatterAttributes {
+    /// Which dimension is what.
     pub dims: hloom_ir::attributes::ScatterDimensionNumbers,
+    /// What combines the old element and the new.
     pub function: Function,
 }
 
 /// One operation and its result.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Node {
+    /// What it does.
     pub op: NodeOp,
+    /// What it does it with.
     pub operands: SmallVec<[ValueRef; 3]>,
     /// The element types of the results.
     pub types: SmallVec<[ElementType; 1]>,
@@ -145,31 +197,40 @@ pub struct Node {
 /// A function of single elements, straight-line.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Function {
+    /// The types of its parameters.
     pub parameters: SmallVec<[ElementType; 2]>,
+    /// Its steps, each after those it uses.
     pub code: Vec<FunctionStep>,
+    /// The steps that are its results.
     pub results: SmallVec<[u32; 1]>,
 }
 
 /// A step of a [`Function`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FunctionStep {
+    /// What it does.
     pub op: FunctionOp,
+    /// The steps that it does it with.
     pub operands: SmallVec<[u32; 3]>,
+    /// The type of its value.
     pub element_type: ElementType,
 }
 
 /// What a step of a [`Function`] does.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum FunctionOp {
+    /// A parameter.
     Parameter(u32),
     /// The element in these bytes, of the type it is written in.
     Constant(ElementType, SmallVec<[u8; 16]>),
+    /// An operation.
     Scalar(ScalarOp),
 }
 
 /// A kernel's meaning.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Graph {
+    /// The nodes, each after those it uses.
     pub nodes: Vec<Node>,
     /// One per leaf of the result.
     pub outputs: Vec<ValueRef>,
@@ -178,12 +239,15 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// The node that makes a value.
     pub fn node(&self, value: ValueRef) -> &Node {
         &self.nodes[value.node as usize]
     }
+    /// The sizes of a value.
     pub fn dims(&self, value: ValueRef) -> &[i64] {
         &self.node(value).dims
     }
+    /// The element type of a value.
     pub fn element_type(&self, value: ValueRef) -> ElementType {
         self.node(value).types[value.result as usize]
     }

@@ -63,7 +63,9 @@ const MOST_ANSWERS: usize = 1024;
 /// A kernel to be made.
 #[derive(Debug)]
 pub struct KernelLoops {
+    /// What is computed.
     pub graph: Graph,
+    /// The nests of loops that compute it, in order.
     pub programs: Vec<LoopProgram>,
 }
 

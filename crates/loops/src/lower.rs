@@ -41,15 +41,22 @@ pub type MakeStores<'b> = &'b dyn Fn(&mut Lowerer<'_>, &[Affine]) -> Result<(), 
 /// Sizes into which loops are cut, the innermost last.
 type Splits = FxHashMap<Origin, SmallVec<[i64; 4]>>;
 
+/// A value that is wanted at an index.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ValueRequest {
+    /// The value.
     pub value: ValueRef,
+    /// The index.
     pub index: Index,
+    /// Where this is false the value is never used.
     pub guard: Option<ItemId>,
 }
 
+/// A lowering at work.
 pub struct Lowerer<'g> {
+    /// What is lowered.
     pub graph: &'g Graph,
+    /// What has come of it.
     pub program: LoopProgram,
     interned: FxHashMap<(Item, ElementType), ItemId>,
     memo: FxHashMap<ValueRequest, ItemId>,
@@ -186,6 +193,7 @@ impl Lowerer<'_> {
         found
     }
 
+    /// The item, the one that is there already if it is the same.
     pub fn add(&mut self, item: Item, element_type: ElementType) -> ItemId {
         let key = (item, element_type);
         if let Some(&id) = self.interned.get(&key) {
@@ -221,6 +229,7 @@ impl Lowerer<'_> {
         id
     }
 
+    /// An operation on items.
     pub fn scalar(&mut self, op: ScalarOp, operands: &[ItemId], element_type: ElementType) -> ItemId {
         self.add(Item::Scalar(op, operands.into()), element_type)
     }
@@ -240,6 +249,7 @@ impl Lowerer<'_> {
         }
     }
 
+    /// The least and the greatest value of a term.
     pub fn bounds_of(&self, term: Term) -> (i64, i64) {
         match term {
             Term::Var(v) => (0, self.program.extents[v as usize] - 1),
@@ -247,6 +257,7 @@ impl Lowerer<'_> {
         }
     }
 
+    /// Notes the least and the greatest value of an item.
     pub fn set_bounds(&mut self, item: ItemId, low: i64, high: i64) {
         self.bounds.insert(item, (low, high));
     }
@@ -331,6 +342,7 @@ impl Lowerer<'_> {
         self.add(Item::Load { source, offset, guard }, node.types[0])
     }
 
+    /// A constant index.
     pub fn constant_s64(&mut self, value: i64) -> ItemId {
         self.add(Item::Constant(ElementType::S64, value.to_le_bytes()[..].into()), ElementType::S64)
     }

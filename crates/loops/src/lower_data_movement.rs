@@ -10,7 +10,8 @@ use hloom_ir::attributes::{PaddingDim, Window};
 use smallvec::{SmallVec, smallvec};
 
 impl Lowerer<'_> {
-    pub fn expand_moving(
+    /// Works out a value that is merely moved: where its element comes from.
+    pub(crate) fn expand_moving(
         &mut self,
         request: &ValueRequest,
         node: &Node,
@@ -162,7 +163,7 @@ impl Lowerer<'_> {
     }
 
     /// The clamped start indices of a slice of those sizes, from scalars or from one vector.
-    pub fn starts(&mut self, operands: &[ValueRef], dims: &[i64], sizes: &[i64]) -> Option<Index> {
+    pub(crate) fn starts(&mut self, operands: &[ValueRef], dims: &[i64], sizes: &[i64]) -> Option<Index> {
         let is_vector = matches!(operands, [one] if self.graph.dims(*one).len() == 1);
         let mut starts: SmallVec<[Option<ItemId>; 4]> = SmallVec::new();
         for d in 0..dims.len() {
@@ -182,7 +183,7 @@ impl Lowerer<'_> {
     }
 
     /// `item` brought into `0..=high`.
-    pub fn clamped_index(&mut self, item: ItemId, high: i64) -> Affine {
+    pub(crate) fn clamped_index(&mut self, item: ItemId, high: i64) -> Affine {
         if high <= 0 {
             return Affine::constant(0);
         }
@@ -205,7 +206,7 @@ impl Lowerer<'_> {
     }
 
     /// An index of any integer type as s64; what of u64 does not fit is beyond every array, as it should be.
-    pub fn index_item(&mut self, item: ItemId) -> ItemId {
+    pub(crate) fn index_item(&mut self, item: ItemId) -> ItemId {
         use ElementType::{S64, U64};
         match self.program.item(item).element_type {
             S64 => item,

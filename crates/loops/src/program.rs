@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 /// Where a load reads.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum LoadSource {
+    /// An array of the caller.
     Buffer(u32),
     /// A constant array that belongs to the kernel.
     Constant(Data),
@@ -28,12 +29,15 @@ pub enum LoadSource {
 /// A square part of an array that is read the other way round.
 #[derive(Clone, Debug)]
 pub struct Tile {
+    /// The array.
     pub source: LoadSource,
     /// Where its first element is.
     pub offset: Affine,
     /// The distance of its lines in memory; within a line elements stand one after another.
     pub stride: i64,
+    /// The elements along each side.
     pub side: i64,
+    /// The type of its elements.
     pub element_type: ElementType,
     /// The loop in which the tile changes.
     pub inside: VarId,
@@ -42,26 +46,37 @@ pub struct Tile {
 /// A value at one point of the loops.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Item {
+    /// A constant, by its bytes.
     Constant(ElementType, SmallVec<[u8; 16]>),
     /// An element; where `guard` is false the offset may be anywhere and the value is never used.
     Load {
+        /// The array.
         source: LoadSource,
+        /// The element.
         offset: Affine,
+        /// Where this is false the element is not used.
         guard: Option<ItemId>,
     },
     /// An index as an s64.
     Index(Affine),
     /// The floor of an index that is not negative, divided by a constant.
     Quotient(Affine, i64),
+    /// What is left of an index that is not negative, divided by a constant.
     Remainder(Affine, i64),
     /// Whether `low <= index < high`.
     InRange {
+        /// The index.
         index: Affine,
+        /// The least value that is in range.
         low: i64,
+        /// The first value that is not.
         high: i64,
     },
+    /// An operation on items.
     Scalar(ScalarOp, SmallVec<[ItemId; 3]>),
+    /// A function of items.
     Apply(Function, SmallVec<[ItemId; 3]>),
+    /// A reduction.
     Reduce(Box<Reduce>),
     /// What a reduce has come to at this turn of the innermost loop of the nest, which it runs along; it has no loops of
     /// its own. A program has at most one.
@@ -75,17 +90,22 @@ pub enum Item {
 pub struct Reduce {
     /// The loops, outermost first.
     pub vars: SmallVec<[VarId; 2]>,
+    /// What each result starts with.
     pub inits: SmallVec<[ItemId; 1]>,
+    /// What is reduced.
     pub inputs: SmallVec<[ItemId; 1]>,
     /// Where it is false the inputs are left out.
     pub condition: Option<ItemId>,
+    /// The function of the results so far and the inputs.
     pub function: Function,
 }
 
 /// An item with what is known about it.
 #[derive(Clone, Debug)]
 pub struct ItemData {
+    /// The item.
     pub item: Item,
+    /// The type of its value.
     pub element_type: ElementType,
     /// The loop variables it changes with, sorted.
     pub vars: SmallVec<[VarId; 4]>,
@@ -96,8 +116,11 @@ pub struct ItemData {
 pub struct Store {
     /// The number of the buffer.
     pub buffer: u32,
+    /// The element that is written.
     pub offset: Affine,
+    /// What is written.
     pub item: ItemId,
+    /// The type of the element.
     pub element_type: ElementType,
     /// The value there is combined with the item instead of replaced by it.
     pub combine: Option<Function>,
@@ -112,7 +135,9 @@ pub struct LoopProgram {
     pub extents: Vec<i64>,
     /// The variables of the nest, outermost first.
     pub nest: SmallVec<[VarId; 4]>,
+    /// The items, each after those it is made of.
     pub items: Vec<ItemData>,
+    /// What the innermost loop writes.
     pub stores: Vec<Store>,
     /// Whether two points of the nest may write the same element, so that their order counts.
     pub is_sequential: bool,
@@ -120,7 +145,9 @@ pub struct LoopProgram {
     pub apart: usize,
     /// Buffers (from, to) and bytes to copy first, if they are not the same memory.
     pub copy_first: Option<(u32, u32, i64)>,
+    /// The tiles of transposes.
     pub tiles: Vec<Tile>,
+    /// The rows that are kept.
     pub rows: Vec<ScratchRow>,
     /// How many of the innermost loops of the nest walk along rows that are kept: they are done in one piece.
     pub uncut: usize,
@@ -131,6 +158,7 @@ pub struct LoopProgram {
 }
 
 impl LoopProgram {
+    /// The item of that number.
     pub fn item(&self, id: ItemId) -> &ItemData {
         &self.items[id as usize]
     }
@@ -383,6 +411,7 @@ impl LoopProgram {
     }
 }
 
+/// Gives the items in an index new numbers.
 pub fn rename_terms(affine: &mut Affine, new: &impl Fn(ItemId) -> ItemId) {
     for (term, _) in &mut affine.terms {
         if let Term::Item(i) = term {
@@ -418,6 +447,7 @@ impl Item {
         }
     }
 
+    /// Gives the operands of an item new numbers.
     pub fn map_operands(&mut self, new: impl Fn(ItemId) -> ItemId) {
         match self {
             Item::Constant(..) => {}

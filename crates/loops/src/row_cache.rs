@@ -19,6 +19,7 @@ use smallvec::SmallVec;
 pub struct ScratchRow {
     /// The item that is kept, inside the loops of a reduce.
     pub item: ItemId,
+    /// The reduction.
     pub reduce: ItemId,
     /// Where in the row a turn of those loops is.
     pub offset: Affine,

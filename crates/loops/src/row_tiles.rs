@@ -10,6 +10,7 @@ use crate::units::Units;
 /// How a nest is cut into units that are whole rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RowTiles {
+    /// The units.
     pub units: Units,
     /// RowTiles of a unit.
     pub of_unit: i64,

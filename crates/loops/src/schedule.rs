@@ -16,13 +16,17 @@ use hloom_ir::op::BinaryOp;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+/// The number of a loop, or of what is outside of all.
 pub type ScopeId = u32;
+/// The number of an address.
 pub type AddressId = u32;
 
 /// What is done in a scope.
 #[derive(Clone, Copy, Debug)]
 pub enum ScheduleStep {
+    /// Makes an item.
     Item(ItemId),
+    /// Makes an address.
     Address(AddressId),
     /// A tile is filled.
     Tile(u32),
@@ -33,20 +37,25 @@ pub enum ScheduleStep {
 /// A part of an address: another address, or the start of an array, plus multiples of terms.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Address {
+    /// What it is added to.
     pub base: AddressBase,
     /// Factors are in bytes.
     pub part: Affine,
 }
 
+/// What an address is made of.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum AddressBase {
+    /// The start of an array.
     LoadSource(LoadSource),
+    /// Another address.
     Address(AddressId),
 }
 
 /// Where a load or store goes: an address, and for the lanes a stride in bytes or offsets of their own.
 #[derive(Clone, Debug)]
 pub struct Access {
+    /// The address of the part that does not vary.
     pub address: AddressId,
     /// Items that may differ from lane to lane, with factors in bytes.
     pub varying: SmallVec<[(ItemId, i64); 1]>,
@@ -56,12 +65,19 @@ pub struct Access {
 
 /// The plan for a program.
 pub struct Schedule {
+    /// The scope of each loop variable.
     pub scope_of_var: Vec<ScopeId>,
+    /// What each scope does before the loops in it.
     pub steps: Vec<Vec<ScheduleStep>>,
+    /// The addresses.
     pub addresses: Vec<Address>,
+    /// Where each load reads.
     pub loads: FxHashMap<ItemId, Access>,
+    /// Where each store writes.
     pub stores: Vec<Access>,
+    /// Where each tile is read.
     pub tiles: Vec<Access>,
+    /// Where each row is written, if it is.
     pub rows: Vec<Option<Access>>,
     /// The number of lanes of each loop, by variable; 1 for most.
     pub lanes: Vec<u32>,
@@ -89,6 +105,7 @@ impl Scopes {
 }
 
 impl Schedule {
+    /// The schedule of a program for a machine with those vectors.
     pub fn new(program: &LoopProgram, simd: &Simd) -> Schedule {
         let mut scopes = Scopes { parent: vec![0], depth: vec![0], of_var: vec![0; program.extents.len()] };
         let mut at = 0;

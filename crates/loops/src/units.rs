@@ -15,10 +15,12 @@ pub struct Units {
     pub loops: usize,
     /// The size of a chunk of the next loop, and how many there are.
     pub chunk: Option<(i64, i64)>,
+    /// How many units there are.
     pub count: i64,
 }
 
 impl Units {
+    /// The units of a program.
     pub fn of(program: &LoopProgram, schedule: &Schedule) -> Units {
         let extents: Vec<i64> = program.nest.iter().map(|&v| program.extents[v as usize]).collect();
         if extents.contains(&0) {

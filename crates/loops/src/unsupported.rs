@@ -11,6 +11,7 @@ pub struct Unsupported {
 }
 
 impl Unsupported {
+    /// Something that kernels do not do.
     pub fn new(what: impl Into<Cow<'static, str>>) -> Unsupported {
         Unsupported { what: what.into() }
     }

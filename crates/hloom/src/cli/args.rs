@@ -9,7 +9,7 @@ use hloom::compiler::Emit;
 ///
 /// A FILE is HLO text, a proto (HloProto or HloModuleProto) or StableHLO (text or bytecode), told apart by its content; `-` is standard input. Results
 /// go to standard output, everything else to standard error. The exit status is 0 when all is well, 1 when the program or
-/// the data is at fault, 2 when the command line is, and 3 when hloom itself is.
+/// the data is at fault, 2 when the command line is, 3 when hloom itself is, and 4 when the machine is.
 #[derive(Parser, Debug)]
 #[command(name = "hloom", version, arg_required_else_help = true)]
 pub(crate) struct Cli {

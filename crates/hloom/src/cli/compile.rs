@@ -9,7 +9,7 @@ use hloom::compiler::{
 use hloom::engine::backend_for;
 use hloom::execute::device_grid;
 use hloom::formats::hlo_text::{self, PrintOptions};
-use hloom::ir::diagnostic::{Blame, Diagnostic};
+use hloom::ir::diagnostic::Diagnostic;
 use hloom::plan::dump::{Part, dump_a, dump_b};
 use hloom::plan::{Packer, plan_with};
 use hloom::target::DumpDialect;
@@ -92,7 +92,6 @@ fn emit(backend: &dyn Backend, compiled: &CompiledModule, form: Emit, source: &V
 
 /// Says what is wrong; the exit status says whose fault it is.
 fn fail(verified: &Verified, diagnostics: Vec<Diagnostic>) -> Stop {
-    let bug = diagnostics.iter().any(|d| d.blame == Blame::Hloom);
     output::show(&verified.source, Some(verified.module.module()), &diagnostics);
-    Stop(if bug { Outcome::Bug } else { Outcome::InputAtFault })
+    Stop(Outcome::of(&diagnostics))
 }

@@ -1,6 +1,6 @@
 //! When hloom itself is at fault: say so, and leave a file that shows the bug again.
 //!
-//! A panic anywhere in a command ends here. The reproducer of a text input is the input itself below a comment that
+//! A panic anywhere in a command ends here, and so does what a stage of the compiler should never have made. The reproducer of a text input is the input itself below a comment that
 //! tells the command, the version and the panic; of a proto, the bytes, beside a text file with the same words.
 
 use super::{Outcome, output};
@@ -45,16 +45,22 @@ pub(crate) fn guard(command: impl FnOnce() -> Outcome + Send + 'static) -> Outco
         Ok(thread) => thread.join(),
         Err(error) => Err(Box::new(error.to_string()) as Box<dyn Any + Send>),
     };
-    result.unwrap_or_else(|_| {
+    let outcome = result.unwrap_or(Outcome::Bug);
+    if outcome == Outcome::Bug {
         let folders = [PathBuf::from("."), std::env::temp_dir()];
         output::to_stderr(&say(folders.iter().map(PathBuf::as_path)));
-        Outcome::Bug
-    })
+    }
+    outcome
+}
+
+/// Notes what is wrong with hloom itself, found without a panic.
+pub(crate) fn remember_bug(message: &str) {
+    lock(&LAST_PANIC).get_or_insert_with(|| message.to_owned());
 }
 
 /// Writes the reproducer and says what happened and where it is.
 fn say<'a>(folders: impl Iterator<Item = &'a Path>) -> String {
-    let panic = lock(&LAST_PANIC).take().unwrap_or_else(|| "no thread could be started".into());
+    let panic = lock(&LAST_PANIC).take().unwrap_or_else(|| "nothing more is known".into());
     let input = lock(&LAST_INPUT).take();
     let first_lines: Vec<&str> = panic.lines().take(2).collect();
     let mut text =
@@ -80,19 +86,24 @@ fn write_reproducer(folder: &Path, panic: &str, input: Option<&Input>) -> io::Re
     }
     let stem = folder.join(format!("hloom-bug-{}", std::process::id()));
     let words_path = stem.with_extension("txt");
+    // Never over a file, or through a link, that somebody else has put there.
+    let write = |path: &Path, bytes: &[u8]| {
+        let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+        file.and_then(|mut file| io::Write::write_all(&mut file, bytes))
+    };
     match input {
         Some(input) if Format::of_bytes(&input.bytes) == Format::HloText => {
             let path = stem.with_extension("hlo");
-            std::fs::write(&path, [words.as_bytes(), &input.bytes].concat())?;
+            write(&path, &[words.as_bytes(), &input.bytes].concat())?;
             Ok(path)
         }
         Some(input) => {
             let path = stem.with_extension("pb");
-            std::fs::write(words_path, words)?;
-            std::fs::write(&path, &**input.bytes)?;
+            write(&words_path, words.as_bytes())?;
+            write(&path, &input.bytes)?;
             Ok(path)
         }
-        None => std::fs::write(&words_path, words).map(|()| words_path),
+        None => write(&words_path, words.as_bytes()).map(|()| words_path),
     }
 }
 

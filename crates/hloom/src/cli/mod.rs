@@ -25,6 +25,7 @@ mod words;
 
 use args::{Cli, Command};
 use clap::CommandFactory;
+use hloom::ir::diagnostic::{Blame, Diagnostic};
 use std::process::ExitCode;
 
 /// How a command ended.
@@ -36,8 +37,22 @@ pub(crate) enum Outcome {
     InputAtFault,
     /// The command line is at fault; what is wrong has been said.
     UsageAtFault,
+    /// The machine is at fault: memory, a device, a library or a peer that is not there, a time limit.
+    MachineAtFault,
     /// hloom is at fault.
     Bug,
+}
+
+impl Outcome {
+    /// Whose fault the errors are.
+    pub(crate) fn of(diagnostics: &[Diagnostic]) -> Outcome {
+        let outcome = |d: &Diagnostic| match d.blame {
+            Blame::Hloom => Outcome::Bug,
+            Blame::Machine => Outcome::MachineAtFault,
+            _ => Outcome::InputAtFault,
+        };
+        diagnostics.iter().map(outcome).max().unwrap_or(Outcome::InputAtFault)
+    }
 }
 
 impl From<Outcome> for ExitCode {
@@ -47,6 +62,7 @@ impl From<Outcome> for ExitCode {
             Outcome::InputAtFault => 1,
             Outcome::UsageAtFault => 2,
             Outcome::Bug => 3,
+            Outcome::MachineAtFault => 4,
         })
     }
 }

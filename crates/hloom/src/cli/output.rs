@@ -30,6 +30,9 @@ pub(crate) fn to_stderr(text: &str) {
 
 /// Shows diagnostics to people.
 pub(crate) fn show(source: &Source, module: Option<&Module>, diagnostics: &[Diagnostic]) {
+    if let Some(bug) = diagnostics.iter().find(|d| d.blame == Blame::Hloom) {
+        super::crash::remember_bug(&bug.message);
+    }
     if !diagnostics.is_empty() {
         to_stderr(&render::report(source, module, diagnostics, render::colour_on_stderr()));
     }

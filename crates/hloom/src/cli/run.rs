@@ -14,7 +14,7 @@ use hloom::compiler::{CompileReport, Effort};
 use hloom::cpu::Prewarm;
 use hloom::eval::DeviceGrid;
 use hloom::execute::device_grid;
-use hloom::ir::diagnostic::{Blame, Diagnostic};
+use hloom::ir::diagnostic::Diagnostic;
 use hloom::ir::entity::EntityId;
 use hloom::ir::module::Module;
 use hloom::value::{ExecutionError, Value};
@@ -75,9 +75,8 @@ impl Run<'_> {
 
     /// Says what is wrong; the exit status says whose fault it is.
     fn fail(&self, diagnostics: Vec<Diagnostic>) -> Stop {
-        let bug = diagnostics.iter().any(|d| d.blame == Blame::Hloom);
         output::show(&self.verified.source, Some(self.module()), &diagnostics);
-        Stop(if bug { Outcome::Bug } else { Outcome::InputAtFault })
+        Stop(Outcome::of(&diagnostics))
     }
 
     /// Says why a run did not come to its end.

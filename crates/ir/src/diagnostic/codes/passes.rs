@@ -13,4 +13,7 @@ super::codes! {
     704 CANNOT_PARTITION "a program cannot be partitioned",
         "A program of several partitions says how its arrays are spread over the devices, in a way that does not fit the arrays, the devices, or what hloom can do so far. The message says what does not fit.",
         "";
+    709 NO_NATIVE_CODE "an instruction has no native code",
+        "The engine has no kernel for this instruction on elements of this type or of sizes known at run time only. Without `--strict` the evaluator carries it out, which is slower, and hloom warns of it.",
+        "hloom run m.hlo --strict";
 }
