@@ -8,6 +8,6 @@
 
 #![forbid(unsafe_code)]
 
-mod world;
+mod rendezvous;
 
-pub use world::{Arrival, Meeting, MissError, Spot, Whereabouts, World};
+pub use rendezvous::{Arrival, JoinError, JoinRequest, Rendezvous, RendezvousKey, Whereabouts};

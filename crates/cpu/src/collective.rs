@@ -8,7 +8,7 @@ use crate::collective_kernel::CollectiveKernel;
 use crate::executor::{ThunkExecutor, waiting};
 use crate::thunk::{Evaluate, EvaluatedLeaf, Thunk};
 use hloom_analysis::devices::{group_of, plane_of};
-use hloom_comm::{Arrival, Meeting, MissError, Spot};
+use hloom_comm::{Arrival, JoinError, JoinRequest, RendezvousKey};
 use hloom_eval::ops::collective::missed;
 use hloom_eval::run::DeviceGrid;
 use hloom_ir::diagnostic::codes;
@@ -69,12 +69,12 @@ pub(crate) fn run(
     let instruction = &shared.module[i];
     let group = group(&instruction.op, shared.grid, executor.ordinal).filter(|g| collective.exchange.fits(g.len()));
     let Some(group) = group else { return executor.evaluate(step, &collective.otherwise) };
-    let spot = match instruction.op.channel_id() {
-        Some(channel) => Spot::Channel(channel),
-        None => Spot::Instruction(i.index()),
+    let key = match instruction.op.channel_id() {
+        Some(channel) => RendezvousKey::Channel(channel),
+        None => RendezvousKey::Instruction(i.index()),
     };
     let what = format!("{} of {}", instruction.opcode(), instruction.shape.without_layout());
-    let meeting = Meeting { spot, participants: &group, what: &what };
+    let meeting = JoinRequest { key, participants: &group, what: &what };
     let arrays = &executor.addresses[step.arrays.start as usize..step.arrays.end as usize];
     let addresses: Vec<u64> = arrays.iter().map(|&a| a as u64).collect();
     let brings = Value::Array(
@@ -101,7 +101,7 @@ pub(crate) fn run(
         unsafe { collective.exchange.run(&devices, pool, threads) };
         Ok(vec![Value::Token; brought.len()])
     };
-    match shared.world.arrive(executor.ordinal, &meeting, brings, finish) {
+    match shared.rendezvous.arrive(executor.ordinal, &meeting, brings, finish) {
         Ok(Ok(arrival)) => executor.pending.push(Pending { instruction: i, arrival, group }),
         Ok(Err(fault)) => return Err(fault),
         Err(miss) => return Err(left(executor, i, &group, miss)),
@@ -115,8 +115,8 @@ pub(crate) fn wait(executor: &mut ThunkExecutor<'_>, step: &Thunk) -> Result<(),
     // What had to be left to the evaluator is done.
     let Some(n) = executor.pending.iter().position(|p| p.instruction == step.instruction) else { return Ok(()) };
     let (ordinal, arrival) = (executor.ordinal, &executor.pending[n].arrival);
-    if shared.world.try_take(arrival).is_none()
-        && let Err(miss) = waiting(&mut executor.permit, || shared.world.wait_for(ordinal, arrival))
+    if shared.rendezvous.try_take(arrival).is_none()
+        && let Err(miss) = waiting(&mut executor.permit, || shared.rendezvous.wait_for(ordinal, arrival))
     {
         let group = executor.pending[n].group.clone();
         return Err(left(executor, step.instruction, &group, miss));
@@ -126,7 +126,7 @@ pub(crate) fn wait(executor: &mut ThunkExecutor<'_>, step: &Thunk) -> Result<(),
 }
 
 /// Says that the device leaves, and why.
-fn left(executor: &ThunkExecutor<'_>, i: InstructionId, group: &[usize], miss: MissError) -> ExecutionError {
+fn left(executor: &ThunkExecutor<'_>, i: InstructionId, group: &[usize], miss: JoinError) -> ExecutionError {
     executor.context.gone.write().unwrap_or_else(PoisonError::into_inner).push(executor.ordinal);
     match &executor.device {
         Some(device) => missed(device, i, group, miss),

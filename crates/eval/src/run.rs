@@ -4,7 +4,7 @@ use crate::custom_call::{self, CustomCalls};
 use crate::interpreter::Device;
 use crate::observe::{Observer, Verdict};
 use crate::plan::Plan;
-use hloom_comm::World;
+use hloom_comm::Rendezvous;
 use hloom_ir::diagnostic::{Blame, codes};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
@@ -80,7 +80,7 @@ pub struct Shared<'r> {
     /// How the run is to go.
     pub options: &'r Options<'r>,
     /// Where the devices meet.
-    pub world: World<Value>,
+    pub rendezvous: Rendezvous<Value>,
     /// Raised when the run is to end early.
     pub cancel: AtomicBool,
 }
@@ -99,7 +99,7 @@ impl<'r> Shared<'r> {
             prepared,
             grid,
             options,
-            world: World::new(grid.devices(), time_limit),
+            rendezvous: Rendezvous::new(grid.devices(), time_limit),
             cancel: AtomicBool::new(false),
         }
     }
@@ -107,8 +107,8 @@ impl<'r> Shared<'r> {
     /// What one device has that evaluates single instructions of `module`.
     pub fn alone(module: &'r Module, prepared: &'r Prepared, options: &'r Options<'r>) -> Shared<'r> {
         let grid = DeviceGrid { replicas: 1, partitions: 1 };
-        let world = World::new(1, Duration::ZERO);
-        Shared { module, prepared, grid, options, world, cancel: AtomicBool::new(false) }
+        let rendezvous = Rendezvous::new(1, Duration::ZERO);
+        Shared { module, prepared, grid, options, rendezvous, cancel: AtomicBool::new(false) }
     }
 
     /// Fails if the run is to end.
@@ -190,9 +190,9 @@ impl Drop for Leaving<'_, '_> {
         if self.failed {
             // The others must not go on for a device that has failed.
             self.shared.cancel.store(true, Ordering::Relaxed);
-            self.shared.world.cancel();
+            self.shared.rendezvous.cancel();
         }
-        self.shared.world.finish(self.ordinal);
+        self.shared.rendezvous.finish(self.ordinal);
     }
 }
 

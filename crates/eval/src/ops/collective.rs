@@ -1,7 +1,7 @@
 //! Devices meeting and data moving between them.
 //!
 //! A collective is a pure function from what every device of the group brings to what every device takes away; the last
-//! to arrive computes it ([`hloom_comm::World`]). Asynchronous forms happen at their start.
+//! to arrive computes it ([`hloom_comm::Rendezvous`]). Asynchronous forms happen at their start.
 
 use crate::fold::Fold;
 use crate::interpreter::{Device, OperandValues};
@@ -10,7 +10,7 @@ use crate::ops::elementwise;
 use crate::ops::transfer;
 use crate::scalar::Scalar;
 use hloom_analysis::devices::{group_of, plane_of};
-use hloom_comm::{Meeting, MissError, Spot, Whereabouts};
+use hloom_comm::{JoinError, JoinRequest, RendezvousKey, Whereabouts};
 use hloom_ir::diagnostic::codes;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
@@ -183,16 +183,16 @@ fn meet_group(
     finish: impl FnOnce(&mut Device<'_>, Brought) -> Result<Outcome, ExecutionError>,
 ) -> Result<Vec<Value>, ExecutionError> {
     let instruction = &device.module()[i];
-    // Devices at the same spot must do the same; a name is not part of that, since branches may differ in it.
+    // Devices at the same key must do the same; a name is not part of that, since branches may differ in it.
     let what = format!("{} of {}", instruction.opcode(), instruction.shape.without_layout());
-    let spot = match instruction.op.channel_id() {
-        Some(channel) => Spot::Channel(channel),
-        None => Spot::Instruction(i.index()),
+    let key = match instruction.op.channel_id() {
+        Some(channel) => RendezvousKey::Channel(channel),
+        None => RendezvousKey::Instruction(i.index()),
     };
-    let meeting = Meeting { spot, participants: group, what: &what };
-    let (world, ordinal) = (&device.shared.world, device.ordinal);
+    let meeting = JoinRequest { key, participants: group, what: &what };
+    let (world, ordinal) = (&device.shared.rendezvous, device.ordinal);
     let brings = Value::Tuple(operands.into_vec());
-    let met = world.meet(ordinal, &meeting, brings, |brought: Vec<Value>| {
+    let met = world.join(ordinal, &meeting, brings, |brought: Vec<Value>| {
         let arrays =
             |v: Value| v.into_tuple()?.into_iter().map(Value::into_array).collect::<Result<Vec<_>, ExecutionError>>();
         let brought = brought.into_iter().map(arrays).collect::<Result<Brought, _>>()?;
@@ -206,7 +206,7 @@ fn meet_group(
 }
 
 /// A meeting that did not come about, in words.
-pub fn missed(device: &Device<'_>, i: InstructionId, group: &[usize], miss: MissError) -> ExecutionError {
+pub fn missed(device: &Device<'_>, i: InstructionId, group: &[usize], miss: JoinError) -> ExecutionError {
     let name = device.module()[i].name();
     let error = |message: String| {
         ExecutionError::new(&codes::eval::COLLECTIVE, message).note(format!("the group is {group:?}"))
@@ -220,13 +220,13 @@ pub fn missed(device: &Device<'_>, i: InstructionId, group: &[usize], miss: Miss
         each.collect::<Vec<_>>().join(", ")
     };
     match miss {
-        MissError::Absent(absent) => {
+        JoinError::Absent(absent) => {
             error(format!("{name} cannot complete on device {}: {}", device.ordinal, list(absent)))
         }
-        MissError::TimedOut(limit, absent) => {
+        JoinError::TimedOut(limit, absent) => {
             error(format!("{name} waited {} s on device {}: {}", limit.as_secs(), device.ordinal, list(absent)))
         }
-        MissError::Disagree { device: other, what } => {
+        JoinError::Disagree { device: other, what } => {
             let mine = &device.module()[i];
             error(format!(
                 "devices disagree: device {} comes to {name} for {} of {}, device {other} for {what}",
@@ -235,8 +235,8 @@ pub fn missed(device: &Device<'_>, i: InstructionId, group: &[usize], miss: Miss
                 mine.shape.without_layout()
             ))
         }
-        MissError::NotInvited => error(format!("{name} names a device that does not exist")),
-        MissError::Cancelled => ExecutionError::new(&codes::eval::CANCELLED, "the run was cancelled"),
+        JoinError::NotAParticipant => error(format!("{name} names a device that does not exist")),
+        JoinError::Cancelled => ExecutionError::new(&codes::eval::CANCELLED, "the run was cancelled"),
     }
 }
 

@@ -32,7 +32,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
             }
             let route = Route::new(device, i);
             for target in route.targets(device) {
-                device.shared.world.post(route.channel, device.ordinal, target, data.clone());
+                device.shared.rendezvous.post(route.channel, device.ordinal, target, data.clone());
             }
             let state = match Value::zeroed(shape)? {
                 Value::Tuple(mut state) if !state.is_empty() => {
@@ -54,7 +54,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
             let route = Route::new(device, i);
             let Some(source) = route.source(device) else { return Value::zeroed(shape) };
             let what = format!("{} on channel {}", module[i].opcode(), route.channel);
-            let taken = device.shared.world.take(route.channel, source, device.ordinal, &what);
+            let taken = device.shared.rendezvous.take(route.channel, source, device.ordinal, &what);
             let data = taken.map_err(|miss| missed(device, i, &[source, device.ordinal], miss))?;
             Ok(Value::Tuple(vec![data, Value::Token]))
         }

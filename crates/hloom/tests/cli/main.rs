@@ -1,9 +1,9 @@
 //! The `hloom` command as its users meet it: what it prints where, and its exit status.
 
 mod bad_input;
-#[cfg(feature = "cpu")]
 mod bench;
 mod check;
+mod compile;
 mod convert;
 mod explain;
 mod fmt;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// Where devices meet: a name that all of them use for the same collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Spot {
+pub enum RendezvousKey {
     /// All instructions with this channel id.
     Channel(i64),
     /// One instruction, by its index.
@@ -16,9 +16,9 @@ pub enum Spot {
 
 /// What a device says when it comes to a meeting.
 #[derive(Clone, Debug)]
-pub struct Meeting<'a> {
+pub struct JoinRequest<'a> {
     /// Where.
-    pub spot: Spot,
+    pub key: RendezvousKey,
     /// Who is expected, in the group's order; the device itself is among them.
     pub participants: &'a [usize],
     /// What is done there, in words; all must say the same.
@@ -27,7 +27,7 @@ pub struct Meeting<'a> {
 
 /// Why a device did not meet the others.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum MissError {
+pub enum JoinError {
     /// Some never arrive: nobody is left who could.
     Absent(Vec<(usize, Whereabouts)>),
     /// Some had not arrived within the time limit.
@@ -40,7 +40,7 @@ pub enum MissError {
         what: String,
     },
     /// The device is not among the participants it names, or names one that does not exist.
-    NotInvited,
+    NotAParticipant,
     /// The run is being ended.
     Cancelled,
 }
@@ -57,7 +57,7 @@ pub enum Whereabouts {
 }
 
 /// All devices of a run, and what is between them. `V` is what they bring and take.
-pub struct World<V> {
+pub struct Rendezvous<V> {
     state: Mutex<State<V>>,
     changed: Condvar,
     time_limit: Duration,
@@ -65,9 +65,9 @@ pub struct World<V> {
 
 struct State<V> {
     devices: Vec<Whereabouts>,
-    meetings: FxHashMap<MeetingKey, MeetingState<V>>,
-    /// How often each device has been at each spot: devices in step are at the same count.
-    visits: FxHashMap<(usize, Spot), u64>,
+    meetings: FxHashMap<GroupKey, GroupState<V>>,
+    /// How often each device has been at each key: devices in step are at the same count.
+    visits: FxHashMap<(usize, RendezvousKey), u64>,
     mailboxes: FxHashMap<(i64, usize, usize), VecDeque<V>>,
     /// Devices that wait for a message, and from which mailbox.
     expecting: FxHashMap<usize, (i64, usize)>,
@@ -77,10 +77,10 @@ struct State<V> {
     stuck: bool,
 }
 
-/// Spot, visit, and the first of the participants: groups of one collective are apart.
-type MeetingKey = (Spot, u64, usize);
+/// RendezvousKey, visit, and the first of the participants: groups of one collective are apart.
+type GroupKey = (RendezvousKey, u64, usize);
 
-struct MeetingState<V> {
+struct GroupState<V> {
     what: String,
     first: usize,
     participants: Vec<usize>,
@@ -94,13 +94,13 @@ struct MeetingState<V> {
 #[derive(Debug)]
 #[must_use]
 pub struct Arrival {
-    key: MeetingKey,
+    key: GroupKey,
     place: usize,
 }
 
-impl<V> World<V> {
-    /// A world of `devices` running devices, none of which waits longer than `time_limit` for another that computes.
-    pub fn new(devices: usize, time_limit: Duration) -> World<V> {
+impl<V> Rendezvous<V> {
+    /// A rendezvous of `devices` running devices, none of which waits longer than `time_limit` for another that computes.
+    pub fn new(devices: usize, time_limit: Duration) -> Rendezvous<V> {
         let state = State {
             devices: vec![Whereabouts::Running; devices],
             meetings: FxHashMap::default(),
@@ -110,18 +110,18 @@ impl<V> World<V> {
             cancelled: false,
             stuck: false,
         };
-        World { state: Mutex::new(state), changed: Condvar::new(), time_limit }
+        Rendezvous { state: Mutex::new(state), changed: Condvar::new(), time_limit }
     }
 
     /// Meets the other participants. The last to arrive computes, from what everyone brought (in the order of the
     /// participants), what everyone takes away; if that fails, it alone gets the failure and the run should be cancelled.
-    pub fn meet<E>(
+    pub fn join<E>(
         &self,
         device: usize,
-        meeting: &Meeting<'_>,
+        meeting: &JoinRequest<'_>,
         brings: V,
         finish: impl FnOnce(Vec<V>) -> Result<Vec<V>, E>,
-    ) -> Result<Result<V, E>, MissError> {
+    ) -> Result<Result<V, E>, JoinError> {
         match self.arrive(device, meeting, brings, finish)? {
             Ok(arrival) => self.wait_for(device, &arrival).map(Ok),
             Err(error) => Ok(Err(error)),
@@ -129,24 +129,24 @@ impl<V> World<V> {
     }
 
     /// Comes to a meeting without waiting for it: the others get what the device brings, and it goes on with something
-    /// else. As with [`World::meet`] the last to arrive computes what everyone takes away.
+    /// else. As with [`Rendezvous::join`] the last to arrive computes what everyone takes away.
     pub fn arrive<E>(
         &self,
         device: usize,
-        meeting: &Meeting<'_>,
+        meeting: &JoinRequest<'_>,
         brings: V,
         finish: impl FnOnce(Vec<V>) -> Result<Vec<V>, E>,
-    ) -> Result<Result<Arrival, E>, MissError> {
-        let place = meeting.participants.iter().position(|&p| p == device).ok_or(MissError::NotInvited)?;
+    ) -> Result<Result<Arrival, E>, JoinError> {
+        let place = meeting.participants.iter().position(|&p| p == device).ok_or(JoinError::NotAParticipant)?;
         let mut state = self.lock();
         if meeting.participants.iter().any(|&p| p >= state.devices.len()) {
-            return Err(MissError::NotInvited);
+            return Err(JoinError::NotAParticipant);
         }
-        let visit = state.visits.entry((device, meeting.spot)).or_insert(0);
-        let key = (meeting.spot, *visit, meeting.participants[0]);
+        let visit = state.visits.entry((device, meeting.key)).or_insert(0);
+        let key = (meeting.key, *visit, meeting.participants[0]);
         *visit += 1;
         let count = meeting.participants.len();
-        let m = state.meetings.entry(key).or_insert_with(|| MeetingState {
+        let m = state.meetings.entry(key).or_insert_with(|| GroupState {
             what: meeting.what.to_owned(),
             first: device,
             participants: meeting.participants.to_vec(),
@@ -156,7 +156,7 @@ impl<V> World<V> {
         });
         if m.what != meeting.what || m.participants != meeting.participants {
             let (device, what) = (m.first, m.what.clone());
-            return Err(MissError::Disagree { device, what });
+            return Err(JoinError::Disagree { device, what });
         }
         m.brought[place] = Some(brings);
         let arrival = Arrival { key, place };
@@ -186,14 +186,14 @@ impl<V> World<V> {
     }
 
     /// Waits for a meeting that the device came to, and takes away what is its own.
-    pub fn wait_for(&self, device: usize, arrival: &Arrival) -> Result<V, MissError> {
+    pub fn wait_for(&self, device: usize, arrival: &Arrival) -> Result<V, JoinError> {
         let Arrival { key, place } = arrival;
         let mut state = self.lock();
         if let Some(mine) = take(&mut state, key, *place) {
             return Ok(mine);
         }
         // A meeting that is no more will never take place.
-        let m = state.meetings.get_mut(key).ok_or(MissError::Cancelled)?;
+        let m = state.meetings.get_mut(key).ok_or(JoinError::Cancelled)?;
         m.waits[*place] = true;
         let what = m.what.clone();
         state.devices[device] = Whereabouts::Waiting(what);
@@ -217,10 +217,10 @@ impl<V> World<V> {
     }
 
     /// Takes the next value from the mailbox from `from` to `to` on `channel`, waiting for it as long as it may come.
-    pub fn take(&self, channel: i64, from: usize, to: usize, what: &str) -> Result<V, MissError> {
+    pub fn take(&self, channel: i64, from: usize, to: usize, what: &str) -> Result<V, JoinError> {
         let mut state = self.lock();
         if from >= state.devices.len() || to >= state.devices.len() {
-            return Err(MissError::NotInvited);
+            return Err(JoinError::NotAParticipant);
         }
         let open = |state: &mut State<V>| state.mailboxes.get_mut(&(channel, from, to)).and_then(VecDeque::pop_front);
         if let Some(value) = open(&mut state) {
@@ -261,7 +261,7 @@ impl<V> World<V> {
         device: usize,
         ready: impl Fn(&mut State<V>) -> Option<T>,
         absent: impl Fn(&State<V>) -> Vec<(usize, Whereabouts)>,
-    ) -> Result<T, MissError> {
+    ) -> Result<T, JoinError> {
         let start = Instant::now();
         loop {
             if let Some(value) = ready(&mut state) {
@@ -269,16 +269,16 @@ impl<V> World<V> {
                 return Ok(value);
             }
             if state.cancelled {
-                return Err(MissError::Cancelled);
+                return Err(JoinError::Cancelled);
             }
             // Who has been let go is marked running by the one who let it go, so if nobody runs, nobody ever will.
             if state.stuck || !state.devices.contains(&Whereabouts::Running) {
                 state.stuck = true;
                 self.changed.notify_all();
-                return Err(MissError::Absent(absent(&state)));
+                return Err(JoinError::Absent(absent(&state)));
             }
             let Some(left) = self.time_limit.checked_sub(start.elapsed()).filter(|d| !d.is_zero()) else {
-                return Err(MissError::TimedOut(self.time_limit, absent(&state)));
+                return Err(JoinError::TimedOut(self.time_limit, absent(&state)));
             };
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -286,7 +286,7 @@ impl<V> World<V> {
 }
 
 /// What the participant at `place` takes away, if the meeting has taken place; the last to take clears it away.
-fn take<V>(state: &mut State<V>, key: &MeetingKey, place: usize) -> Option<V> {
+fn take<V>(state: &mut State<V>, key: &GroupKey, place: usize) -> Option<V> {
     let taken = state.meetings.get_mut(key)?.taken.as_mut()?;
     let mine = taken.get_mut(place).and_then(Option::take);
     if taken.iter().all(Option::is_none) {
@@ -302,26 +302,26 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(20);
 
     fn meet(
-        world: &World<i64>,
+        rendezvous: &Rendezvous<i64>,
         device: usize,
-        spot: usize,
+        key: usize,
         participants: &[usize],
         what: &str,
-    ) -> Result<i64, MissError> {
-        let meeting = Meeting { spot: Spot::Instruction(spot), participants, what };
+    ) -> Result<i64, JoinError> {
+        let meeting = JoinRequest { key: RendezvousKey::Instruction(key), participants, what };
         let sum = |brought: Vec<i64>| Ok::<_, ()>(vec![brought.iter().sum(); brought.len()]);
-        world.meet(device, &meeting, 10 + device as i64, sum).map(|r| r.unwrap())
+        rendezvous.join(device, &meeting, 10 + device as i64, sum).map(|r| r.unwrap())
     }
 
-    /// Runs `program` on each device and tells the world when it is done.
-    fn run<T: Send>(world: &World<i64>, devices: usize, program: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    /// Runs `program` on each device and tells the rendezvous when it is done.
+    fn run<T: Send>(rendezvous: &Rendezvous<i64>, devices: usize, program: impl Fn(usize) -> T + Sync) -> Vec<T> {
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..devices)
                 .map(|d| {
                     let program = &program;
                     scope.spawn(move || {
                         let result = program(d);
-                        world.finish(d);
+                        rendezvous.finish(d);
                         result
                     })
                 })
@@ -332,108 +332,109 @@ mod tests {
 
     #[test]
     fn everyone_takes_what_was_made_of_all() {
-        let world = World::new(4, LIMIT);
-        let sums = run(&world, 4, |d| {
+        let rendezvous = Rendezvous::new(4, LIMIT);
+        let sums = run(&rendezvous, 4, |d| {
             let group = if d < 2 { [0, 1] } else { [2, 3] };
-            (0..200).map(|_| meet(&world, d, 0, &group, "sum").unwrap()).sum::<i64>()
+            (0..200).map(|_| meet(&rendezvous, d, 0, &group, "sum").unwrap()).sum::<i64>()
         });
         assert_eq!(sums, [200 * 21, 200 * 21, 200 * 25, 200 * 25]);
     }
 
     #[test]
     fn a_device_may_come_to_several_meetings_before_it_waits() {
-        let world = World::new(3, LIMIT);
+        let rendezvous = Rendezvous::new(3, LIMIT);
         let sum = |brought: Vec<i64>| Ok::<_, ()>(vec![brought.iter().sum(); brought.len()]);
-        let sums = run(&world, 3, |d| {
-            let arrive = |spot: usize| {
-                let meeting = Meeting { spot: Spot::Instruction(spot), participants: &[0, 1, 2], what: "sum" };
-                world.arrive(d, &meeting, (spot * 10 + d) as i64, sum).unwrap().unwrap()
+        let sums = run(&rendezvous, 3, |d| {
+            let arrive = |key: usize| {
+                let meeting =
+                    JoinRequest { key: RendezvousKey::Instruction(key), participants: &[0, 1, 2], what: "sum" };
+                rendezvous.arrive(d, &meeting, (key * 10 + d) as i64, sum).unwrap().unwrap()
             };
             let arrivals: Vec<Arrival> = (1..4).map(arrive).collect();
             // Those who wait for the last first must not look as if nobody could go on.
-            arrivals.iter().rev().map(|a| world.wait_for(d, a).unwrap()).collect::<Vec<_>>()
+            arrivals.iter().rev().map(|a| rendezvous.wait_for(d, a).unwrap()).collect::<Vec<_>>()
         });
         assert_eq!(sums, vec![vec![93, 63, 33]; 3]);
     }
 
     #[test]
     fn who_came_and_went_on_is_not_missed() {
-        let world = World::new(2, LIMIT);
-        let results = run(&world, 2, |d| {
+        let rendezvous = Rendezvous::new(2, LIMIT);
+        let results = run(&rendezvous, 2, |d| {
             if d == 0 {
-                return meet(&world, 0, 0, &[0, 1], "sum").map(Some);
+                return meet(&rendezvous, 0, 0, &[0, 1], "sum").map(Some);
             }
-            let meeting = Meeting { spot: Spot::Instruction(0), participants: &[0, 1], what: "sum" };
+            let meeting = JoinRequest { key: RendezvousKey::Instruction(0), participants: &[0, 1], what: "sum" };
             let sum = |brought: Vec<i64>| Ok::<_, ()>(vec![brought.iter().sum(); brought.len()]);
-            let arrival = world.arrive(1, &meeting, 11, sum).unwrap().unwrap();
-            Ok(world.try_take(&arrival))
+            let arrival = rendezvous.arrive(1, &meeting, 11, sum).unwrap().unwrap();
+            Ok(rendezvous.try_take(&arrival))
         });
         assert_eq!(results[0], Ok(Some(21)));
     }
 
     #[test]
     fn a_device_that_never_comes_is_named_at_once() {
-        let world = World::new(3, LIMIT);
+        let rendezvous = Rendezvous::new(3, LIMIT);
         let start = Instant::now();
-        let results = run(&world, 3, |d| if d == 2 { Ok(0) } else { meet(&world, d, 0, &[0, 1, 2], "sum") });
+        let results = run(&rendezvous, 3, |d| if d == 2 { Ok(0) } else { meet(&rendezvous, d, 0, &[0, 1, 2], "sum") });
         assert!(start.elapsed() < LIMIT / 2, "the time limit was waited for");
-        let absent = Err(MissError::Absent(vec![(2, Whereabouts::Finished)]));
+        let absent = Err(JoinError::Absent(vec![(2, Whereabouts::Finished)]));
         assert_eq!(results, [absent.clone(), absent, Ok(0)]);
     }
 
     #[test]
     fn devices_that_wait_for_each_other_elsewhere_are_told_so() {
-        let world = World::new(2, LIMIT);
-        let results = run(&world, 2, |d| meet(&world, d, d, &[0, 1], ["left", "right"][d]));
-        let waiting = |device, what: &str| Err(MissError::Absent(vec![(device, Whereabouts::Waiting(what.into()))]));
+        let rendezvous = Rendezvous::new(2, LIMIT);
+        let results = run(&rendezvous, 2, |d| meet(&rendezvous, d, d, &[0, 1], ["left", "right"][d]));
+        let waiting = |device, what: &str| Err(JoinError::Absent(vec![(device, Whereabouts::Waiting(what.into()))]));
         assert_eq!(results, [waiting(1, "right"), waiting(0, "left")]);
     }
 
     #[test]
     fn devices_that_come_for_different_things_disagree() {
-        let world = World::new(2, LIMIT);
-        let results = run(&world, 2, |d| {
-            let result = meet(&world, d, 0, &[0, 1], ["sum of f32[2]", "sum of f32[3]"][d]);
-            if matches!(result, Err(MissError::Disagree { .. })) {
-                world.cancel();
+        let rendezvous = Rendezvous::new(2, LIMIT);
+        let results = run(&rendezvous, 2, |d| {
+            let result = meet(&rendezvous, d, 0, &[0, 1], ["sum of f32[2]", "sum of f32[3]"][d]);
+            if matches!(result, Err(JoinError::Disagree { .. })) {
+                rendezvous.cancel();
             }
             result
         });
-        assert!(results.iter().any(|r| matches!(r, Err(MissError::Disagree { .. }))), "{results:?}");
+        assert!(results.iter().any(|r| matches!(r, Err(JoinError::Disagree { .. }))), "{results:?}");
         assert!(results.iter().all(Result::is_err));
     }
 
     #[test]
     fn a_device_that_computes_for_too_long_is_named_after_the_time_limit() {
-        let world = World::new(2, Duration::from_millis(50));
-        let results = run(&world, 2, |d| {
+        let rendezvous = Rendezvous::new(2, Duration::from_millis(50));
+        let results = run(&rendezvous, 2, |d| {
             if d == 1 {
                 std::thread::sleep(Duration::from_millis(400));
                 return Ok(0);
             }
-            meet(&world, d, 0, &[0, 1], "sum")
+            meet(&rendezvous, d, 0, &[0, 1], "sum")
         });
-        assert!(matches!(&results[0], Err(MissError::TimedOut(_, absent)) if absent == &[(1, Whereabouts::Running)]));
+        assert!(matches!(&results[0], Err(JoinError::TimedOut(_, absent)) if absent == &[(1, Whereabouts::Running)]));
     }
 
     #[test]
     fn messages_arrive_in_order_and_may_be_awaited_first() {
-        let world = World::new(2, LIMIT);
-        let results = run(&world, 2, |d| {
+        let rendezvous = Rendezvous::new(2, LIMIT);
+        let results = run(&rendezvous, 2, |d| {
             if d == 0 {
-                (0..100).for_each(|n| world.post(7, 0, 1, n));
+                (0..100).for_each(|n| rendezvous.post(7, 0, 1, n));
                 return vec![];
             }
-            (0..100).map(|_| world.take(7, 0, 1, "recv").unwrap()).collect::<Vec<_>>()
+            (0..100).map(|_| rendezvous.take(7, 0, 1, "recv").unwrap()).collect::<Vec<_>>()
         });
         assert_eq!(results[1], (0..100).collect::<Vec<_>>());
-        assert_eq!(world.take(7, 0, 1, "recv"), Err(MissError::Absent(vec![(0, Whereabouts::Finished)])));
+        assert_eq!(rendezvous.take(7, 0, 1, "recv"), Err(JoinError::Absent(vec![(0, Whereabouts::Finished)])));
     }
 
     #[test]
     fn a_device_outside_the_world_is_not_invited() {
-        let world = World::new(2, LIMIT);
-        assert_eq!(meet(&world, 0, 0, &[0, 5], "sum"), Err(MissError::NotInvited));
-        assert_eq!(meet(&world, 0, 0, &[1], "sum"), Err(MissError::NotInvited));
+        let rendezvous = Rendezvous::new(2, LIMIT);
+        assert_eq!(meet(&rendezvous, 0, 0, &[0, 5], "sum"), Err(JoinError::NotAParticipant));
+        assert_eq!(meet(&rendezvous, 0, 0, &[1], "sum"), Err(JoinError::NotAParticipant));
     }
 }
