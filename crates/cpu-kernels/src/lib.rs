@@ -18,7 +18,7 @@ mod tiles;
 pub mod top_k;
 pub mod transpose;
 
-pub use parallel::{Parallel, Serial, Then};
+pub use parallel::{Epilogue, Parallel, Serial};
 
 /// How many elements an array with these sizes and strides reaches over.
 fn extent(dims: &[(usize, usize)]) -> Option<usize> {

@@ -32,7 +32,7 @@ impl Parallel for Serial {
 /// What is done with rows of a result as soon as they are there, by the thread that has computed them, while they are
 /// near.
 #[derive(Clone, Copy)]
-pub struct Then<'a> {
+pub struct Epilogue<'a> {
     /// The rows are handed over in whole multiples of so many, the last ones aside.
     pub step: usize,
     /// Whether the rows are there for the call only, and not in the output.
@@ -41,7 +41,7 @@ pub struct Then<'a> {
     pub call: &'a (dyn Fn(Range<usize>, *mut u8) + Sync),
 }
 
-impl Then<'_> {
+impl Epilogue<'_> {
     /// The rows of a panel of a product of `m × n` sums over `k` numbers, one of several, that would otherwise be cut into
     /// such tiles, for kernels that compute blocks of so many rows at a time. `None` if the rows are best handed over when
     /// all are there: unless they are wanted apart, what fits into the last cache is near enough.
@@ -109,14 +109,14 @@ impl Then<'_> {
     }
 
     /// How many elements of the output are used, of so many that are there.
-    pub(crate) fn room(then: Option<&Then<'_>>, len: usize) -> usize {
-        if then.is_some_and(|then| then.apart) { usize::MAX } else { len }
+    pub(crate) fn room(epilogue: Option<&Epilogue<'_>>, len: usize) -> usize {
+        if epilogue.is_some_and(|epilogue| epilogue.apart) { usize::MAX } else { len }
     }
 }
 
-impl std::fmt::Debug for Then<'_> {
+impl std::fmt::Debug for Epilogue<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Then").field("step", &self.step).finish_non_exhaustive()
+        f.debug_struct("Epilogue").field("step", &self.step).finish_non_exhaustive()
     }
 }
 

@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use hloom_cpu_kernels::convolution::{Axis, Convolution};
 use hloom_cpu_kernels::matmul::{BatchDim, Integer, Matmul};
 use hloom_cpu_kernels::number::Stored;
-use hloom_cpu_kernels::{Parallel, Then};
+use hloom_cpu_kernels::{Epilogue, Parallel};
 use hloom_ir::attributes::{DotAlgorithm, PrecisionConfig};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
@@ -45,7 +45,7 @@ pub(crate) struct LibraryCall {
 
 #[derive(Debug)]
 enum Kernel {
-    Product(Matmul, ElementType, ElementType),
+    Dot(Matmul, ElementType, ElementType),
     Convolution(Convolution, ElementType),
     Routine(Box<Routine>),
 }
@@ -68,7 +68,7 @@ impl LibraryCall {
     /// What it is, for the report.
     pub(crate) fn name(&self) -> &'static str {
         match &self.kernel {
-            Kernel::Product(..) => "dot",
+            Kernel::Dot(..) => "dot",
             Kernel::Convolution(..) => "convolution",
             Kernel::Routine(routine) => routine.name(),
         }
@@ -79,7 +79,7 @@ impl LibraryCall {
         let bytes = self.bytes.iter().map(|&n| n as f64).sum::<f64>();
         let at_memory_speed = 100.0 + bytes / 10.0;
         match &self.kernel {
-            Kernel::Product(product, ..) => at_memory_speed.max(product.flops() / 25.0),
+            Kernel::Dot(product, ..) => at_memory_speed.max(product.flops() / 25.0),
             Kernel::Convolution(convolution, _) => at_memory_speed.max(convolution.flops() / 15.0),
             Kernel::Routine(routine) if matches!(**routine, Routine::Transpose(_)) => at_memory_speed,
             // Several passes over the data.
@@ -95,17 +95,17 @@ impl LibraryCall {
     /// The elements of a row of the result, if it is made row by row.
     pub(crate) fn row(&self) -> Option<usize> {
         match &self.kernel {
-            Kernel::Product(product, from, _) if is_stored(*from) => Some(product.n),
+            Kernel::Dot(product, from, _) if is_stored(*from) => Some(product.n),
             Kernel::Convolution(convolution, _) => convolution.row(),
             _ => None,
         }
     }
 
     /// Whether rows of the result can be handed over as they are made, so many at a time.
-    pub(crate) fn hands_over(&self, step: usize) -> bool {
+    pub(crate) fn tiles_by_rows(&self, step: usize) -> bool {
         match &self.kernel {
-            Kernel::Product(product, from, _) if is_stored(*from) => product.hands_over(step),
-            Kernel::Convolution(convolution, _) => convolution.hands_over(step),
+            Kernel::Dot(product, from, _) if is_stored(*from) => product.tiles_by_rows(step),
+            Kernel::Convolution(convolution, _) => convolution.tiles_by_rows(step),
             _ => false,
         }
     }
@@ -113,7 +113,7 @@ impl LibraryCall {
     /// The bytes of a row of the result.
     pub(crate) fn row_bytes(&self) -> usize {
         let element = match &self.kernel {
-            Kernel::Product(_, _, to) | Kernel::Convolution(_, to) => to.bytes(),
+            Kernel::Dot(_, _, to) | Kernel::Convolution(_, to) => to.bytes(),
             Kernel::Routine(_) => 0,
         };
         self.row().unwrap_or(0) * element
@@ -144,38 +144,48 @@ impl LibraryCall {
     /// # Safety
     /// As for [`LibraryCall::run`], but that there need be no result if rows are wanted apart; `then` may use the rows that it
     /// gets.
-    pub(crate) unsafe fn run_then(&self, arrays: &[*mut u8], parallel: &Threads<'_>, then: &Then<'_>) -> Option<bool> {
+    pub(crate) unsafe fn run_with_epilogue(
+        &self,
+        arrays: &[*mut u8],
+        parallel: &Threads<'_>,
+        epilogue: &Epilogue<'_>,
+    ) -> Option<bool> {
         // SAFETY: the caller's promise.
-        unsafe { self.compute(arrays, parallel, Some(then)) }
+        unsafe { self.compute(arrays, parallel, Some(epilogue)) }
     }
 
-    unsafe fn compute(&self, arrays: &[*mut u8], parallel: &Threads<'_>, then: Option<&Then<'_>>) -> Option<bool> {
+    unsafe fn compute(
+        &self,
+        arrays: &[*mut u8],
+        parallel: &Threads<'_>,
+        epilogue: Option<&Epilogue<'_>>,
+    ) -> Option<bool> {
         use ElementType::{Bf16, F16, F32, F64, S8, S16, S32, U8, U32};
         // SAFETY (all): the caller's promise; the types are those of the arrays, as `new` has found.
         match &self.kernel {
-            Kernel::Product(product, from, to) => unsafe {
+            Kernel::Dot(product, from, to) => unsafe {
                 match (from, to) {
-                    (F32, Bf16) => self.product::<f32, bf16>(product, arrays, parallel, then),
-                    (F32, F16) => self.product::<f32, f16>(product, arrays, parallel, then),
-                    (F32, _) => self.product::<f32, f32>(product, arrays, parallel, then),
-                    (F64, _) => self.product::<f64, f64>(product, arrays, parallel, then),
+                    (F32, Bf16) => self.product::<f32, bf16>(product, arrays, parallel, epilogue),
+                    (F32, F16) => self.product::<f32, f16>(product, arrays, parallel, epilogue),
+                    (F32, _) => self.product::<f32, f32>(product, arrays, parallel, epilogue),
+                    (F64, _) => self.product::<f64, f64>(product, arrays, parallel, epilogue),
                     // Sums that wrap round are the same with and without a sign.
                     (S32 | U32, _) => self.integers::<i32>(product, arrays, parallel),
                     (S16, _) => self.integers::<i16>(product, arrays, parallel),
                     (S8, _) => self.integers::<i8>(product, arrays, parallel),
                     (U8, _) => self.integers::<u8>(product, arrays, parallel),
-                    (Bf16, Bf16) => self.product::<bf16, bf16>(product, arrays, parallel, then),
-                    (Bf16, _) => self.product::<bf16, f32>(product, arrays, parallel, then),
-                    (F16, F16) => self.product::<f16, f16>(product, arrays, parallel, then),
-                    _ => self.product::<f16, f32>(product, arrays, parallel, then),
+                    (Bf16, Bf16) => self.product::<bf16, bf16>(product, arrays, parallel, epilogue),
+                    (Bf16, _) => self.product::<bf16, f32>(product, arrays, parallel, epilogue),
+                    (F16, F16) => self.product::<f16, f16>(product, arrays, parallel, epilogue),
+                    _ => self.product::<f16, f32>(product, arrays, parallel, epilogue),
                 }
             },
             Kernel::Convolution(convolution, element_type) => unsafe {
                 match element_type {
-                    F32 => self.convolution::<f32>(convolution, arrays, parallel, then),
-                    F64 => self.convolution::<f64>(convolution, arrays, parallel, then),
-                    Bf16 => self.convolution::<bf16>(convolution, arrays, parallel, then),
-                    _ => self.convolution::<f16>(convolution, arrays, parallel, then),
+                    F32 => self.convolution::<f32>(convolution, arrays, parallel, epilogue),
+                    F64 => self.convolution::<f64>(convolution, arrays, parallel, epilogue),
+                    Bf16 => self.convolution::<bf16>(convolution, arrays, parallel, epilogue),
+                    _ => self.convolution::<f16>(convolution, arrays, parallel, epilogue),
                 }
             },
             Kernel::Routine(routine) => unsafe { routine.run(arrays, &self.bytes, parallel) }.map(|()| false),
@@ -187,13 +197,15 @@ impl LibraryCall {
         product: &Matmul,
         arrays: &[*mut u8],
         parallel: &Threads<'_>,
-        then: Option<&Then<'_>>,
+        epilogue: Option<&Epilogue<'_>>,
     ) -> Option<bool> {
         let (&[lhs, rhs, result], &[m, n, r]) = (arrays, &self.bytes[..]) else { return None };
         // SAFETY (all): the caller's promise.
         let operands: [&[S]; 2] = unsafe { [slice(lhs, m), slice(rhs, n)] };
-        match then {
-            Some(then) => unsafe { product.run_then::<S, O>(operands, place(result, r), parallel, then) },
+        match epilogue {
+            Some(epilogue) => unsafe {
+                product.run_with_epilogue::<S, O>(operands, place(result, r), parallel, epilogue)
+            },
             None => {
                 product.run::<S, O>(operands[0], operands[1], unsafe { slice_mut(result, r) }, parallel).map(|()| false)
             }
@@ -217,13 +229,15 @@ impl LibraryCall {
         convolution: &Convolution,
         arrays: &[*mut u8],
         parallel: &Threads<'_>,
-        then: Option<&Then<'_>>,
+        epilogue: Option<&Epilogue<'_>>,
     ) -> Option<bool> {
         let (&[input, kernel, result], &[m, n, r]) = (arrays, &self.bytes[..]) else { return None };
         // SAFETY (all): the caller's promise.
         let operands: [&[S]; 2] = unsafe { [slice(input, m), slice(kernel, n)] };
-        match then {
-            Some(then) => unsafe { convolution.run_then::<S>(operands, place(result, r), parallel, then) },
+        match epilogue {
+            Some(epilogue) => unsafe {
+                convolution.run_with_epilogue::<S>(operands, place(result, r), parallel, epilogue)
+            },
             None => convolution
                 .run::<S>(operands[0], operands[1], unsafe { slice_mut(result, r) }, parallel)
                 .map(|()| false),
@@ -341,7 +355,7 @@ fn product(module: &Module, instruction: &Instruction) -> Result<Kernel, String>
     let (n, rhs_column) = joined(rhs, &columns).ok_or_else(scattered)?;
     let (k, lhs_column) = joined(lhs, &dims.lhs_contracting).ok_or_else(scattered)?;
     let (_, rhs_row) = joined(rhs, &dims.rhs_contracting).ok_or_else(scattered)?;
-    Ok(Kernel::Product(Matmul { batch, m, n, k, lhs_row, lhs_column, rhs_row, rhs_column }, from, to))
+    Ok(Kernel::Dot(Matmul { batch, m, n, k, lhs_row, lhs_column, rhs_row, rhs_column }, from, to))
 }
 
 /// Whether operands of that type are to be rounded before they are multiplied.

@@ -9,7 +9,7 @@ use crate::executor::ThunkExecutor;
 use crate::kernel::Kernel;
 use crate::library_call::{LibraryCall, Threads};
 use crate::thunk::Location;
-use hloom_cpu_kernels::Then;
+use hloom_cpu_kernels::Epilogue;
 use hloom_ir::attributes::FusionKind;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
@@ -127,7 +127,7 @@ impl OutputFusion {
     /// Whether the product is as fast if blocks of its rows are made one after another.
     fn is_good_in_blocks(&self) -> bool {
         let stays_near = self.call.second_bytes() <= MAX_READ_AGAIN;
-        stays_near && self.rows() >= MANY_ROWS && self.call.hands_over(self.step)
+        stays_near && self.rows() >= MANY_ROWS && self.call.tiles_by_rows(self.step)
     }
 
     /// Whether it uses memory of its own.
@@ -173,13 +173,13 @@ impl OutputFusion {
             // SAFETY: the caller's promise; units are independent, and what these read of the product is there.
             unsafe { function(table.as_ptr(), (made.start / self.step) as i64, end as i64) }
         };
-        let then = Then { step: self.step, apart: self.place == Place::Apart, call: &call };
+        let epilogue = Epilogue { step: self.step, apart: self.place == Place::Apart, call: &call };
         // SAFETY: the caller's promise; nothing that is written on the way lies where the product reads.
-        let handed_over = match self.step > 0 {
-            true => unsafe { self.call.run_then(&[lhs, rhs, product], &threads, &then) },
+        let ran_epilogue = match self.step > 0 {
+            true => unsafe { self.call.run_with_epilogue(&[lhs, rhs, product], &threads, &epilogue) },
             false => unsafe { self.call.run(&[lhs, rhs, product], &threads) }.map(|()| false),
         };
-        if !handed_over.ok_or_else(refused)? {
+        if !ran_epilogue.ok_or_else(refused)? {
             executor.client.pool().each(kernel.units, kernel.chunk, executor.threads, &|begin, end| {
                 // SAFETY: as above; all of the product is there.
                 unsafe { function(table.start(), begin as i64, end as i64) }

@@ -3,6 +3,7 @@
 use crate::failure::{self, Failure};
 use crate::guard::{self, Pass};
 use crate::machine::Machine;
+use crate::options::{OptionSet, OptionsInForce};
 use inkwell::OptimizationLevel;
 use inkwell::context::Context;
 use inkwell::memory_buffer::MemoryBuffer;
@@ -10,7 +11,6 @@ use inkwell::module::Module;
 use inkwell::targets::{
     CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetMachineOptions, TargetTriple,
 };
-use std::ffi::{CStr, c_char};
 use std::sync::{Mutex, Once, PoisonError};
 
 /// How much time code is worth.
@@ -23,30 +23,12 @@ pub enum Effort {
     Full,
 }
 
-/// Passes of LLVM that cost time and find nothing to do in kernels: addresses are summed up outside of loops already,
-/// loops stand in order, blocks are few and large. (Loop strength reduction alone takes a fifth of all time.)
-const LEFT_OUT: [&CStr; 14] = [
-    c"hloom",
-    c"-disable-lsr",
-    c"-disable-cgp",
-    c"-disable-constant-hoisting",
-    c"-disable-partial-libcall-inlining",
-    c"-disable-machine-sink",
-    c"-disable-block-placement",
-    c"-disable-early-taildup",
-    c"-disable-tail-duplicate",
-    c"-disable-branch-reduce",
-    c"-disable-ssc",
-    c"-disable-early-ifcvt",
-    c"-disable-postra-machine-licm",
-    c"-enable-misched=false",
-];
-
 /// A code generator, taken from those that are kept, and given back when it is dropped.
 pub(crate) struct Generator {
     key: (Machine, Effort),
     target: Option<Shared>,
     pass: Pass,
+    _options: OptionsInForce,
 }
 
 struct Shared(TargetMachine);
@@ -62,6 +44,7 @@ const MOST_KEPT: usize = 16;
 impl Generator {
     pub(crate) fn for_machine(machine: &Machine, effort: Effort) -> Result<Generator, String> {
         let pass = guard::enter();
+        let options = OptionSet::ExplicitVectors.enter();
         let key = (machine.clone(), effort);
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
         let found = kept.iter().position(|(k, _)| *k == key).map(|n| kept.swap_remove(n).1);
@@ -70,7 +53,7 @@ impl Generator {
             Some(target) => target,
             None => Shared(target_machine(machine, effort)?),
         };
-        Ok(Generator { key, target: Some(target), pass })
+        Ok(Generator { key, target: Some(target), pass, _options: options })
     }
 
     fn target(&self) -> &TargetMachine {
@@ -85,7 +68,7 @@ impl Generator {
 
     /// The assembly of the module that `write` makes in a new context.
     pub(crate) fn assembly(
-        mut self,
+        self,
         write: impl for<'c> FnOnce(&Generator, &'c Context) -> Module<'c>,
     ) -> Result<String, String> {
         let context = Context::create();
@@ -136,15 +119,6 @@ impl Drop for Generator {
 fn target_machine(machine: &Machine, effort: Effort) -> Result<TargetMachine, String> {
     static INITIALIZED: Once = Once::new();
     INITIALIZED.call_once(|| {
-        let arguments: Vec<*const c_char> = LEFT_OUT.iter().map(|a| a.as_ptr()).collect();
-        // SAFETY: the list and its strings live while LLVM reads them, and this is done once, before all else.
-        unsafe {
-            llvm_sys::support::LLVMParseCommandLineOptions(
-                arguments.len() as i32,
-                arguments.as_ptr(),
-                std::ptr::null(),
-            );
-        }
         Target::initialize_x86(&InitializationConfig::default());
         Target::initialize_aarch64(&InitializationConfig::default());
     });

@@ -8,7 +8,7 @@ use super::Convolution;
 use super::parts::{Part, PartAxis, parts};
 use super::runs::{Kind, Run, Runs, address, looked_at};
 use super::target::{Target, position_stride};
-use crate::parallel::{Parallel, Shared, Then};
+use crate::parallel::{Epilogue, Parallel, Shared};
 use crate::tiles::pack::{Lines, Way};
 use crate::tiles::packed::Source;
 use crate::tiles::{Columns, Finish, Placed, Product, ROW, Rows, cut};
@@ -26,7 +26,7 @@ pub(super) struct Call<'a, O> {
     pub(super) output: &'a Shared<'a, O>,
     pub(super) parallel: &'a dyn Parallel,
     /// What gets rows of the result, if that is rows.
-    pub(super) then: Option<&'a Then<'a>>,
+    pub(super) epilogue: Option<&'a Epilogue<'a>>,
 }
 
 impl<O: Copy + Default + Send + Sync> Call<'_, O> {
@@ -37,7 +37,7 @@ impl<O: Copy + Default + Send + Sync> Call<'_, O> {
         kernel: &[S],
         finish: Option<Finish<W::Sum, O>>,
     ) -> bool {
-        let Call { convolution: c, output, parallel, then } = *self;
+        let Call { convolution: c, output, parallel, epilogue } = *self;
         let micro = W::micro();
         let features_are_columns = features_are_columns(c);
         let parts = parts(c);
@@ -53,10 +53,10 @@ impl<O: Copy + Default + Send + Sync> Call<'_, O> {
             .collect();
         // The tiles of all parts: sizes of a tile, how many tiles down and across, and those of the parts before.
         let products: usize = pieces.iter().map(|p| c.groups * (c.batch / p.images)).sum();
-        let in_rows = then.filter(|_| rows(c).is_some());
-        let panel = in_rows.zip(pieces.first()).and_then(|(then, p)| {
+        let in_rows = epilogue.filter(|_| rows(c).is_some());
+        let panel = in_rows.zip(pieces.first()).and_then(|(epilogue, p)| {
             let tile = cut(micro, [p.m, p.n, p.k], products, parallel.threads());
-            Some((then.panel([p.m, p.n, p.k], products, tile, micro.rows, parallel.threads())?, then))
+            Some((epilogue.panel([p.m, p.n, p.k], products, tile, micro.rows, parallel.threads())?, epilogue))
         });
         let mut tiles = Vec::with_capacity(pieces.len());
         let mut count = 0;
@@ -87,8 +87,8 @@ impl<O: Copy + Default + Send + Sync> Call<'_, O> {
                 true => Product { micro, k: p.k, unit: W::DEPTH, rows: &patches, columns: weights[number] },
                 false => Product { micro, k: p.k, unit: W::DEPTH, rows: &rows_of[number], columns: &patches },
             };
-            let Some((_, then)) = panel else { return to.tile(&product, rows, columns, features_are_columns) };
-            then.block(image * p.m + rows.start..image * p.m + rows.end, p.n, output, |to| {
+            let Some((_, epilogue)) = panel else { return to.tile(&product, rows, columns, features_are_columns) };
+            epilogue.block(image * p.m + rows.start..image * p.m + rows.end, p.n, output, |to| {
                 // SAFETY: there is room for the block, which is nobody else's; without `finish` it is of the type that is
                 // summed in.
                 unsafe { product.finished_tile(rows, columns, finish, to, p.n) }

@@ -26,7 +26,7 @@ mod tests;
 use crate::extent;
 use crate::matmul::{BatchDim, Matmul, as_compute, cast};
 use crate::number::Stored;
-use crate::parallel::{Parallel, Shared, Then};
+use crate::parallel::{Epilogue, Parallel, Shared};
 use crate::tiles::micro;
 use crate::tiles::pack::{Pairs, Plain, Widened};
 use half::{bf16, f16};
@@ -109,9 +109,9 @@ impl Convolution {
     }
 
     /// Whether [rows](Convolution::row) of the result can be handed over as they are made, so many at a time.
-    pub fn hands_over(&self, step: usize) -> bool {
+    pub fn tiles_by_rows(&self, step: usize) -> bool {
         if let Some((product, _)) = self.as_product() {
-            return product.hands_over(step);
+            return product.tiles_by_rows(step);
         }
         let in_rows = !(self.is_empty() || self.is_by_channel() || taps::suits(self) || direct::suits(self));
         let rows = implicit::rows(self).filter(|_| in_rows && !few::is_few(self));
@@ -123,21 +123,21 @@ impl Convolution {
     }
 
     /// As [`Convolution::run`], and `then` may get each row of the result when it is there. Says whether it has:
-    /// [never](Convolution::hands_over) for some convolutions, otherwise if that pays, or if the rows are wanted apart.
+    /// [never](Convolution::tiles_by_rows) for some convolutions, otherwise if that pays, or if the rows are wanted apart.
     ///
     /// # Safety
     /// There must be `len` elements at `output`, if rows are not apart, and nobody else may use them; `then` may use the
     /// rows that it gets.
-    pub unsafe fn run_then<S: Stored>(
+    pub unsafe fn run_with_epilogue<S: Stored>(
         &self,
         [input, kernel]: [&[S]; 2],
         (output, len): (*mut S, usize),
         parallel: &dyn Parallel,
-        then: &Then<'_>,
+        epilogue: &Epilogue<'_>,
     ) -> Option<bool> {
         // SAFETY: the caller's promise.
         let output = unsafe { Shared::from_raw(output, len) };
-        self.compute(input, kernel, &output, parallel, Some(then))
+        self.compute(input, kernel, &output, parallel, Some(epilogue))
     }
 
     /// All of it; says whether `then` has got its rows.
@@ -147,10 +147,10 @@ impl Convolution {
         kernel: &[S],
         output: &Shared<'_, S>,
         parallel: &dyn Parallel,
-        then: Option<&Then<'_>>,
+        epilogue: Option<&Epilogue<'_>>,
     ) -> Option<bool> {
-        self.check(input.len(), kernel.len(), Then::room(then, output.len()))?;
-        if then.is_some_and(|then| then.apart && !self.hands_over(then.step)) {
+        self.check(input.len(), kernel.len(), Epilogue::room(epilogue, output.len()))?;
+        if epilogue.is_some_and(|epilogue| epilogue.apart && !self.tiles_by_rows(epilogue.step)) {
             return None;
         }
         if self.is_empty() {
@@ -158,7 +158,7 @@ impl Convolution {
         }
         if let Some((product, weights_first)) = self.as_product() {
             let (lhs, rhs) = if weights_first { (kernel, input) } else { (input, kernel) };
-            return product.compute(lhs, rhs, output, parallel, then);
+            return product.compute(lhs, rhs, output, parallel, epilogue);
         }
         if self.is_by_channel() {
             depthwise::run(self, input, kernel, output, parallel);
@@ -172,7 +172,7 @@ impl Convolution {
             return Some(false);
         }
         let is_direct = direct::suits(self);
-        let by_implicit = implicit::Call { convolution: self, output, parallel, then };
+        let by_implicit = implicit::Call { convolution: self, output, parallel, epilogue };
         Some(if let (Some(input), Some(kernel)) = (cast::<S, f32>(input), cast::<S, f32>(kernel)) {
             if is_direct {
                 direct::run::<f32, Plain, S>(self, input, kernel, output, parallel);

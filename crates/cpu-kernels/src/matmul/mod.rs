@@ -10,7 +10,7 @@ mod tests;
 mod vector;
 
 use crate::number::Stored;
-use crate::parallel::{Parallel, Shared, Then};
+use crate::parallel::{Epilogue, Parallel, Shared};
 use crate::tiles::micro::Block;
 use crate::tiles::pack::{Lines, Pairs, Plain, Way, Widened};
 use crate::tiles::packed::Source;
@@ -93,26 +93,26 @@ impl Matmul {
     }
 
     /// As [`Matmul::run`], and `then` may get each row of the result when it is there; rows of all batches are counted. Says
-    /// whether it has: [never](Matmul::hands_over) for some products, otherwise if that pays, or if the rows are wanted
+    /// whether it has: [never](Matmul::tiles_by_rows) for some products, otherwise if that pays, or if the rows are wanted
     /// apart.
     ///
     /// # Safety
     /// There must be `len` elements at `output`, if rows are not apart, and nobody else may use them; `then` may use the
     /// rows that it gets.
-    pub unsafe fn run_then<S: Stored, O: Stored<Compute = S::Compute>>(
+    pub unsafe fn run_with_epilogue<S: Stored, O: Stored<Compute = S::Compute>>(
         &self,
         [lhs, rhs]: [&[S]; 2],
         (output, len): (*mut O, usize),
         parallel: &dyn Parallel,
-        then: &Then<'_>,
+        epilogue: &Epilogue<'_>,
     ) -> Option<bool> {
         // SAFETY: the caller's promise.
         let output = unsafe { Shared::from_raw(output, len) };
-        self.compute(lhs, rhs, &output, parallel, Some(then))
+        self.compute(lhs, rhs, &output, parallel, Some(epilogue))
     }
 
     /// Whether rows of the result can be handed over as they are made, so many at a time.
-    pub fn hands_over(&self, step: usize) -> bool {
+    pub fn tiles_by_rows(&self, step: usize) -> bool {
         let in_steps = self.groups() == 1 || self.m.is_multiple_of(step.max(1));
         let is_narrow = columns::suits(self) || self.n <= micro::MAX_COLUMNS && self.lies_ready();
         let is_few = is_narrow || self.has_few_rows() || self.has_few_columns();
@@ -134,10 +134,10 @@ impl Matmul {
         rhs: &[S],
         output: &Shared<'_, O>,
         parallel: &dyn Parallel,
-        then: Option<&Then<'_>>,
+        epilogue: Option<&Epilogue<'_>>,
     ) -> Option<bool> {
-        self.check(lhs.len(), rhs.len(), Then::room(then, output.len()))?;
-        if then.is_some_and(|then| then.apart && !self.hands_over(then.step)) {
+        self.check(lhs.len(), rhs.len(), Epilogue::room(epilogue, output.len()))?;
+        if epilogue.is_some_and(|epilogue| epilogue.apart && !self.tiles_by_rows(epilogue.step)) {
             return None;
         }
         if self.is_empty() {
@@ -150,7 +150,7 @@ impl Matmul {
                 Some(false)
             }
             Some(part) => split::run(self, part, [lhs, rhs], output, parallel).map(|()| false),
-            None => Some(self.multiply(lhs, rhs, output, parallel, then)),
+            None => Some(self.multiply(lhs, rhs, output, parallel, epilogue)),
         }
     }
 
@@ -161,7 +161,7 @@ impl Matmul {
         rhs: &[S],
         output: &Shared<'_, O>,
         parallel: &dyn Parallel,
-        then: Option<&Then<'_>>,
+        epilogue: Option<&Epilogue<'_>>,
     ) -> bool {
         if columns::run(self, lhs, rhs, output, parallel).is_some() {
             return false;
@@ -170,10 +170,10 @@ impl Matmul {
         let is_short = self.k < columns::SHORTEST && self.n > 2 && S::IS_COMPUTE && O::IS_COMPUTE;
         if is_short && self.is_small::<f32, Plain>() {
             if let (Some(lhs), Some(rhs)) = (cast::<S, f32>(lhs), cast::<S, f32>(rhs)) {
-                return self.by_tiles::<f32, Plain, O>(lhs, rhs, output, parallel, None, then);
+                return self.by_tiles::<f32, Plain, O>(lhs, rhs, output, parallel, None, epilogue);
             }
             if let (Some(lhs), Some(rhs)) = (cast::<S, f64>(lhs), cast::<S, f64>(rhs)) {
-                return self.by_tiles::<f64, Plain, O>(lhs, rhs, output, parallel, None, then);
+                return self.by_tiles::<f64, Plain, O>(lhs, rhs, output, parallel, None, epilogue);
             }
         }
         if self.has_few_rows() {
@@ -187,16 +187,16 @@ impl Matmul {
         let finish: Finish<f32, O> = |from, to| O::store_all(as_compute::<f32, O>(from), to);
         let finish = (!O::IS_COMPUTE).then_some(finish);
         if let (Some(lhs), Some(rhs)) = (cast::<S, f32>(lhs), cast::<S, f32>(rhs)) {
-            self.by_tiles::<f32, Plain, O>(lhs, rhs, output, parallel, finish, then)
+            self.by_tiles::<f32, Plain, O>(lhs, rhs, output, parallel, finish, epilogue)
         } else if let (Some(lhs), Some(rhs)) = (cast::<S, f64>(lhs), cast::<S, f64>(rhs)) {
-            self.by_tiles::<f64, Plain, O>(lhs, rhs, output, parallel, None, then)
+            self.by_tiles::<f64, Plain, O>(lhs, rhs, output, parallel, None, epilogue)
         } else if let (Some(lhs), Some(rhs)) = (cast::<S, bf16>(lhs), cast::<S, bf16>(rhs)) {
             match micro::bf16_pairs().is_some() {
-                true => self.by_tiles::<bf16, Pairs, O>(lhs, rhs, output, parallel, finish, then),
-                false => self.by_tiles::<bf16, Widened, O>(lhs, rhs, output, parallel, finish, then),
+                true => self.by_tiles::<bf16, Pairs, O>(lhs, rhs, output, parallel, finish, epilogue),
+                false => self.by_tiles::<bf16, Widened, O>(lhs, rhs, output, parallel, finish, epilogue),
             }
         } else if let (Some(lhs), Some(rhs)) = (cast::<S, f16>(lhs), cast::<S, f16>(rhs)) {
-            self.by_tiles::<f16, Widened, O>(lhs, rhs, output, parallel, finish, then)
+            self.by_tiles::<f16, Widened, O>(lhs, rhs, output, parallel, finish, epilogue)
         } else {
             unreachable!("a float that there are no tiles for")
         }
@@ -232,7 +232,7 @@ impl Matmul {
         output: &Shared<'_, O>,
         parallel: &dyn Parallel,
         finish: Option<Finish<W::Sum, O>>,
-        then: Option<&Then<'_>>,
+        epilogue: Option<&Epilogue<'_>>,
     ) -> bool {
         assert!(finish.is_some() || TypeId::of::<W::Sum>() == TypeId::of::<O>(), "sums are results of another type");
         let micro = W::micro();
@@ -243,8 +243,9 @@ impl Matmul {
         let groups = self.groups();
         let threads = parallel.threads();
         let tile = cut(micro, [self.m, self.n, self.k], groups, threads);
-        let panel = then
-            .and_then(|then| Some((then.panel([self.m, self.n, self.k], groups, tile, micro.rows, threads)?, then)));
+        let panel = epilogue.and_then(|epilogue| {
+            Some((epilogue.panel([self.m, self.n, self.k], groups, tile, micro.rows, threads)?, epilogue))
+        });
         let (tile_m, tile_n) = panel.map_or(tile, |(rows, _)| (rows, self.n));
         let (down, across) = (self.m.div_ceil(tile_m), self.n.div_ceil(tile_n));
         let work = tile_m.saturating_mul(tile_n).saturating_mul(self.k).max(1);
@@ -262,9 +263,9 @@ impl Matmul {
                 let right = right(group);
                 let columns_of = packed.map_or(&right as &dyn Columns<W::Unit>, |packed| packed[group]);
                 let product = Product { micro, k: self.k, unit: W::DEPTH, rows: &left, columns: columns_of };
-                if let Some((_, then)) = panel {
+                if let Some((_, epilogue)) = panel {
                     let done = group * self.m + rows.start..group * self.m + rows.end;
-                    then.block(done, self.n, output, |to| {
+                    epilogue.block(done, self.n, output, |to| {
                         // SAFETY: there is room for the block, which is nobody else's; the types are as said above.
                         unsafe { product.finished_tile(rows, columns, finish, to, self.n) }
                     });

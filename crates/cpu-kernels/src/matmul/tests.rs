@@ -2,7 +2,7 @@
 
 use super::{BatchDim, Matmul};
 use crate::number::Stored;
-use crate::{Parallel, Serial, Then};
+use crate::{Epilogue, Parallel, Serial};
 use half::{bf16, f16};
 use proptest::prelude::*;
 use std::ops::Range;
@@ -148,7 +148,7 @@ fn short_slices_are_refused() {
 }
 
 /// Checks that each row is handed over once, and is what it is without.
-fn hands_over(product: &Matmul, step: usize, threads: usize, apart: bool) -> bool {
+fn tiles_by_rows(product: &Matmul, step: usize, threads: usize, apart: bool) -> bool {
     let groups: usize = product.batch.iter().map(|b| b.size).product();
     let numbers = |n: usize| (0..n).map(|i| (i * 37 % 101) as f32 - 50.0).collect::<Vec<f32>>();
     let (lhs, rhs) = (numbers(groups * product.m * product.k), numbers(groups * product.k * product.n));
@@ -166,19 +166,19 @@ fn hands_over(product: &Matmul, step: usize, threads: usize, apart: bool) -> boo
             assert!(before.is_none(), "row {row} is handed over twice");
         }
     };
-    let then = Then { step, apart, call: &call };
+    let epilogue = Epilogue { step, apart, call: &call };
     let mut output = vec![0f32; if apart { 0 } else { rows * n }];
     let place = (output.as_mut_ptr(), output.len());
     // SAFETY: there is room for the result where it is wanted.
-    let done = unsafe { product.run_then::<f32, f32>([&lhs, &rhs], place, &Threads(threads), &then) };
+    let done = unsafe { product.run_with_epilogue::<f32, f32>([&lhs, &rhs], place, &Threads(threads), &epilogue) };
     let found = found.into_inner().expect("nobody panics");
-    if !product.hands_over(step) {
+    if !product.tiles_by_rows(step) {
         assert_eq!(done, if apart { None } else { Some(false) });
     }
     match done {
         Some(true) => assert_eq!(found.into_iter().flatten().flatten().collect::<Vec<f32>>(), expected),
         Some(false) => assert!(!apart && output == expected && found.iter().all(Option::is_none)),
-        None => assert!(apart && !product.hands_over(step)),
+        None => assert!(apart && !product.tiles_by_rows(step)),
     }
     done == Some(true)
 }
@@ -187,7 +187,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn rows_are_handed_over_once_each(product in matmul(), step in 1..5usize, threads in 1..8usize, apart in any::<bool>()) {
-        hands_over(&product, step, threads, apart);
+        tiles_by_rows(&product, step, threads, apart);
     }
 }
 
@@ -196,6 +196,6 @@ fn rows_of_a_large_result_are_handed_over_in_their_place() {
     let product =
         Matmul { batch: vec![], m: 4200, n: 1001, k: 256, lhs_row: 256, lhs_column: 1, rhs_row: 1001, rhs_column: 1 };
     for (step, threads) in [(1, 1), (16, 1), (3, 2), (8, 2)] {
-        assert!(hands_over(&product, step, threads, false), "steps of {step} rows");
+        assert!(tiles_by_rows(&product, step, threads, false), "steps of {step} rows");
     }
 }

@@ -3,6 +3,9 @@
 use super::Folder;
 
 const PROGRAM: &str = "HloModule m
+add { p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT a = f32[] add(p, q) }
 ENTRY e {
   x = f32[64,100] parameter(0)
   y = f32[64,100] exponential(x)
@@ -11,9 +14,6 @@ ENTRY e {
   b = f32[64,100] broadcast(s), dimensions={0}
   ROOT d = f32[64,100] divide(y, b)
 }
-add { p = f32[] parameter(0)
-  q = f32[] parameter(1)
-  ROOT a = f32[] add(p, q) }
 ";
 
 #[test]

@@ -379,8 +379,4 @@ impl<'c> Ir<'c> {
         let int = |p| built(self.builder.build_ptr_to_int(p, self.context.i64_type(), ""));
         self.icmp(IntPredicate::EQ, int(a).into(), int(b).into())
     }
-    /// A pointer to memory of this process.
-    pub(crate) fn address(&self, address: usize) -> PointerValue<'c> {
-        self.i64(address as i64).const_to_pointer(self.pointer_type())
-    }
 }
