@@ -47,7 +47,7 @@ static PIPELINE: &[PipelineStep] = &[
         ],
     ),
     Once("hoist-invariants"),
-    Once("unroll-exchanges"),
+    Once("unroll-double-buffers"),
     Fixpoint(2, &["simplify", "cse", "dce"]),
     // Not made asynchronous here (`start-collectives`): the engine comes to a collective where it stands in the list and
     // waits for it before the first step that needs it, so that a start and a done would say nothing new.

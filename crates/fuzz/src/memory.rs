@@ -108,8 +108,8 @@ pub fn judge(data: &[u8]) -> Result<Verdict, String> {
         Err(verdict) => return Ok(verdict),
     };
     let dump = &data[at + SEPARATOR.len()..];
-    let Ok(text) = hloom_plan::judge::text_of(dump) else { return Ok(Verdict::Refused) };
-    let faults = hloom_plan::judge::judge(&module, &target(&data[..at])?, text);
+    let Ok(text) = hloom_plan::dump_checker::text_of(dump) else { return Ok(Verdict::Refused) };
+    let faults = hloom_plan::dump_checker::judge(&module, &target(&data[..at])?, text);
     let places = faults.iter().flat_map(|f| f.notes.iter().map(|n| &n.place).chain([&f.place]));
     for place in places {
         match place {

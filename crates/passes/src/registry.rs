@@ -38,7 +38,7 @@ pub static ALL: &[&Pass] = &[
     &crate::rules::motion::PASS,
     &crate::split_reductions::PASS,
     &crate::collectives::start::PASS,
-    &crate::loops::exchange::PASS,
+    &crate::loops::double_buffer::PASS,
 ];
 
 /// Passes by name: those of this crate, and those that backends and later stages add.

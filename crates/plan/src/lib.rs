@@ -24,7 +24,7 @@ pub mod flatten;
 pub mod heap;
 pub mod in_place;
 mod intervals;
-pub mod judge;
+pub mod dump_checker;
 pub mod live_range;
 pub mod order;
 pub mod overwrite;

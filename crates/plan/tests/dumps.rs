@@ -5,7 +5,7 @@ use hloom_formats::hlo_text;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_plan::check::{Assignment, check};
 use hloom_plan::dump::{Part, dump_a, dump_b};
-use hloom_plan::judge::judge;
+use hloom_plan::dump_checker::judge;
 use hloom_plan::plan;
 use hloom_target::Target;
 use std::fs;

@@ -17,7 +17,7 @@ use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_plan::check::{Assigned, Assignment, Piece, Ranged, check};
 use hloom_plan::copies::insert_copies;
 use hloom_plan::flatten::flatten_call_graph;
-use hloom_plan::judge::read_dump;
+use hloom_plan::dump_checker::read_dump;
 use hloom_plan::{Plan, plan};
 use hloom_target::Target;
 use std::collections::{BTreeMap, HashMap};

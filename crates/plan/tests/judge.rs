@@ -8,7 +8,7 @@ use hloom_fuzz::choices::Choices;
 use hloom_ir::diagnostic::{Diagnostic, Place};
 use hloom_ir::verify::VerifiedModule;
 use hloom_plan::dump::{Part, dump_a, dump_b};
-use hloom_plan::judge::judge;
+use hloom_plan::dump_checker::judge;
 use hloom_plan::plan;
 use hloom_target::Target;
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@ use hloom_ir::verify::{VerifyOptions, verify};
 use hloom_plan::check::{Assignment, check};
 use hloom_plan::copies::{Inserted, insert_copies};
 use hloom_plan::dump::{Part, dump_a, dump_b};
-use hloom_plan::judge::judge;
+use hloom_plan::dump_checker::judge;
 use hloom_plan::plan;
 use hloom_plan::summary::{advise, sharings, summarise};
 use hloom_target::Target;

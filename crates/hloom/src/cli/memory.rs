@@ -16,7 +16,7 @@ use hloom::ir::diagnostic::codes::plan::{MIXED_CALLS, NEEDS_COPY, OVERLAP, SHARE
 use hloom::load::{Format, Source, display_name, read_bytes};
 use hloom::plan::check::{Assignment, check};
 use hloom::plan::dump::{Part, dump_a, dump_b};
-use hloom::plan::judge::text_of;
+use hloom::plan::dump_checker::text_of;
 use hloom::plan::{self, Packer, Plan, plan_with};
 use hloom::target::{DumpDialect, Target};
 use report::Report;
@@ -147,7 +147,7 @@ fn judge(args: &MemoryArgs, verified: &Verified, target: &Target, dump: &str) ->
     let faults = {
         let _progress = progress::start(format!("judging {dump}"));
         match text_of(&bytes) {
-            Ok(text) => plan::judge::judge(&verified.module, target, text),
+            Ok(text) => plan::dump_checker::judge(&verified.module, target, text),
             Err(fault) => vec![fault],
         }
     };

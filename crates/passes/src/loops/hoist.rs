@@ -5,7 +5,7 @@
 //! and made element by element is better made again where it is needed than read from memory. Weights that products would
 //! bring into another order each round are transposed first, so that this, too, is done before the loop.
 
-use super::weights::transpose_weights;
+use super::invariant_operand_layout::transpose_weights;
 use super::{Loop, element_of, loops};
 use crate::dce::remove_dead_code;
 use crate::pass::{Context, Pass};

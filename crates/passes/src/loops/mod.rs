@@ -3,11 +3,11 @@
 //! Only loops in the plain form are looked at: the state is a tuple that is put together before the loop and at the end
 //! of the body, and taken apart everywhere else; body and condition belong to this loop alone.
 
-pub mod exchange;
+pub mod double_buffer;
 pub mod hoist;
 pub mod state;
 pub mod trip_count;
-mod weights;
+mod invariant_operand_layout;
 
 use crate::pass::{Context, Pass};
 use hloom_ir::diagnostic::Diagnostic;

@@ -17,8 +17,8 @@ use rustc_hash::FxHashMap;
 
 /// The pass.
 pub static PASS: Pass = Pass {
-    name: "unroll-exchanges",
-    statement: "makes one of several rounds of a loop that exchanges arrays, so that they need not be copied",
+    name: "unroll-double-buffers",
+    statement: "unrolls a loop whose state swaps buffers, so that they need not be copied",
     keeps_schedule: false,
     run: |module: &mut Module, _: &Context<'_>| Ok(unroll_all(module)) as Result<usize, Diagnostic>,
 };
