@@ -26,7 +26,7 @@ pub struct Refused {
     /// The reason.
     pub reason: String,
     /// The source, where the file has it whole: it can be compiled anew.
-    pub source: Option<VerifiedModule>,
+    pub source: Option<Box<VerifiedModule>>,
 }
 
 /// What is said before the modules and the code.
@@ -98,7 +98,7 @@ pub fn load(backend: &dyn Backend, bytes: &[u8]) -> Result<CompiledModule, Refus
     let body: Body<'_> = postcard::from_bytes(body).map_err(|_| refused("it is of another version"))?;
     let with_source = |reason: String| {
         let module = proto::read(body.source).ok();
-        Refused { reason, source: module.and_then(|m| verify(m, &VerifyOptions::default()).ok()) }
+        Refused { reason, source: module.and_then(|m| verify(m, &VerifyOptions::default()).ok()).map(Box::new) }
     };
     let header: Header = match postcard::from_bytes(body.header) {
         Ok(header) => header,
@@ -142,8 +142,8 @@ fn restore(backend: &dyn Backend, header: &Header, body: &Body<'_>) -> Result<Co
 }
 
 /// The source inside of a file, whatever it was compiled for.
-pub fn source(bytes: &[u8]) -> Option<VerifiedModule> {
+pub fn source(bytes: &[u8]) -> Option<Box<VerifiedModule>> {
     let (_, body) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<8>()?;
     let body: Body<'_> = postcard::from_bytes(body).ok()?;
-    verify(proto::read(body.source).ok()?, &VerifyOptions::default()).ok()
+    verify(proto::read(body.source).ok()?, &VerifyOptions::default()).ok().map(Box::new)
 }

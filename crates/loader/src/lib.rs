@@ -10,13 +10,16 @@ use hloom_loops::abi::{KernelFn, RegionFn};
 use std::fmt;
 use std::sync::Arc;
 
+/// Bytes that code refers to by their address.
+pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
 /// An object file, and the data that its code refers to by name.
 #[derive(Clone, Default)]
 pub struct ObjectCode {
     /// The object file.
     pub bytes: Arc<[u8]>,
     /// Arrays too large to be part of the code, by the names of their symbols.
-    pub constants: Vec<(String, Arc<dyn AsRef<[u8]> + Send + Sync>)>,
+    pub constants: Vec<(String, SharedBytes)>,
 }
 
 impl fmt::Debug for ObjectCode {
@@ -30,7 +33,7 @@ impl fmt::Debug for ObjectCode {
 pub struct CodeImage {
     objects: Vec<elf::Code>,
     /// What the code refers to by its address.
-    _constants: Vec<Arc<dyn AsRef<[u8]> + Send + Sync>>,
+    _constants: Vec<SharedBytes>,
 }
 
 impl fmt::Debug for CodeImage {

@@ -5,9 +5,9 @@
 
 pub mod double_buffer;
 pub mod hoist;
+mod invariant_operand_layout;
 pub mod state;
 pub mod trip_count;
-mod invariant_operand_layout;
 
 use crate::pass::{Context, Pass};
 use hloom_ir::diagnostic::Diagnostic;

@@ -41,7 +41,7 @@ pub(super) fn open(args: &RunArgs) -> Result<Option<(Verified, Option<Saved>)>> 
             output::to_stderr(&format!(
                 "warning: `{name}` cannot be used as it is: {reason}; its source is compiled anew\n"
             ));
-            Ok(Some((verified(module), None)))
+            Ok(Some((verified(*module), None)))
         }
         Err(file::Refused { reason, source: None }) => {
             output::to_stderr(&format!("error: `{name}` cannot be loaded: {reason}\n"));
