@@ -5,11 +5,13 @@ use super::{Loop, element_of};
 use crate::rules::array;
 use crate::rules::numbers::{mirrored, splat, type_bounds};
 use hloom_analysis::cost::known_trip_count;
+use hloom_analysis::effects::has_side_effect;
 use hloom_ir::attributes::ComparisonDirection;
 use hloom_ir::element_type::ElementType;
-use hloom_ir::entity::InstructionId;
+use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, ConstantValue, Op};
+use rustc_hash::FxHashSet;
 
 /// What came of looking at a loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,6 +116,21 @@ fn integer(module: &Module, i: InstructionId) -> Option<i128> {
     splat(module, i)?.int()
 }
 
+/// Whether anything in these computations, or in what they call, has an effect besides its value.
+fn has_effects(module: &Module, computations: &[ComputationId]) -> bool {
+    let mut pending = computations.to_vec();
+    let mut seen: FxHashSet<ComputationId> = pending.iter().copied().collect();
+    while let Some(computation) = pending.pop() {
+        for &i in module[computation].instructions() {
+            if has_side_effect(&module[i].op) {
+                return true;
+            }
+            pending.extend(module[i].op.called_computations().iter().copied().filter(|&c| seen.insert(c)));
+        }
+    }
+    false
+}
+
 /// Puts the body in place of the loop, as often as it runs, if that is little.
 fn unroll(module: &mut Module, plain: &Loop, count: u64) -> bool {
     let length = module[plain.body].instructions().len();
@@ -124,6 +141,10 @@ fn unroll(module: &mut Module, plain: &Loop, count: u64) -> bool {
     // What has computations of its own would share them with its copies.
     let copies = rounds > 1 && module[plain.body].instructions().iter().any(calls);
     if copies || rounds > 1 && rounds.saturating_mul(length) > MAX_UNROLLED {
+        return false;
+    }
+    // A loop that does something besides its value stays where it is after its value was replaced, and would do it again.
+    if has_effects(module, &[plain.condition, plain.body]) {
         return false;
     }
     let parent = module[plain.id].parent();
