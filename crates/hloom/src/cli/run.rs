@@ -12,7 +12,7 @@ use hloom::arrays::{self, Inputs};
 use hloom::compiler::{CompileReport, Effort};
 use hloom::cpu::Prewarm;
 use hloom::eval::DeviceGrid;
-use hloom::execute::device_grid;
+use hloom::execute::choose_devices;
 use hloom::ir::diagnostic::{Blame, Diagnostic};
 use hloom::ir::entity::EntityId;
 use hloom::ir::module::Module;
@@ -30,7 +30,12 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     output::show(&verified.source, Some(verified.module.module()), &verified.diagnostics);
     let run = Run { args, verified: &verified };
     let module = verified.module.module();
-    let grid = device_grid(module, args.devices.map(|n| n as usize)).map_err(|d| run.fail(vec![d]))?;
+    let in_input = args.input.as_deref().and_then(arrays::ArrayFile::open).and_then(|f| arrays::devices_named(&f));
+    let chosen = choose_devices(module, args.devices.map(|n| n as usize), in_input).map_err(|d| run.fail(vec![d]))?;
+    if let Some(reason) = &chosen.reason {
+        output::to_stderr(&format!("{}: {reason}\n", verified.source.name));
+    }
+    let grid = chosen.grid;
     let inputs = run.inputs(grid)?;
     match args.bench {
         Some(count) => run.bench(grid, inputs, count),
