@@ -7,6 +7,7 @@
 
 use crate::choices::Choices;
 use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::memory::MemoryForm;
 use hloom_ir::layout::{Layout, Tile};
 use hloom_ir::module::Module;
@@ -41,7 +42,7 @@ pub fn generate(choices: &mut Choices<'_>, steps: usize) -> TpuLike {
 /// Arguments for a module's parameters: integers from -2 to 2.
 pub fn arguments(module: &Module, choices: &mut Choices<'_>) -> Vec<Value> {
     let parameters = module.entry().map_or_else(Vec::new, |e| module.parameters(e));
-    let value = |p| {
+    let value = |p: InstructionId| {
         let array = module[p].shape.as_array()?;
         let count = array.element_count()?;
         let numbers: Vec<f32> = (0..count).map(|_| choices.between(-2, 2) as f32).collect();
@@ -77,7 +78,8 @@ struct Writer<'c, 'b> {
 /// The tiles that an array of these sizes, slowest first, has.
 fn tiles(element_type: ElementType, physical: &[i64]) -> Vec<Tile> {
     let packed = 32 / i64::from(element_type.bits());
-    let power = |n: i64, low: i64, high: i64| (n.max(1) as u64).next_power_of_two().clamp(low as u64, high as u64) as i64;
+    let power =
+        |n: i64, low: i64, high: i64| (n.max(1) as u64).next_power_of_two().clamp(low as u64, high as u64) as i64;
     let tile = |sizes: &[i64]| Tile(sizes.iter().copied().collect());
     let mut tiles = match *physical {
         [] => return vec![tile(&[128 * packed])],
@@ -172,7 +174,13 @@ impl<'c, 'b> Writer<'c, 'b> {
 
     /// Adds an operation on `operands` to the compiled program, alone or in a fusion, whose parameters may be of another
     /// precision than what is passed.
-    fn operate(&mut self, shape: &ArrayShape, operands: &[(&str, &ArrayShape)], opcode: &str, attributes: &str) -> String {
+    fn operate(
+        &mut self,
+        shape: &ArrayShape,
+        operands: &[(&str, &ArrayShape)],
+        opcode: &str,
+        attributes: &str,
+    ) -> String {
         let names: Vec<&str> = operands.iter().map(|(name, _)| *name).collect();
         if !self.choices.chance(50) {
             return self.put(shape, &format!("{opcode}({}){attributes}", names.join(", ")));
@@ -399,8 +407,8 @@ impl<'c, 'b> Writer<'c, 'b> {
     fn widened(&mut self, value: &Held, at: usize) -> Held {
         let mut dims = value.dims().to_vec();
         dims.insert(at, 1);
-        let order = value.shape.minor_to_major().iter().map(|&d| d + i64::from(d >= at as i64)).chain([at as i64]);
-        let shape = laid_out(value.shape.element_type, &dims, &order.collect::<Vec<_>>(), 0);
+        let order = value.shape.minor_to_major().into_iter().map(|d| d + i64::from(d >= at as i64));
+        let shape = laid_out(value.shape.element_type, &dims, &order.chain([at as i64]).collect::<Vec<_>>(), 0);
         let dump = self.operate(&shape, &[(&value.dump, &value.shape)], "bitcast", "");
         Held { source: value.source.clone(), dump, shape }
     }

@@ -19,7 +19,7 @@ pub enum Recognized {
     As(Box<Target>, String),
     /// One of several, which have to be told apart by whoever asks; what it shows, and their names.
     OneOf(String, Vec<&'static str>),
-    /// Nothing: no compiler has laid it out for a machine.
+    /// Nothing that a CPU's program would not show, too.
     Nothing,
 }
 
@@ -52,7 +52,6 @@ pub fn recognize(module: &Module) -> Recognized {
     if !signs.tiles && signs.spaces.is_empty() {
         return match signs.gpu {
             Some(sign) => found("gpu-h100", format!("{sign} is a GPU's (all GPUs plan alike, but for their size)")),
-            None if module.is_scheduled => found("cpu", "it is scheduled, and has no tiles".to_owned()),
             None => Recognized::Nothing,
         };
     }
