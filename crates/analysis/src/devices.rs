@@ -2,6 +2,8 @@
 
 use hloom_ir::attributes::CollectiveGroupMode;
 use hloom_ir::device_list::ReplicaGroups;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 
 /// A grid of devices.
@@ -73,6 +75,63 @@ pub fn plane_of(across_partitions: bool, grid: DeviceGrid, device: usize) -> Vec
         (0..grid.partitions).map(|p| grid.device(grid.replica(device), p)).collect()
     } else {
         (0..grid.replicas).map(|r| grid.device(r, grid.partition(device))).collect()
+    }
+}
+
+/// The devices that a module's instructions name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ImpliedDevices {
+    /// The smallest grid that has them all.
+    pub grid: DeviceGrid,
+    /// An instruction that names the last of them.
+    pub named_by: InstructionId,
+}
+
+/// The devices that the collectives of `module` name in their groups and pairs; `None` if they name none but the first.
+/// What an id counts (replicas, partitions or both) is what its collective says; where ids count both, the devices are
+/// partitions if anything else in the module is about partitions.
+pub fn implied_devices(module: &Module) -> Option<ImpliedDevices> {
+    use CollectiveGroupMode::*;
+    // The largest number of replicas, of partitions, and of devices, with who names it.
+    let mut most: [(i64, Option<InstructionId>); 3] = [(1, None); 3];
+    let mut about_partitions = false;
+    for &i in module.computations().iter().flat_map(|&c| module[c].instructions()) {
+        let op = &module[i].op;
+        about_partitions |= matches!(op, Op::PartitionId) || op.group_mode() == Some(CrossPartition);
+        let kind = match op.group_mode() {
+            Some(CrossReplica | CrossReplicaAndPartition) => 0,
+            Some(CrossPartition) => 1,
+            Some(FlattenedId) => 2,
+            None => continue,
+        };
+        let last = match op {
+            Op::CollectivePermute(p) | Op::CollectivePermuteStart(p) => {
+                p.source_target_pairs.iter().flat_map(|&(source, target)| [source, target]).max()
+            }
+            _ => op.collective().and_then(|c| c.replica_groups.expand()).and_then(|g| g.into_iter().flatten().max()),
+        };
+        if let Some(count) = last.and_then(|id| id.checked_add(1)).filter(|&n| n > most[kind].0) {
+            most[kind] = (count, Some(i));
+        }
+    }
+    let count = |kind: usize| usize::try_from(most[kind].0).unwrap_or(1);
+    let (mut replicas, mut partitions, devices) = (count(0), count(1), count(2));
+    if devices > replicas.saturating_mul(partitions) {
+        match about_partitions || partitions > 1 {
+            true => partitions = devices.div_ceil(replicas),
+            false => replicas = devices,
+        }
+    }
+    let named_by = most.iter().max_by_key(|(n, _)| *n)?.1?;
+    Some(ImpliedDevices { grid: DeviceGrid { replicas, partitions }, named_by })
+}
+
+/// `devices` as a module that names no counts wants them: partitions if it is about those, else replicas.
+pub fn grid_of(module: &Module, devices: usize) -> DeviceGrid {
+    let partitions = implied_devices(module).is_some_and(|i| i.grid.partitions > 1 && i.grid.replicas == 1);
+    match partitions {
+        true => DeviceGrid { replicas: 1, partitions: devices },
+        false => DeviceGrid { replicas: devices, partitions: 1 },
     }
 }
 

@@ -18,10 +18,6 @@ pub struct Summary {
     pub collectives: Vec<CollectiveLine>,
     /// The parameters of the entry, in order.
     pub parameters: Vec<InstructionId>,
-    /// Bytes of all parameters.
-    pub parameter_bytes: u64,
-    /// Bytes of the result.
-    pub result_bytes: u64,
     /// What one run costs.
     pub cost: ModuleCost,
 }
@@ -91,15 +87,7 @@ pub fn summarise(module: &VerifiedModule) -> Summary {
         })
         .collect();
     let parameters = module.entry().map(|e| module.parameters(e)).unwrap_or_default();
-    let bytes = |id: &InstructionId| cost::shape_bytes(&module.instruction(*id).shape);
-    Summary {
-        opcodes,
-        collectives,
-        parameter_bytes: parameters.iter().map(bytes).fold(0, u64::saturating_add),
-        result_bytes: module.entry().and_then(|e| module.root(e)).map_or(0, |r| bytes(&r)),
-        parameters,
-        cost,
-    }
+    Summary { opcodes, collectives, parameters, cost }
 }
 
 /// Bytes of an instruction's operands: what a device puts into a collective.

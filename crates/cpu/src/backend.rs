@@ -21,6 +21,7 @@ use PipelineStep::{Fixpoint, Once};
 /// From the verified module to the scheduled one.
 static PIPELINE: &[PipelineStep] = &[
     Once("normalize-layouts"),
+    Once("legalize-mixed-precision"),
     Once("defuse"),
     Once("expand"),
     // What is called from many places is made small before it is copied to each.

@@ -4,6 +4,7 @@
 //! into their last use, so an operation that finds itself the only owner works in place, and memory is given back as soon
 //! as nothing needs it.
 
+use crate::mixed_precision::{rounded, widen};
 use crate::ops;
 use crate::run::Shared;
 use crate::scalar::{Program, ScalarFunction};
@@ -65,9 +66,19 @@ impl<'r> Device<'r> {
             ));
         }
         self.depth += 1;
-        let result = self.evaluate(computation, arguments);
+        let result = self.entered(computation, arguments).and_then(|arguments| self.evaluate(computation, arguments));
         self.depth -= 1;
         result
+    }
+
+    /// The arguments with the floating-point types of the parameters.
+    fn entered(&self, computation: ComputationId, arguments: Vec<Value>) -> Result<Vec<Value>, ExecutionError> {
+        if !self.shared.prepared.mixed_precision.calls(computation) {
+            return Ok(arguments);
+        }
+        let parameters = self.module().parameters(computation);
+        let entered = arguments.into_iter().zip(parameters).map(|(a, p)| rounded(a, &self.module()[p].shape));
+        entered.collect()
     }
 
     fn evaluate(&mut self, computation: ComputationId, arguments: Vec<Value>) -> Result<Value, ExecutionError> {
@@ -120,11 +131,20 @@ impl<'r> Device<'r> {
         }
         if self.shared.observes() {
             let before = operands.clone();
-            let value = ops::evaluate(self, i, operands)?;
+            let value = self.compute(i, operands)?;
             self.shared.observe(self.ordinal, i, &value, &before)?;
             return Ok(value);
         }
-        ops::evaluate(self, i, operands)
+        self.compute(i, operands)
+    }
+
+    fn compute(&mut self, i: InstructionId, mut operands: OperandValues) -> Result<Value, ExecutionError> {
+        if !self.shared.prepared.mixed_precision.has(i) {
+            return ops::evaluate(self, i, operands);
+        }
+        widen(self.module(), i, &mut operands)?;
+        let value = ops::evaluate(self, i, operands)?;
+        rounded(value, &self.module()[i].shape)
     }
 
     /// `computation` as a function of scalars.

@@ -2,7 +2,9 @@
 
 use crate::custom_call::{self, CustomCalls};
 use crate::interpreter::Device;
+use crate::mixed_precision::MixedPrecision;
 use crate::observe::{Observer, Verdict};
+use crate::padding;
 use crate::plan::Plan;
 use hloom_comm::Rendezvous;
 use hloom_ir::diagnostic::{Blame, codes};
@@ -53,19 +55,28 @@ pub struct Prepared {
     pub constants: FxHashMap<InstructionId, Value>,
     /// The custom calls found in XLA's dumps.
     pub builtin_calls: CustomCalls,
+    /// What mixes floating-point types.
+    pub mixed_precision: MixedPrecision,
 }
 
 impl Prepared {
     /// Nothing is prepared: enough for single instructions that call no computations.
     pub fn nothing() -> Prepared {
-        Prepared { plan: Plan::default(), constants: FxHashMap::default(), builtin_calls: CustomCalls::default() }
+        Prepared {
+            plan: Plan::default(),
+            constants: FxHashMap::default(),
+            builtin_calls: CustomCalls::default(),
+            mixed_precision: MixedPrecision::default(),
+        }
     }
 
     /// Prepares `module`; `fill_constants` as in [`Options`].
     pub fn new(module: &VerifiedModule, fill_constants: bool) -> Result<Prepared, ExecutionError> {
         let module = module.module();
+        padding::check(module)?;
         let constants = constants(module, fill_constants)?;
-        Ok(Prepared { plan: Plan::new(module), constants, builtin_calls: custom_call::builtin() })
+        let mixed_precision = MixedPrecision::of(module);
+        Ok(Prepared { plan: Plan::new(module), constants, builtin_calls: custom_call::builtin(), mixed_precision })
     }
 }
 

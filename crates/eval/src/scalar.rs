@@ -5,6 +5,7 @@
 //! The functions called are the very ones the array kernels use ([`crate::ops::elementwise`]); here they are only strung
 //! together. Computations that do not qualify are called through the interpreter.
 
+use crate::mixed_precision::mixes;
 use crate::ops::elementwise;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
@@ -137,6 +138,8 @@ impl Compiler<'_> {
                     let start: usize = tuple[..index].iter().map(|s| s.leaf_count()).sum();
                     operands[0].get(start..start + tuple[index].leaf_count())?.to_vec()
                 }
+                // What enters a call may have to be rounded, which the interpreter does.
+                Op::Call { .. } | Op::Fusion(_) if mixes(module, i) => return None,
                 Op::Call { to_apply, .. } => self.computation(*to_apply, &operands, depth + 1)?,
                 Op::Fusion(f) => self.computation(f.calls, &operands, depth + 1)?,
                 _ => vec![self.element(i, &operands)?],

@@ -24,3 +24,4 @@ pub mod generate;
 pub mod memory;
 pub mod mutate;
 pub mod seeds;
+pub mod tpu_like;

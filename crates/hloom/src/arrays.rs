@@ -115,6 +115,14 @@ pub fn from_npz<F: Bytes + ?Sized>(module: &Module, grid: DeviceGrid, file: &F) 
     if errors.is_empty() { Ok(inputs) } else { Err(errors) }
 }
 
+/// The number of devices that the names of the arrays in an npz file speak of: one more than the largest `d` of `d3.p0`;
+/// `None` if they speak of none, or the file cannot be read.
+pub fn devices_named<F: Bytes + ?Sized>(file: &F) -> Option<usize> {
+    let archive = Archive::open(file).ok()?;
+    let device = |name: &str| name.strip_prefix('d')?.split_once(".p")?.0.parse::<usize>().ok()?.checked_add(1);
+    archive.names().filter_map(device).max()
+}
+
 fn bad(message: String) -> Diagnostic {
     Diagnostic::error(&codes::BAD_INPUT, message).blame(Blame::Data)
 }

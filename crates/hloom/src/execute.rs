@@ -1,7 +1,7 @@
 //! Running a verified program in this process.
 
 use crate::engine::Engine;
-use hloom_analysis::devices::DeviceGrid;
+use hloom_analysis::devices::{DeviceGrid, ImpliedDevices, grid_of, implied_devices};
 use hloom_compiler::{CompileError, CompileOptions};
 use hloom_ir::diagnostic::{Blame, Diagnostic, Place, codes::eval as codes};
 use hloom_ir::module::Module;
@@ -10,21 +10,70 @@ use hloom_ir::verify::VerifiedModule;
 use hloom_runtime::{Buffer, Client, ExecuteOptions, assemble};
 use hloom_value::{Array, ExecutionError, Value};
 
-/// The devices that a program runs on: as many as its header names, or `devices`. Where the header names neither count,
-/// the devices are replicas; where it names one of them, the other is what is left.
-pub fn device_grid(module: &Module, devices: Option<usize>) -> Result<DeviceGrid, Diagnostic> {
+/// The devices that a program runs on, and why.
+#[derive(Clone, Debug)]
+pub struct DeviceChoice {
+    /// The devices.
+    pub grid: DeviceGrid,
+    /// Why these, where neither the program's header nor the caller said so.
+    pub reason: Option<String>,
+}
+
+/// More devices than this are not taken from a program's own groups: whoever means it can say so.
+const MAX_IMPLIED_DEVICES: usize = 4096;
+
+/// The devices that a program runs on: those that its header names, else `devices`, else as many as the program's
+/// collectives name or as the input has arrays for (`in_input`). A number of devices that is not the header's is an error.
+pub fn choose_devices(
+    module: &Module,
+    devices: Option<usize>,
+    in_input: Option<usize>,
+) -> Result<DeviceChoice, Diagnostic> {
     let count = |n: i64| usize::try_from(n).unwrap_or(1).max(1);
     let (replicas, partitions) = (count(module.config.replica_count), count(module.config.num_partitions));
     let named = DeviceGrid { replicas, partitions };
-    let Some(devices) = devices.filter(|&n| n != named.devices()) else { return Ok(named) };
-    match (replicas, partitions) {
-        (1, p) if devices.is_multiple_of(p) => Ok(DeviceGrid { replicas: devices / p, partitions: p }),
-        (r, 1) if devices.is_multiple_of(r) => Ok(DeviceGrid { replicas: r, partitions: devices / r }),
-        (r, p) => Err(Diagnostic::error(
-            &codes::DEVICE_COUNT,
-            format!("the program is for {r} replicas × {p} partitions, which does not make {devices} devices"),
-        )
-        .at_place(Place::Header)),
+    let disagree = |message: String| Diagnostic::error(&codes::DEVICE_COUNT, message).at_place(Place::Header);
+    let chosen = |grid| Ok(DeviceChoice { grid, reason: None });
+    match devices {
+        Some(n) if named.devices() > 1 && n != named.devices() => Err(disagree(format!(
+            "the program is for {replicas} replicas × {partitions} partitions, which does not make {n} devices"
+        ))),
+        _ if named.devices() > 1 => chosen(named),
+        Some(n) => chosen(grid_of(module, n)),
+        None => implied(module, in_input, disagree),
+    }
+}
+
+/// The devices of a program of which nobody said how many it is for.
+fn implied(
+    module: &Module,
+    in_input: Option<usize>,
+    disagree: impl Fn(String) -> Diagnostic,
+) -> Result<DeviceChoice, Diagnostic> {
+    let by_program = implied_devices(module);
+    let program = by_program.map_or(1, |i| i.grid.devices());
+    let name = |i: &ImpliedDevices| module[i.named_by].name().to_owned();
+    if let (Some(implied), Some(input)) = (&by_program, in_input.filter(|&n| n > program)) {
+        return Err(disagree(format!(
+            "`{}` names {program} devices, but the input has arrays for {input}",
+            name(implied)
+        ))
+        .help("say how many it is for with --devices"));
+    }
+    if program > MAX_IMPLIED_DEVICES {
+        let who = by_program.as_ref().map_or_else(String::new, name);
+        return Err(disagree(format!("`{who}` names {program} devices")).help("say how many it is for with --devices"));
+    }
+    match (by_program, in_input.filter(|&n| n > 1)) {
+        (Some(implied), _) => {
+            let reason = format!("running on {program} devices, as `{}` names them", name(&implied));
+            Ok(DeviceChoice { grid: implied.grid, reason: Some(reason) })
+        }
+        (None, Some(n)) => {
+            let reason = format!("running on {n} devices, as the input has arrays for them");
+            Ok(DeviceChoice { grid: grid_of(module, n), reason: Some(reason) })
+        }
+        (None, None) => Ok(DeviceChoice { grid: DeviceGrid { replicas: 1, partitions: 1 }, reason: None }),
     }
 }
 
@@ -34,7 +83,7 @@ pub fn run(
     program: &VerifiedModule,
     arguments: impl IntoIterator<Item = Array>,
 ) -> Result<Vec<Vec<Array>>, Diagnostic> {
-    let grid = device_grid(program.module(), None)?;
+    let grid = choose_devices(program.module(), None, None)?.grid;
     let arguments: Vec<Value> = arguments.into_iter().map(Value::Array).collect();
     let client = Engine::Cpu.client(None).map_err(|e| first(e, program))?;
     let results = run_on(&*client, program, &CompileOptions::new(grid), vec![arguments; grid.devices()])?;

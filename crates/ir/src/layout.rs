@@ -4,6 +4,12 @@
 //! checks this). Layouts never change what a program computes, only where and how it is stored; they are kept exactly
 //! as a dump gives them.
 
+pub mod bitcast;
+pub mod memory;
+
+#[cfg(test)]
+mod tests;
+
 use crate::element_type::ElementType;
 use crate::shape::Shape;
 use smallvec::SmallVec;

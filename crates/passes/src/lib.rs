@@ -23,6 +23,7 @@ pub mod layout_assignment;
 pub mod lists;
 pub mod loops;
 pub mod manager;
+pub mod mixed_precision;
 pub mod normalize_layouts;
 pub mod pass;
 pub mod registry;

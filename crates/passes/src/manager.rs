@@ -5,6 +5,7 @@
 //! the end it always is.
 
 use crate::lists::{PassList, PassStep};
+use crate::mixed_precision::legalize;
 use crate::normalize_layouts::normalize_layouts;
 use crate::pass::{Context, Pass};
 use hloom_ir::diagnostic::codes::passes::BROKEN_MODULE;
@@ -117,7 +118,10 @@ impl Run<'_, '_> {
     fn pass(&mut self, pass: &'static Pass) -> Result<usize, Failed> {
         if self.module.is_scheduled && !pass.keeps_schedule {
             // Bitcasts of scheduled modules mean their layouts: what they mean is kept before the schedule is given up.
-            normalize_layouts(&mut self.module);
+            // So are the types of values, which only compilers' modules mix.
+            if let Err(diagnostic) = normalize_layouts(&mut self.module).and_then(|_| legalize(&mut self.module)) {
+                return Err(self.fail(pass, vec![diagnostic]));
+            }
             self.module.is_scheduled = false;
         }
         let begin = Instant::now();

@@ -1,20 +1,25 @@
 //! Layout normalisation: everything row-major, and what layouts said made part of the program.
 //!
-//! In a scheduled dump a bitcast means the bytes of its operand, which its layout orders, read again in the order of
-//! the result's layout. That is a transpose into the physical order, a reshape, and a transpose out of it; after this pass
-//! it is written so, and layouts say nothing any more: every array is row-major, without tiles, in the default memory. Only
-//! custom calls that are written with the layouts that they work on keep them: those say how their code is called.
+//! In a scheduled dump a bitcast means the bytes of its operand, which its layout and tiles put into an order, read again
+//! in that of the result. After this pass that is written as reshapes and transposes ([`memory`]), and layouts say nothing
+//! any more: every array is row-major, without tiles, in the default memory. Only custom calls that are written with the
+//! layouts that they work on keep them: those say how their code is called.
 //! Before a module is scheduled its layouts are proposals, and a bitcast to the same dimensions is the identity.
+
+mod memory;
 
 use crate::pass::{Context, Pass};
 use hloom_ir::builder::Builder;
-use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::diagnostic::codes::eval::UNSUPPORTED;
+use hloom_ir::diagnostic::{Blame, Diagnostic, Part};
 use hloom_ir::entity::InstructionId;
-use hloom_ir::layout::{DimVec, Layout};
+use hloom_ir::layout::Layout;
 use hloom_ir::literal::Literal;
 use hloom_ir::module::Module;
 use hloom_ir::op::{ConstantValue, Op};
 use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_value::ExecutionError;
+use memory::Reading;
 use std::sync::Arc;
 
 /// The pass.
@@ -23,29 +28,46 @@ pub static PASS: Pass = Pass {
     statement: "makes every array row-major, with transposes where bitcasts relied on layouts",
     // It drops it itself, having asked what bitcasts mean.
     keeps_schedule: true,
-    run: |module: &mut Module, _: &Context<'_>| Ok(normalize_layouts(module)) as Result<usize, Diagnostic>,
+    run: |module: &mut Module, _: &Context<'_>| normalize_layouts(module),
 };
 
-/// Normalises the layouts of `module`, which has no schedule afterwards unless nothing changed.
-pub fn normalize_layouts(module: &mut Module) -> usize {
-    let changes = replace_bitcasts(module) + normalize_shapes(module);
+/// Normalises the layouts of `module`, which has no schedule afterwards unless nothing changed. An error if the program
+/// depends on what padding holds, or reads memory in a way of which nothing is known.
+pub fn normalize_layouts(module: &mut Module) -> Result<usize, Diagnostic> {
+    hloom_eval::padding::check(module).map_err(ExecutionError::into_diagnostic)?;
+    let changes = replace_readings(module)? + normalize_shapes(module);
     if changes > 0 {
         module.is_scheduled = false;
     }
-    changes
+    Ok(changes)
 }
 
-fn replace_bitcasts(module: &mut Module) -> usize {
+/// Writes out whatever reads memory.
+fn replace_readings(module: &mut Module) -> Result<usize, Diagnostic> {
     let all = module.computations().iter().flat_map(|&c| module[c].instructions());
-    let bitcasts: Vec<InstructionId> = all.copied().filter(|&i| matches!(module[i].op, Op::Bitcast)).collect();
+    let readers: Vec<InstructionId> = all.copied().filter(|&i| memory::reads_memory(module, i)).collect();
     // The meaning of a bitcast depends on the layout of its operand, so all are looked at before any is replaced.
-    let forms: Vec<Option<Physical>> = bitcasts.iter().map(|&i| Physical::of(module, i)).collect();
+    let mut readings = Vec::new();
+    for i in readers {
+        match Reading::of(module, i) {
+            Some(reading) => readings.push((i, reading)),
+            None if stays_in_order(module, i) => {}
+            None => return Err(unknown(module, i)),
+        }
+    }
     let mut dead = Vec::new();
-    for (i, form) in bitcasts.into_iter().zip(forms) {
-        let Some(form) = form else { continue };
-        let Some(&operand) = module[i].operands().first() else { continue };
+    for (i, reading) in readings {
         let before = module.instruction_slots();
-        let Some(value) = form.write_out(module, i, operand) else { continue };
+        let Some(to) = module[i].shape.as_array().cloned() else { continue };
+        let operands = module[i].operands().to_vec();
+        let parent = module[i].parent();
+        // Whatever is added at the end of the list must not become the root by that.
+        if let Some(root) = module.root(parent) {
+            module.set_root(root);
+        }
+        let value = reading
+            .write_out(&mut Builder::resume(module, parent), &operands, &to)
+            .map_err(|e| Diagnostic::error(e.code, e.message).blame(Blame::Hloom).at_instruction(i, Part::Whole))?;
         for n in before..module.instruction_slots() {
             let id = hloom_ir::entity::EntityId::from_index(n);
             let metadata = module[i].common.metadata.clone();
@@ -57,76 +79,32 @@ fn replace_bitcasts(module: &mut Module) -> usize {
         }
     }
     if dead.is_empty() {
-        return 0;
+        return Ok(0);
     }
     let pinned = crate::facts::pinned(module);
     dead.retain(|&i| !pinned[i]);
     let removed = module.remove_instructions(&dead);
     debug_assert!(removed.is_ok(), "{removed:?}");
-    dead.len()
+    Ok(dead.len())
 }
 
-/// What a bitcast does, in steps that do not ask for layouts.
-struct Physical {
-    /// The transpose of the operand into its physical order.
-    into: DimVec,
-    /// The dimensions of the result in its physical order.
-    dims: DimVec,
-    /// The transpose out of it.
-    out: DimVec,
+/// Whether `i` is a bitcast that says nothing of memory: of something that is no array, or of an array of dynamic size
+/// both of whose layouts are row-major without tiles.
+fn stays_in_order(module: &Module, i: InstructionId) -> bool {
+    let plain = |a: &ArrayShape| a.layout.as_ref().is_none_or(|l| l.is_descending() && l.tiles.is_empty());
+    let operand = module[i].operands().first().and_then(|&o| module[o].shape.as_array());
+    match (&module[i].op, operand, module[i].shape.as_array()) {
+        (Op::Bitcast, Some(from), Some(to)) => plain(from) && plain(to),
+        (Op::Bitcast, _, _) => true,
+        _ => false,
+    }
 }
 
-impl Physical {
-    /// What the bitcast `i` does; `None` if that is not known or it stays a bitcast.
-    fn of(module: &Module, i: InstructionId) -> Option<Physical> {
-        let from = module[*module[i].operands().first()?].shape.as_array()?;
-        let to = module[i].shape.as_array()?;
-        if from.is_dynamic() || to.is_dynamic() {
-            return None;
-        }
-        let bytes = |a: &ArrayShape| a.byte_size();
-        if bytes(from)? != bytes(to)? {
-            return None;
-        }
-        if from.same_dims_and_type(to) && !module.is_scheduled {
-            let identity: DimVec = (0..from.rank() as i64).collect();
-            return Some(Physical { into: identity.clone(), dims: to.dims().into(), out: identity });
-        }
-        let major_to_minor = |shape: &ArrayShape| -> DimVec { shape.minor_to_major().into_iter().rev().collect() };
-        let order = major_to_minor(to);
-        let dims = order.iter().map(|&d| to.dims().get(d as usize).copied()).collect::<Option<DimVec>>()?;
-        let mut out = order.clone();
-        for (position, &d) in order.iter().enumerate() {
-            *out.get_mut(d as usize)? = position as i64;
-        }
-        Some(Physical { into: major_to_minor(from), dims, out })
-    }
-
-    fn write_out(&self, module: &mut Module, i: InstructionId, operand: InstructionId) -> Option<InstructionId> {
-        let element_type = module[i].shape.element_type()?;
-        let parent = module[i].parent();
-        // Whatever is added at the end of the list must not become the root by that.
-        if let Some(root) = module.root(parent) {
-            module.set_root(root);
-        }
-        let mut b = Builder::resume(module, parent);
-        let is_identity = |order: &[i64]| order.iter().enumerate().all(|(k, &d)| d == k as i64);
-        let mut value = operand;
-        if !is_identity(&self.into) {
-            value = b.transpose(value, self.into.iter().copied()).ok()?;
-        }
-        let shape = b.shape(value).as_array()?;
-        if shape.element_type != element_type {
-            let shape = ArrayShape::new(element_type, self.dims.iter().copied()).with_default_layout();
-            value = b.push_shaped(Op::Bitcast, &[value], shape).ok()?;
-        } else if shape.dims() != self.dims.as_slice() {
-            value = b.reshape(value, self.dims.iter().copied()).ok()?;
-        }
-        if !is_identity(&self.out) {
-            value = b.transpose(value, self.out.iter().copied()).ok()?;
-        }
-        Some(value)
-    }
+fn unknown(module: &Module, i: InstructionId) -> Diagnostic {
+    let instruction = &module[i];
+    let operands: Vec<String> = instruction.operands().iter().map(|&o| module[o].shape.to_string()).collect();
+    let message = format!("nothing is known of reading {} as {}", operands.join(", "), instruction.shape);
+    Diagnostic::error(&UNSUPPORTED, message).at_instruction(i, Part::Opcode)
 }
 
 fn normalize_shapes(module: &mut Module) -> usize {

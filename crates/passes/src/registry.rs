@@ -19,6 +19,7 @@ pub static ALL: &[&Pass] = &[
     &crate::loops::hoist::PASS,
     &crate::inline::PASS,
     &crate::layout_assignment::PASS,
+    &crate::mixed_precision::PASS,
     &crate::normalize_layouts::PASS,
     &crate::barriers::PASS,
     &crate::rules::PASS,

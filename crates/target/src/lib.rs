@@ -5,7 +5,9 @@
 //! does not say is not known: a size that is absent is no limit.
 
 pub mod description;
+pub mod recognize;
 pub mod size;
 pub mod text;
 
 pub use description::{DumpDialect, MemorySpace, Target};
+pub use recognize::{Recognized, recognize};

@@ -4,7 +4,7 @@
 //! fit in 63 bits, and arrays without a bound, have none (`None`).
 
 use crate::description::Target;
-use hloom_ir::layout::{Layout, Tile};
+use hloom_ir::layout::memory::{MemoryForm, element_bits};
 use hloom_ir::shape::{ArrayShape, Shape};
 
 impl Target {
@@ -36,15 +36,12 @@ impl Target {
         }
         let layout = array.layout.as_ref();
         let space = self.space(layout.map_or(0, |l| l.memory_space));
-        let tile = layout.and_then(|l| l.tiles.first()).filter(|_| !space.is_some_and(|s| s.ignores_tiles));
-        let padded = match (layout, tile) {
-            (Some(layout), Some(tile)) => tiled_count(array, layout, tile)?,
-            _ => elements,
-        };
+        let is_tiled = layout.is_some_and(|l| !l.tiles.is_empty()) && !space.is_some_and(|s| s.ignores_tiles);
+        let padded = if is_tiled { MemoryForm::of(array)?.count } else { elements };
         let tail = layout.and_then(|l| l.rare.as_deref()).map_or(1, |r| r.tail_padding_alignment_in_elements.max(1));
-        let bytes = element_bytes(array, layout, round_up(padded, tail)?)?;
-        let bytes = match (tile, space) {
-            (None, Some(space)) if tail == 1 => round_up(bytes, space.untiled_granule)?,
+        let bytes = element_bytes(array, round_up(padded, tail)?)?;
+        let bytes = match space {
+            Some(space) if !is_tiled && tail == 1 => round_up(bytes, space.untiled_granule)?,
             _ => bytes,
         };
         let sizes = if array.is_dynamic() { self.dynamic_size_bytes.checked_mul(array.rank() as i64)? } else { 0 };
@@ -53,46 +50,8 @@ impl Target {
 }
 
 /// The bytes of `count` elements; a layout may pack several into a byte.
-fn element_bytes(array: &ArrayShape, layout: Option<&Layout>, count: i64) -> Option<i64> {
-    match layout.map_or(0, |l| l.element_size_in_bits) {
-        bits @ 1.. => Some(count.checked_mul(bits)?.checked_add(7)? / 8),
-        _ => count.checked_mul(array.element_type.bytes() as i64),
-    }
-}
-
-/// The number of elements when the most minor dimensions are filled up to whole tiles.
-fn tiled_count(array: &ArrayShape, layout: &Layout, tile: &Tile) -> Option<i64> {
-    let mut dims: Vec<i64> = Vec::with_capacity(array.rank().max(tile.0.len()));
-    let major_to_minor = layout.minor_to_major.iter().rev();
-    for &d in major_to_minor {
-        dims.push(*array.dims().get(usize::try_from(d).ok()?)?);
-    }
-    // `*` joins a dimension with the next more minor one, before anything is filled up.
-    let mut sizes: Vec<i64> = Vec::with_capacity(tile.0.len());
-    let mut joined = 0;
-    for (i, &size) in tile.0.iter().enumerate() {
-        if size == Tile::COMBINE {
-            let from_end = tile.0.len() - i;
-            if let Some(at) = dims.len().checked_sub(from_end).filter(|at| at + 1 < dims.len()) {
-                let product = dims[at].checked_mul(dims[at + 1])?;
-                dims[at + 1] = product;
-                dims[at] = 1;
-            }
-            joined += 1;
-        } else {
-            sizes.push(size.max(1));
-        }
-    }
-    while dims.len() < sizes.len() + joined {
-        dims.insert(0, 1);
-    }
-    let first = dims.len() - sizes.len();
-    let mut count = 1i64;
-    for (i, &d) in dims.iter().enumerate() {
-        let filled = if i >= first { round_up(d, sizes[i - first])? } else { d };
-        count = count.checked_mul(filled)?;
-    }
-    Some(count)
+fn element_bytes(array: &ArrayShape, count: i64) -> Option<i64> {
+    Some(count.checked_mul(element_bits(array))?.checked_add(7)? / 8)
 }
 
 /// The smallest multiple of `granule` that is not below `n`; `None` when it does not fit.
@@ -108,6 +67,7 @@ pub fn round_up(n: i64, granule: i64) -> Option<i64> {
 mod tests {
     use super::*;
     use hloom_ir::element_type::ElementType::*;
+    use hloom_ir::layout::{Layout, Tile};
     use smallvec_free::tiles;
 
     /// Shapes with tiles, written as in HLO text would be: order, first tile, memory space.

@@ -11,6 +11,7 @@ mod gemm;
 mod linear_algebra;
 mod placement;
 mod solver;
+mod tpu;
 
 use crate::interpreter::{Device, OperandValues};
 use hloom_ir::diagnostic::codes;
@@ -53,6 +54,7 @@ pub fn builtin() -> CustomCalls {
     convolution::register(&mut calls);
     solver::register(&mut calls);
     linear_algebra::register(&mut calls);
+    tpu::register(&mut calls);
     calls
 }
 

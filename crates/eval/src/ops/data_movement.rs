@@ -4,7 +4,7 @@
 
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::dynamic::resize;
-use crate::ops::{arrays, elementwise};
+use crate::ops::{arrays, bitcast, elementwise};
 use crate::scalar::Scalar;
 use hloom_ir::attributes::{PaddingDim, SliceDim};
 use hloom_ir::diagnostic::codes;
@@ -25,7 +25,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
         Op::Constant(_) => return constant(device, i),
         Op::Iota { dimension } => iota(array_shape(shape)?, *dimension as usize)?,
         Op::Copy => return operands.into_iter().next().ok_or_else(|| ExecutionError::bug("copy has no operand")),
-        Op::Bitcast => return bitcast(device, i, operands),
+        Op::Bitcast => return bitcast::evaluate(device, i, operands),
         Op::Reshape { .. } => {
             let [operand] = arrays(operands)?;
             let dims = reshaped_dims(array_shape(shape)?, &operand)?;
@@ -122,45 +122,6 @@ fn iota(shape: &ArrayShape, dimension: usize) -> Result<Array, ExecutionError> {
     broadcast(&line, shape.dims(), &[dimension as i64])
 }
 
-/// A bitcast reinterprets memory under layouts. As values that is a reshape, a transpose, or a change of type: the
-/// operand is read in the order of its layout and written in the order of the result's.
-fn bitcast(device: &Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
-    let module = device.module();
-    let operand = operands.into_iter().next().ok_or_else(|| ExecutionError::bug("bitcast has no operand"))?;
-    let from = module[i].operands().first().map(|&o| &module[o].shape).and_then(Shape::as_array_or_buffer);
-    let (Value::Array(array), Some(from), Some(to)) = (&operand, from, module[i].shape.as_array_or_buffer()) else {
-        return Ok(operand);
-    };
-    // Before a module is scheduled its layouts are only proposals, and a bitcast to the same shape is no transpose.
-    let same_shape = array.element_type() == to.element_type && array.dims() == to.dims();
-    if same_shape && (!module.is_scheduled || from.minor_to_major() == to.minor_to_major()) {
-        return Ok(operand);
-    }
-    bitcast_between(array.clone(), from, to).map(Value::Array)
-}
-
-/// `array` as the bytes that its layout gives, read again under another type, dimensions and layout.
-pub fn bitcast_between(array: Array, from: &ArrayShape, to: &ArrayShape) -> Result<Array, ExecutionError> {
-    // Physical order: from the slowest dimension to the fastest.
-    let major_to_minor = |shape: &ArrayShape| -> DimVec { shape.minor_to_major().into_iter().rev().collect() };
-    let physical = transpose(array, &major_to_minor(from))?;
-    let order = major_to_minor(to);
-    let physical_dims: DimVec = order.iter().map(|&d| to.dims()[d as usize]).collect();
-    let bytes = physical_dims.iter().try_fold(to.element_type.bytes() as i64, |n, &d| n.checked_mul(d));
-    if bytes != Some(physical.bytes().len() as i64) {
-        return Err(ExecutionError::new(
-            &codes::eval::UNSUPPORTED,
-            format!("a bitcast from {from} to {to} changes the number of bytes"),
-        ));
-    }
-    let physical = physical.reinterpreted(to.element_type, &physical_dims)?;
-    let mut inverse: DimVec = order.clone();
-    for (position, &d) in order.iter().enumerate() {
-        inverse[d as usize] = position as i64;
-    }
-    transpose(physical, &inverse)
-}
-
 /// The actual sizes of a reshape's result. Where one dimension of the result is dynamic, it takes what is left.
 fn reshaped_dims(shape: &ArrayShape, operand: &Array) -> Result<DimVec, ExecutionError> {
     let mut dims: DimVec = shape.dims().into();
@@ -247,7 +208,7 @@ pub fn concatenate(parts: &[Array], dimension: usize) -> Result<Array, Execution
     Ok(result)
 }
 
-fn slice(operand: &Array, slices: &[SliceDim]) -> Result<Array, ExecutionError> {
+pub(crate) fn slice(operand: &Array, slices: &[SliceDim]) -> Result<Array, ExecutionError> {
     let mut view = View::whole(operand.dims());
     let sizes = slices.iter().zip(operand.dims()).map(|(s, &size)| {
         let limit = s.limit.min(size);

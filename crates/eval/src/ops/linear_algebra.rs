@@ -5,6 +5,8 @@ use crate::linear_algebra::triangular::{self, TriangularSystem};
 use crate::linear_algebra::{C, Matrix, Number};
 use crate::ops::arrays;
 use crate::ops::elementwise::convert;
+use hloom_ir::attributes::TransposeA;
+use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::Op;
 use hloom_value::ExecutionError;
@@ -57,6 +59,24 @@ fn factors<T: Number>(a: Array, lower: bool, none: T) -> Result<Array, Execution
         }
     }
     convert(wide, to)
+}
+
+/// The inverse of a triangle of each matrix; the other triangle is not looked at.
+pub fn inverse_of_triangle(a: Array, lower: bool) -> Result<Array, ExecutionError> {
+    let (rows, columns) = matrix_size(&a)?;
+    if rows != columns {
+        return Err(ExecutionError::bug("the inverse of a matrix needs as many rows as columns"));
+    }
+    let system = TriangularSystem { left_side: true, lower, unit_diagonal: false, transpose_a: TransposeA::None };
+    let mut identity = Array::zeroed(ElementType::F64, a.dims())?;
+    for matrix in identity.elements_mut::<f64>().chunks_exact_mut((rows * rows).max(1)) {
+        matrix.iter_mut().step_by(rows + 1).for_each(|x| *x = 1.0);
+    }
+    let identity = convert(identity, a.element_type())?;
+    match a.element_type().is_complex() {
+        true => solve::<C>(a, identity, system),
+        false => solve::<f64>(a, identity, system),
+    }
 }
 
 /// Solves the system for each pair of matrices.

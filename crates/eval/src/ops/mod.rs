@@ -1,5 +1,6 @@
 //! The operations, one file per family; [`evaluate`] finds the right one.
 
+pub mod bitcast;
 pub mod collective;
 pub mod contraction;
 pub mod control;

@@ -232,6 +232,9 @@ pub(crate) struct BenchArgs {
 pub(crate) struct StatsArgs {
     /// The module to measure
     pub(crate) file: String,
+    /// The machine whose sizes are meant: a name or the path to a description; that of the dump, unless given
+    #[arg(long, value_name = "T")]
+    pub(crate) target: Option<String>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -241,9 +244,9 @@ pub(crate) struct StatsArgs {
 pub(crate) struct MemoryArgs {
     /// The module to plan
     pub(crate) file: String,
-    /// The machine: a name (cpu, tpu-v6e, gpu-h200, …) or the path to a description
-    #[arg(long, value_name = "T", default_value = "cpu")]
-    pub(crate) target: String,
+    /// The machine: a name (cpu, tpu-v6e, gpu-h200, …) or the path to a description; that of the dump, unless given
+    #[arg(long, value_name = "T")]
+    pub(crate) target: Option<String>,
     /// Schedule the module first: done for little memory where it has no schedule, unless given
     #[arg(long, value_enum, value_name = "HOW", conflicts_with = "check")]
     pub(crate) schedule: Option<SchedulerArg>,

@@ -8,8 +8,7 @@ use hloom::arrays;
 use hloom::compiler::CompileOptions;
 use hloom::cpu::roofline::{Ceiling, measure};
 use hloom::cpu::{CpuClient, CpuClientOptions};
-use hloom::execute::device_grid;
-use hloom::execute::upload;
+use hloom::execute::{choose_devices, upload};
 use hloom::ir::diagnostic::Diagnostic;
 use hloom::runtime::trace::Trace;
 use hloom::runtime::{Buffer, Client, ExecuteOptions, LoadedExecutable};
@@ -68,7 +67,7 @@ fn bench(args: &BenchArgs, client: &dyn Client, ceiling: Ceiling, file: &str) ->
     };
     let failed = |fault: ExecutionError| fail(vec![fault.into_diagnostic()]);
     let module = verified.module.module();
-    let grid = device_grid(module, args.devices.map(|n| n as usize)).map_err(|d| fail(vec![d]))?;
+    let grid = choose_devices(module, args.devices.map(|n| n as usize), None).map_err(|d| fail(vec![d]))?.grid;
     let inputs = arrays::from_seed(module, grid, args.seed).map_err(|d| fail(vec![d]))?;
     let options = CompileOptions { fill_constants: true, ..CompileOptions::new(grid) };
     let begun = Instant::now();

@@ -7,7 +7,7 @@ use hloom::compiler::{
     Backend, CompileError, CompileOptions, CompiledModule, Effort, Emit, compile, file, optimize_for,
 };
 use hloom::engine::backend_for;
-use hloom::execute::device_grid;
+use hloom::execute::choose_devices;
 use hloom::formats::hlo_text::{self, PrintOptions};
 use hloom::ir::diagnostic::Diagnostic;
 use hloom::plan::dump::{Part, dump_a, dump_b};
@@ -25,7 +25,12 @@ pub(crate) fn run(args: &CompileArgs) -> Result {
     })?;
     let verified = input::load_verified(&args.file)?;
     let module = verified.module.module();
-    let grid = device_grid(module, args.devices.map(|n| n as usize)).map_err(|d| fail(&verified, vec![d]))?;
+    let chosen =
+        choose_devices(module, args.devices.map(|n| n as usize), None).map_err(|d| fail(&verified, vec![d]))?;
+    if let Some(reason) = &chosen.reason {
+        output::to_stderr(&format!("{}: {reason}\n", verified.source.name));
+    }
+    let grid = chosen.grid;
     let effort = match args.effort {
         EffortArg::Quick => Effort::Quick,
         EffortArg::Full | EffortArg::Best => Effort::Full,

@@ -3,7 +3,7 @@
 use super::progress::{self, At};
 use super::{Outcome, Result, Stop, crash, output};
 use hloom::load::{display_name, load_watched, read_bytes};
-use hloom::target::Target;
+use hloom::target::{Recognized, Target, recognize};
 use hloom::{Format, Loaded, Rejected, Verified};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,6 +45,24 @@ pub(crate) fn load_verified(path: &str) -> Result<Verified> {
 pub(crate) fn show_rejected(rejected: &Rejected) -> Stop {
     output::show(&rejected.source, rejected.module.as_deref(), &rejected.diagnostics);
     Stop(Outcome::InputAtFault)
+}
+
+/// The machine that was asked for, or the one that the dump is for, which is then said; the CPU for what is no dump.
+pub(crate) fn target_of(asked: Option<&str>, verified: &Verified) -> Result<Target> {
+    if let Some(name) = asked {
+        return target(name);
+    }
+    let name = &verified.source.name;
+    match recognize(verified.module.module()) {
+        Recognized::As(found, why) => {
+            output::to_stderr(&format!("{name}: taken for {}: {why}; --target chooses another\n", found.name));
+            Ok(*found)
+        }
+        Recognized::OneOf(what, targets) => {
+            Err(super::usage_error(&format!("{name}: {what}: give --target, which may be {}", targets.join(", "))))
+        }
+        Recognized::Nothing => target("cpu"),
+    }
 }
 
 /// The machine of that name, or that the file of that name describes.

@@ -23,7 +23,8 @@ use report::Report;
 use std::sync::Arc;
 
 pub(crate) fn run(args: &MemoryArgs) -> Result {
-    let mut target = input::target(&args.target)?;
+    let verified = input::load_verified(&args.file)?;
+    let mut target = input::target_of(args.target.as_deref(), &verified)?;
     if let Some(dialect) = args.dialect {
         target.dialect = match dialect {
             DialectArg::A => DumpDialect::A,
@@ -31,7 +32,6 @@ pub(crate) fn run(args: &MemoryArgs) -> Result {
         };
     }
     let target = target;
-    let verified = input::load_verified(&args.file)?;
     if let Some(dump) = &args.check {
         return judge(args, &verified, &target, dump);
     }

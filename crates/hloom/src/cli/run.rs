@@ -13,7 +13,7 @@ use hloom::arrays::{self, Inputs};
 use hloom::compiler::{CompileReport, Effort};
 use hloom::cpu::Prewarm;
 use hloom::eval::DeviceGrid;
-use hloom::execute::device_grid;
+use hloom::execute::choose_devices;
 use hloom::ir::diagnostic::Diagnostic;
 use hloom::ir::entity::EntityId;
 use hloom::ir::module::Module;
@@ -31,10 +31,9 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         None => (load(args)?, None),
     };
     let run = Run { args, verified: &verified, saved };
-    let module = verified.module.module();
     let grid = match &run.saved {
         Some(saved) => saved.executable.compiled().grid,
-        None => device_grid(module, args.devices.map(|n| n as usize)).map_err(|d| run.fail(vec![d]))?,
+        None => run.devices()?,
     };
     let inputs = run.inputs(grid)?;
     match args.bench {
@@ -86,6 +85,18 @@ impl Run<'_> {
             return Stop(Outcome::InputAtFault);
         }
         self.fail(vec![fault.into_diagnostic()])
+    }
+
+    /// The devices that the program runs on; why, where neither it nor the command line says.
+    fn devices(&self) -> Result<DeviceGrid> {
+        let in_input = self.args.input.as_deref().and_then(arrays::ArrayFile::open);
+        let in_input = in_input.and_then(|f| arrays::devices_named(&f));
+        let asked = self.args.devices.map(|n| n as usize);
+        let chosen = choose_devices(self.module(), asked, in_input).map_err(|d| self.fail(vec![d]))?;
+        if let Some(reason) = &chosen.reason {
+            output::to_stderr(&format!("{}: {reason}\n", self.verified.source.name));
+        }
+        Ok(chosen.grid)
     }
 
     fn inputs(&self, grid: DeviceGrid) -> Result<Inputs> {

@@ -4,28 +4,51 @@ use super::args::StatsArgs;
 use super::table::{Align, Table};
 use super::words::plural;
 use super::{Outcome, Result, input, json, output, progress};
-use hloom::analysis::cost::{Cost, shape_bytes};
+use hloom::analysis::cost::Cost;
 use hloom::analysis::summary::{Summary, summarise};
 use hloom::ir::module::Module;
+use hloom::ir::shape::Shape;
+use hloom::target::Target;
 use serde::Serialize;
 use std::fmt::Write;
 
 pub(crate) fn run(args: &StatsArgs) -> Result {
     let verified = input::load_verified(&args.file)?;
+    let target = input::target_of(args.target.as_deref(), &verified)?;
     let summary = {
         let _progress = progress::start(format!("measuring {}", verified.source.name));
         summarise(&verified.module)
     };
     let module = verified.module.module();
-    let text = if args.json { json::to_line(&Stats::new(module, &summary)) } else { tables(module, &summary) };
+    let text = match args.json {
+        true => json::to_line(&Stats::new(module, &summary, &target)),
+        false => tables(module, &summary, &target),
+    };
     output::to_stdout(text.as_bytes())?;
     Ok(Outcome::Well)
+}
+
+/// The bytes that the arrays in `shape` take on the machine, padding included.
+fn bytes_on(target: &Target, shape: &Shape) -> u64 {
+    let leaves = shape.leaves().into_iter().map(|(_, leaf)| target.byte_size(leaf).unwrap_or(i64::MAX) as u64);
+    leaves.fold(0, u64::saturating_add)
+}
+
+fn parameter_bytes(module: &Module, summary: &Summary, target: &Target) -> u64 {
+    let sizes = summary.parameters.iter().map(|&id| bytes_on(target, &module[id].shape));
+    sizes.fold(0, u64::saturating_add)
+}
+
+fn result_bytes(module: &Module, target: &Target) -> u64 {
+    let root = module.entry().and_then(|entry| module.root(entry));
+    root.map_or(0, |root| bytes_on(target, &module[root].shape))
 }
 
 /// What `--json` prints. Costs are those of one run on one device; all sizes are in bytes.
 #[derive(Serialize)]
 struct Stats<'a> {
     module: &'a str,
+    target: &'a str,
     instructions: usize,
     computations: usize,
     is_scheduled: bool,
@@ -69,7 +92,7 @@ struct ParameterStats<'a> {
 }
 
 impl<'a> Stats<'a> {
-    fn new(module: &'a Module, summary: &'a Summary) -> Stats<'a> {
+    fn new(module: &'a Module, summary: &'a Summary, target: &'a Target) -> Stats<'a> {
         let Cost { flops, transcendentals, bytes } = summary.cost.total;
         let opcodes = summary.opcodes.iter().map(|line| OpcodeStats {
             opcode: line.opcode.name(),
@@ -88,6 +111,7 @@ impl<'a> Stats<'a> {
         let loops = summary.cost.unknown_trip_counts.iter().map(|&id| module.instruction(id).name());
         Stats {
             module: &module.name,
+            target: &target.name,
             instructions: module.instruction_count(),
             computations: module.computations().len(),
             is_scheduled: module.is_scheduled,
@@ -96,25 +120,29 @@ impl<'a> Stats<'a> {
             flops,
             transcendentals,
             bytes_accessed: bytes,
-            parameter_bytes: summary.parameter_bytes,
-            result_bytes: summary.result_bytes,
+            parameter_bytes: parameter_bytes(module, summary, target),
+            result_bytes: result_bytes(module, target),
             loops_of_unknown_trip_count: loops.collect(),
             opcodes: opcodes.collect(),
             collectives: collectives.collect(),
-            parameters: parameters(module, summary).collect(),
+            parameters: parameters(module, summary, target).collect(),
         }
     }
 }
 
-fn parameters<'a>(module: &'a Module, summary: &'a Summary) -> impl Iterator<Item = ParameterStats<'a>> {
-    summary.parameters.iter().enumerate().map(|(number, &id)| {
+fn parameters<'a>(
+    module: &'a Module,
+    summary: &'a Summary,
+    target: &'a Target,
+) -> impl Iterator<Item = ParameterStats<'a>> {
+    summary.parameters.iter().enumerate().map(move |(number, &id)| {
         let parameter = module.instruction(id);
-        let (shape, bytes) = (parameter.shape.to_string(), shape_bytes(&parameter.shape));
+        let (shape, bytes) = (parameter.shape.to_string(), bytes_on(target, &parameter.shape));
         ParameterStats { number, name: parameter.name(), shape, bytes }
     })
 }
 
-fn tables(module: &Module, summary: &Summary) -> String {
+fn tables(module: &Module, summary: &Summary, target: &Target) -> String {
     use Align::{Left, Right};
     let Cost { flops, transcendentals, bytes } = summary.cost.total;
     let config = &module.config;
@@ -164,7 +192,7 @@ fn tables(module: &Module, summary: &Summary) -> String {
 
     if !summary.parameters.is_empty() {
         let mut table = Table::new(&[("parameter", Right), ("name", Left), ("shape", Left), ("size", Right)]);
-        for p in parameters(module, summary) {
+        for p in parameters(module, summary, target) {
             table.row([p.number.to_string(), p.name.to_owned(), super::lines::clip(&p.shape, 80), size(p.bytes)]);
         }
         out.push('\n');
@@ -173,8 +201,8 @@ fn tables(module: &Module, summary: &Summary) -> String {
     let _ = writeln!(
         out,
         "\nparameters take {}, the result takes {}",
-        size(summary.parameter_bytes),
-        size(summary.result_bytes)
+        size(parameter_bytes(module, summary, target)),
+        size(result_bytes(module, target))
     );
     let unknown = summary.cost.unknown_trip_counts.len();
     if unknown > 0 {

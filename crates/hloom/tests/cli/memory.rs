@@ -303,3 +303,36 @@ ENTRY e {
     "#]]
     .assert_eq(&ran.stdout);
 }
+
+/// A dump with a weight in the fast memory, and with what one of its operations uses of that while it runs.
+fn tpu_dump(space: i64, scoped: i64) -> String {
+    let config = format!(
+        r#"{{"flag_configs":[],"used_scoped_memory_configs":[{{"memory_space":"1","offset":"0","size":"{scoped}"}}]}}"#
+    );
+    format!(
+        "HloModule m, is_scheduled=true\n\nENTRY e {{\n  x = f32[8,128]{{1,0:T(8,128)}} parameter(0)\n  \
+         c = f32[8,128]{{1,0:T(8,128)S({space})}} copy(x)\n  \
+         ROOT r = f32[8,128]{{1,0:T(8,128)}} add(x, c), backend_config={config}\n}}\n"
+    )
+}
+
+#[test]
+fn the_machine_of_a_dump_is_recognised_and_said() {
+    let cases = [
+        (tpu_dump(1, 29_233_152), "taken for tpu-v6e: an operation uses 29233152 bytes of vector memory"),
+        (tpu_dump(1, 1024), "taken for tpu-v5e: it has values in memory 1"),
+        (tpu_dump(3, 1024), "taken for tpu-v4: it has values in memory 3"),
+    ];
+    for (n, (text, words)) in cases.into_iter().enumerate() {
+        let folder = Folder::new(&format!("memory-recognised-{n}")).with("m.hlo", text);
+        for command in ["memory", "stats"] {
+            let ran = folder.hloom(&[command, "m.hlo"]).exits(0);
+            assert!(ran.stderr.contains(words), "{command}: {}", ran.stderr);
+        }
+        assert_eq!(folder.hloom(&["memory", "m.hlo", "--target", "tpu-v6e"]).stderr, "");
+    }
+    // Tiles alone do not tell which.
+    let folder = Folder::new("memory-asked").with("m.hlo", tpu_dump(0, 0));
+    let ran = folder.hloom(&["memory", "m.hlo"]).exits(2);
+    assert!(ran.stderr.contains("give --target, which may be tpu-v2"), "{}", ran.stderr);
+}

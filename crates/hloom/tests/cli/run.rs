@@ -250,3 +250,19 @@ fn a_timed_run_says_how_long_it_took() {
     }
     assert_eq!((report["devices"].as_i64(), report["engine"].as_str()), (Some(1), Some("cpu")));
 }
+
+#[test]
+fn devices_that_only_the_program_names_are_said_and_used() {
+    let text = "HloModule m\n\nadd {\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  ROOT sum = s32[] add(a, b)\n}\n\n\
+                ENTRY e {\n  one = s32[] constant(1)\n  \
+                ROOT y = s32[] all-reduce(one), replica_groups={{0,1,2}}, to_apply=add\n}\n";
+    let folder = Folder::new("implied-devices").with("m.hlo", text);
+    for engine in ["cpu", "eval"] {
+        let ran = folder.hloom(&["run", "m.hlo", "--engine", engine]).exits(0);
+        assert!(ran.stderr.contains("running on 3 devices, as `y` names them"), "{}", ran.stderr);
+        assert!(ran.stdout.contains("d2.o0 = s32[] 3"), "{}", ran.stdout);
+    }
+    let header = text.replace("HloModule m", "HloModule m, replica_count=3");
+    let folder = Folder::new("named-devices").with("m.hlo", header);
+    assert_eq!(folder.hloom(&["run", "m.hlo"]).exits(0).stderr, "");
+}

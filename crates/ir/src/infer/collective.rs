@@ -43,7 +43,9 @@ pub(super) fn all_reduce<'a>(s: &Site<'a>, to_apply: ComputationId) -> Result1<'
 pub(super) fn all_reduce_start<'a>(s: &Site<'a>, to_apply: ComputationId) -> Result1<'a> {
     let made = all_reduce(s, to_apply)?;
     match s.declared {
-        Some(declared @ Shape::Tuple(parts)) if parts.len() == 2 && parts.iter().all(|p| made.matches(s.module, p)) => {
+        Some(declared @ Shape::Tuple(parts))
+            if parts.len() == 2 && parts.iter().all(|p| made.matches(s.module, p, s.same_type())) =>
+        {
             Ok(Inferred::Like(declared))
         }
         _ => Ok(made),
@@ -53,7 +55,7 @@ pub(super) fn all_reduce_start<'a>(s: &Site<'a>, to_apply: ComputationId) -> Res
 pub(super) fn all_reduce_done<'a>(s: &Site<'a>) -> Result1<'a> {
     let started = s.shape(0)?;
     match (s.declared, started) {
-        (Some(declared), Shape::Tuple(parts)) if !compatible(started, declared) && parts.len() == 2 => {
+        (Some(declared), Shape::Tuple(parts)) if !s.compatible(started, declared) && parts.len() == 2 => {
             Ok(Inferred::Like(&parts[1]))
         }
         _ => Ok(Inferred::Like(started)),
@@ -170,7 +172,7 @@ pub(super) fn all_to_all<'a>(s: &Site<'a>, split_dimension: Option<i64>) -> Resu
         let first = s.shape(0)?;
         s.array(0)?;
         for i in 1..s.operands.len() {
-            if !compatible(first, s.shape(i)?) {
+            if !s.compatible(first, s.shape(i)?) {
                 return Err(s.dimensions_differ(0, i));
             }
         }
@@ -193,7 +195,7 @@ pub(super) fn all_to_all<'a>(s: &Site<'a>, split_dimension: Option<i64>) -> Resu
 
 pub(super) fn ragged_all_to_all<'a>(s: &Site<'a>) -> Result1<'a> {
     let (input, output) = (s.array(0)?, s.array(1)?);
-    if input.element_type != output.element_type {
+    if !s.same_type()(input.element_type, output.element_type) {
         return Err(s.element_types_differ(0, 1));
     }
     for i in 2..s.operands.len() {

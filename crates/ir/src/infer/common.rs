@@ -1,6 +1,6 @@
 //! What the rules share: access to operands and called computations, errors, comparisons of shapes and types.
 
-use super::{Inferred, Result1, ShapeError};
+use super::{Inferred, MixedPrecision, Result1, SameType, ShapeError};
 use crate::diagnostic::codes::infer as codes;
 use crate::diagnostic::{Code, Part};
 use crate::display::ShapeStyle;
@@ -20,6 +20,7 @@ pub(super) struct Site<'a> {
     pub(super) op: &'a Op,
     pub(super) operands: &'a [InstructionId],
     pub(super) declared: Option<&'a Shape>,
+    pub(super) mixed_precision: MixedPrecision,
 }
 
 /// An error at `part`.
@@ -114,6 +115,19 @@ impl<'a> Site<'a> {
             );
             error(&codes::TUPLE_INDEX, Part::Operand(operand), message)
         })
+    }
+
+    /// Which element types go together here.
+    pub(super) fn same_type(&self) -> SameType {
+        match self.mixed_precision {
+            MixedPrecision::Allowed => same_type_or_floats,
+            MixedPrecision::Refused => |a, b| a == b,
+        }
+    }
+
+    /// Whether a value of shape `a` can stand where one of `b` is wanted.
+    pub(super) fn compatible(&self, a: &Shape, b: &Shape) -> bool {
+        compatible_if(a, b, &self.same_type())
     }
 
     /// The shape written on the instruction.
@@ -366,7 +380,7 @@ pub fn compatible_ignoring_float_precision(a: &Shape, b: &Shape) -> bool {
     compatible_if(a, b, &same_type_or_floats)
 }
 
-fn compatible_if(a: &Shape, b: &Shape, same_type: &impl Fn(ElementType, ElementType) -> bool) -> bool {
+pub(super) fn compatible_if(a: &Shape, b: &Shape, same_type: &impl Fn(ElementType, ElementType) -> bool) -> bool {
     match (a, b) {
         (Shape::Array(a), Shape::Array(b)) | (Shape::Buffer(a), Shape::Buffer(b)) => {
             std::sync::Arc::ptr_eq(a, b) || same_type(a.element_type, b.element_type) && same_dims(a, b)

@@ -26,7 +26,7 @@ pub(super) fn add_dependency<'a>(s: &Site<'a>) -> Result1<'a> {
 fn check_arguments(s: &Site<'_>, called: &Signature<'_>, first: usize) -> Result<(), ShapeError> {
     for (i, parameter) in called.parameters().enumerate() {
         let operand = s.shape(first + i)?;
-        if !compatible(parameter, operand) {
+        if !s.compatible(parameter, operand) {
             return Err(called.parameter_error(i, parameter, format_args!("{}, as the operand", text(operand))));
         }
     }
@@ -40,7 +40,7 @@ pub(super) fn while_loop<'a>(s: &Site<'a>, condition: ComputationId, body: Compu
     condition.expect_predicate()?;
     let body = s.signature(body, "body", 1)?;
     check_arguments(s, &body, 0)?;
-    if !compatible(body.result, init) {
+    if !s.compatible(body.result, init) {
         return Err(body.result_error(format_args!("{}, as the operand", text(init))));
     }
     Ok(Inferred::Like(init))
@@ -69,7 +69,7 @@ pub(super) fn conditional<'a>(s: &Site<'a>, branches: &[ComputationId]) -> Resul
         let branch = s.signature(branch, attribute, 1)?;
         check_arguments(s, &branch, i + 1)?;
         let wanted = *first.get_or_insert(branch.result);
-        if !compatible(branch.result, wanted) {
+        if !s.compatible(branch.result, wanted) {
             return Err(branch.result_error(format_args!("{}, as that of the first branch", text(wanted))));
         }
         any_dynamic |= branch.result.is_dynamic();

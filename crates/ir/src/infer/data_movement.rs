@@ -38,7 +38,7 @@ fn count_error(s: &Site<'_>, from: &ArrayShape, to: &ArrayShape, what: &str) -> 
 
 /// Checks that `to` has the element type and the number of elements of `from`.
 fn keeps_elements(s: &Site<'_>, from: &ArrayShape, to: &ArrayShape) -> Result<(), ShapeError> {
-    if from.element_type != to.element_type {
+    if !s.same_type()(from.element_type, to.element_type) {
         return Err(keeps_type(s, from, to));
     }
     if from.is_unbounded() || to.is_unbounded() {
@@ -88,7 +88,7 @@ pub(super) fn broadcast<'a>(s: &Site<'a>, dimensions: &[i64]) -> Result1<'a> {
         return Ok(Inferred::Like(s.shape(0)?));
     }
     let declared = s.declared_array()?;
-    if operand.element_type != declared.element_type {
+    if !s.same_type()(operand.element_type, declared.element_type) {
         return Err(keeps_type(s, operand, declared));
     }
     s.distinct_dimensions(dimensions, declared.rank(), "dimensions")?;

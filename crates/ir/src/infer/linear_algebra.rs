@@ -87,7 +87,7 @@ pub(super) fn cholesky<'a>(s: &Site<'a>) -> Result1<'a> {
 
 pub(super) fn triangular_solve<'a>(s: &Site<'a>, left_side: bool) -> Result1<'a> {
     let ((a, n), b) = (square(s, 0)?, s.array(1)?);
-    if a.element_type != b.element_type {
+    if !s.same_type()(a.element_type, b.element_type) {
         return Err(s.element_types_differ(0, 1));
     }
     let fits = match (a.dims(), b.dims()) {

@@ -33,6 +33,22 @@ use std::fmt;
 pub(crate) use common::{array_text, counted, text};
 pub use common::{compatible, compatible_ignoring_float_precision};
 
+/// Whether floating-point types may differ where an operation makes one of another: what compilers leave behind that keep
+/// values in bf16 where they can. The value is then computed in the widest of the types and rounded to the one written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MixedPrecision {
+    /// As in programs that people and front ends write: a convert is needed.
+    Refused,
+    /// As in modules that a compiler has optimised. Operations that only pass bytes on (tuples and their elements,
+    /// bitcasts, transfers, custom calls) still keep types.
+    Allowed,
+}
+
+/// The wider of two floating-point types: that of the larger range, then of more precision.
+pub fn wider_float(a: ElementType, b: ElementType) -> ElementType {
+    common::higher_precision(a, b)
+}
+
 /// Why an operation cannot be applied to its operands.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShapeError {
@@ -63,23 +79,64 @@ pub fn infer_shape(
     operands: &[InstructionId],
     declared: Option<&Shape>,
 ) -> Result<Shape, ShapeError> {
-    Ok(infer(&Site { module, op, operands, declared })?.into_shape(module))
+    let site = Site { module, op, operands, declared, mixed_precision: MixedPrecision::Refused };
+    Ok(infer(&site)?.into_shape(module))
 }
 
 /// Whether `declared` is the shape of `op` applied to `operands`, as the verifier wants it: as in [`infer_shape`], but
 /// without building the shape, and refusing mixed floating-point types where XLA's verifier does. Layouts and whether
 /// a dimension is dynamic are set aside ([`compatible`]).
-pub fn check_shape(module: &Module, op: &Op, operands: &[InstructionId], declared: &Shape) -> Result<(), ShapeError> {
-    let site = Site { module, op, operands, declared: Some(declared) };
+pub fn check_shape(
+    module: &Module,
+    op: &Op,
+    operands: &[InstructionId],
+    declared: &Shape,
+    mixed_precision: MixedPrecision,
+) -> Result<(), ShapeError> {
+    let site = Site { module, op, operands, declared: Some(declared), mixed_precision };
     let inferred = infer(&site)?;
-    elementwise::check_mixed_precision(&site)?;
-    if inferred.matches(module, declared) {
+    if mixed_precision == MixedPrecision::Refused {
+        elementwise::check_mixed_precision(&site)?;
+    }
+    let same_type = match mixed_precision {
+        MixedPrecision::Allowed if !passes_bytes_on(op) => common::same_type_or_floats,
+        _ => |a, b| a == b,
+    };
+    if inferred.matches(module, declared, same_type) {
         return Ok(());
     }
     let made = common::text(&inferred.into_shape(module));
     let message = format!("{} makes {made} of its operands, not {}", site.name(), common::text(declared));
     Err(ShapeError { code: &codes::infer::SHAPE_MISMATCH, message, part: Part::Shape })
 }
+
+/// Whether what an operation gives is bytes that it was given, so that their type is what it was.
+fn passes_bytes_on(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Parameter { .. }
+            | Op::Constant(_)
+            | Op::Bitcast
+            | Op::BitcastConvert
+            | Op::Tuple
+            | Op::GetTupleElement { .. }
+            | Op::CopyStart { .. }
+            | Op::CopyDone
+            | Op::AsyncStart(_)
+            | Op::AsyncUpdate { .. }
+            | Op::AsyncDone
+            | Op::Send(_)
+            | Op::SendDone(_)
+            | Op::Recv(_)
+            | Op::RecvDone(_)
+            | Op::Infeed { .. }
+            | Op::Outfeed { .. }
+            | Op::CustomCall(_)
+    )
+}
+
+/// Whether two element types go together.
+type SameType = fn(ElementType, ElementType) -> bool;
 
 /// What an operation makes, in a form that is cheap to have where the result is like something that exists.
 enum Inferred<'a> {
@@ -113,17 +170,23 @@ impl Inferred<'_> {
         }
     }
 
-    fn matches(&self, module: &Module, declared: &Shape) -> bool {
+    fn matches(&self, module: &Module, declared: &Shape, same_type: SameType) -> bool {
         match (self, declared) {
-            (Inferred::Like(shape), _) => compatible(shape, declared),
-            (Inferred::Typed(a, t), Shape::Array(d)) => d.element_type == *t && common::same_dims(a, d),
-            (Inferred::Array(a), Shape::Array(d)) => d.element_type == a.element_type && common::same_dims(a, d),
+            (Inferred::Like(shape), _) => common::compatible_if(shape, declared, &same_type),
+            (Inferred::Typed(a, t), Shape::Array(d)) => same_type(d.element_type, *t) && common::same_dims(a, d),
+            (Inferred::Array(a), Shape::Array(d)) => {
+                same_type(d.element_type, a.element_type) && common::same_dims(a, d)
+            }
             (Inferred::TupleOf(operands), Shape::Tuple(elements)) => {
                 operands.len() == elements.len()
-                    && operands.iter().zip(elements.iter()).all(|(&o, e)| compatible(&module[o].shape, e))
+                    && operands
+                        .iter()
+                        .zip(elements.iter())
+                        .all(|(&o, e)| common::compatible_if(&module[o].shape, e, &same_type))
             }
             (Inferred::Tuple(parts), Shape::Tuple(elements)) => {
-                parts.len() == elements.len() && parts.iter().zip(elements.iter()).all(|(p, e)| p.matches(module, e))
+                parts.len() == elements.len()
+                    && parts.iter().zip(elements.iter()).all(|(p, e)| p.matches(module, e, same_type))
             }
             (Inferred::Token, Shape::Token) => true,
             _ => false,

@@ -47,12 +47,11 @@ pub(super) fn check_reducer<'a>(
     }
     for (p, parameter) in reducer.parameters().enumerate() {
         let accumulator = accumulators[p % inputs];
-        let fits = |t: ElementType| parameter.is_scalar_of(t);
-        if p < inputs && !fits(accumulator) {
+        let scalar = parameter.as_array().filter(|a| a.is_scalar());
+        if p < inputs && !scalar.is_some_and(|a| s.same_type()(a.element_type, accumulator)) {
             return Err(reducer.parameter_error(p, parameter, format_args!("the accumulator, {accumulator}[]")));
         }
         let wanted = element(p % inputs);
-        let scalar = parameter.as_array().filter(|a| a.is_scalar());
         if p >= inputs && !scalar.is_some_and(|a| same_type_or_floats(a.element_type, wanted)) {
             return Err(reducer.parameter_error(p, parameter, format_args!("an element, {wanted}[]")));
         }

@@ -23,7 +23,8 @@
 //! - A layout orders each dimension of its array once; tile sizes, element size, memory space, padding and splits are
 //!   numbers that can be.
 //! - Every instruction's shape is the one that [`crate::infer`] derives from its operands and attributes, which are in
-//!   range; dynamic dimensions and layouts are set aside.
+//!   range; dynamic dimensions and layouts are set aside. In modules that a compiler has optimised
+//!   ([`looks_optimized`]) floating-point types may be mixed, as in XLA's verifier when it checks such modules.
 //!
 //! **Other attributes** (`attributes`)
 //! - `parameter_replication` has an entry per leaf; `result_accuracy` is given only to operations that round, and its
@@ -73,8 +74,11 @@ mod tests;
 
 use crate::diagnostic::{Diagnostic, Part, Place, Severity};
 use crate::entity::{ComputationId, InstructionId};
-use crate::infer;
+use crate::infer::{self, MixedPrecision};
 use crate::module::Module;
+use crate::op::Op;
+use crate::shape::Shape;
+use std::cell::OnceCell;
 use structure::Facts;
 
 /// A module that passed the verifier: later stages take only this, and return errors but never panic on it.
@@ -103,9 +107,24 @@ pub struct VerifyOptions {
 /// More errors than this are not kept, nor more warnings: a module of a million instructions may be wrong in all of them.
 pub const MAX_DIAGNOSTICS: usize = 100;
 
-/// Checks `module`.
+/// Checks `module`. Whether floating-point types may be mixed depends on whether it looks as if a compiler had optimised it
+/// ([`looks_optimized`]).
 pub fn verify(module: Module, options: &VerifyOptions) -> Result<VerifiedModule, Invalid> {
     let diagnostics = check(&module, options);
+    verdict(module, diagnostics)
+}
+
+/// As [`verify`], with floating-point types mixed or not as `mixed_precision` says, whatever the module looks like.
+pub fn verify_precision(
+    module: Module,
+    options: &VerifyOptions,
+    mixed_precision: MixedPrecision,
+) -> Result<VerifiedModule, Invalid> {
+    let diagnostics = check_all(&module, options, OnceCell::from(mixed_precision));
+    verdict(module, diagnostics)
+}
+
+fn verdict(module: Module, diagnostics: Vec<Diagnostic>) -> Result<VerifiedModule, Invalid> {
     if diagnostics.iter().any(|d| d.severity == Severity::Error) {
         return Err(Invalid { module: Box::new(module), diagnostics });
     }
@@ -115,9 +134,13 @@ pub fn verify(module: Module, options: &VerifyOptions) -> Result<VerifiedModule,
 /// All that is wrong with `module`: at most [`MAX_DIAGNOSTICS`] errors, then as many warnings. Without an error the
 /// module is valid.
 pub fn check(module: &Module, options: &VerifyOptions) -> Vec<Diagnostic> {
+    check_all(module, options, OnceCell::new())
+}
+
+fn check_all(module: &Module, options: &VerifyOptions, mixed_precision: OnceCell<MixedPrecision>) -> Vec<Diagnostic> {
     let mut report = Report::default();
     let Some(facts) = structure::check(module, &mut report) else { return report.into_findings() };
-    let context = Context { module, facts: &facts, counts: Counts::of(module, options) };
+    let context = Context { module, facts: &facts, counts: Counts::of(module, options), mixed_precision };
     header::check(&context, options, &mut report);
     for &computation in module.computations() {
         for &id in module[computation].instructions() {
@@ -127,11 +150,33 @@ pub fn check(module: &Module, options: &VerifyOptions) -> Vec<Diagnostic> {
     report.into_findings()
 }
 
+/// Whether a compiler seems to have optimised the module for a machine: it is scheduled, or has fusions, tiles, values in
+/// memories other than the default one, or copies between memories. Such modules may mix floating-point types.
+pub fn looks_optimized(module: &Module) -> bool {
+    fn placed(shape: &Shape) -> bool {
+        match shape {
+            Shape::Array(a) | Shape::Buffer(a) => {
+                a.layout.as_ref().is_some_and(|l| !l.tiles.is_empty() || l.memory_space != 0)
+            }
+            Shape::Tuple(elements) => elements.iter().any(placed),
+            Shape::Token | Shape::Opaque => false,
+        }
+    }
+    let mut all = module.computations().iter().flat_map(|&c| module[c].instructions());
+    module.is_scheduled
+        || all.any(|&i| matches!(module[i].op, Op::Fusion(_) | Op::CopyStart { .. }) || placed(&module[i].shape))
+}
+
 /// The rules for one instruction of a module whose structure and sizes are sound.
 fn check_instruction(context: &Context, id: InstructionId, report: &mut Report) {
     let instruction = &context.module[id];
     let (op, operands) = (&instruction.op, instruction.operands());
-    if let Err(e) = infer::check_shape(context.module, op, operands, &instruction.shape) {
+    let shape = |mixed| infer::check_shape(context.module, op, operands, &instruction.shape, mixed);
+    // Few instructions mix types; only for them it is asked whether they may.
+    let checked = shape(MixedPrecision::Refused).or_else(|e| {
+        if context.mixed_precision() == MixedPrecision::Allowed { shape(MixedPrecision::Allowed) } else { Err(e) }
+    });
+    if let Err(e) = checked {
         let mut finding = Diagnostic::error(e.code, e.message).at_instruction(id, e.part);
         if let Part::Attribute(attribute) = e.part
             && let Some(callee) = calls::named_by(op, attribute)
@@ -168,9 +213,16 @@ struct Context<'m> {
     module: &'m Module,
     facts: &'m Facts,
     counts: Counts,
+    mixed_precision: OnceCell<MixedPrecision>,
 }
 
 impl<'m> Context<'m> {
+    fn mixed_precision(&self) -> MixedPrecision {
+        *self.mixed_precision.get_or_init(|| match looks_optimized(self.module) {
+            true => MixedPrecision::Allowed,
+            false => MixedPrecision::Refused,
+        })
+    }
     fn name(&self, id: InstructionId) -> &'m str {
         self.module[id].name()
     }

@@ -15,7 +15,7 @@ use hloom_ir::shape::{ArrayShape, Shape};
 use serde_json::Value as Json;
 
 /// The rules.
-pub(super) static RULES: [Rule; 4] = [
+pub(super) static RULES: [Rule; 5] = [
     Rule {
         name: "sharding-call",
         statement: "a call that says how a value is spread, where there is one partition → the value",
@@ -27,6 +27,12 @@ pub(super) static RULES: [Rule; 4] = [
         statement: "a call of cuBLAS → dot, scaled, with what is added and the activation",
         opcodes: &[Opcode::CustomCall],
         apply: gemm,
+    },
+    Rule {
+        name: "index-promise-call",
+        statement: "a call that promises something of indices, or says how they are packed → the indices",
+        opcodes: &[Opcode::CustomCall],
+        apply: index_promise,
     },
     Rule {
         name: "async-collective-start",
@@ -62,6 +68,15 @@ fn sharding(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let &[value] = module[i].operands() else { return None };
     let alone = module.config.num_partitions <= 1 && target(module, i)? == "Sharding";
     (alone && module[i].shape.equal_ignoring_layout(&module[value].shape)).then_some(value)
+}
+
+fn index_promise(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let &[indices] = module[i].operands() else { return None };
+    let promises = matches!(
+        target(module, i)?,
+        "AssumeGatherIndicesInBound" | "AssumeScatterIndicesInBound" | "GatherScatterIndicesBitpacked"
+    );
+    (promises && module[i].shape.equal_ignoring_layout(&module[indices].shape)).then_some(indices)
 }
 
 fn gemm(module: &mut Module, i: InstructionId) -> Option<InstructionId> {

@@ -11,7 +11,7 @@ use hloom_value::ExecutionError;
 
 /// The bits of each element as elements of another type. Where the types differ in width, the narrower side has one
 /// more dimension, its last, in which the low bits come first.
-pub(super) fn bitcast_convert(a: Array, to: ElementType) -> Result<Array, ExecutionError> {
+pub(crate) fn bitcast_convert(a: Array, to: ElementType) -> Result<Array, ExecutionError> {
     let from = a.element_type();
     let (narrow, wide) = (from.bits().min(to.bits()), from.bits().max(to.bits()));
     let ratio = i64::from(wide / narrow);

@@ -27,6 +27,8 @@ use hloom_ir::op::{BinaryOp, Op, UnaryOp};
 use hloom_value::ExecutionError;
 use hloom_value::{Array, Value};
 
+pub(crate) use bits::bitcast_convert;
+
 /// Evaluates one instruction of this family.
 pub fn evaluate(
     device: &mut Device<'_>,
@@ -64,7 +66,7 @@ pub fn evaluate(
                 }
                 Op::BitcastConvert => {
                     let [a] = arrays(operands)?;
-                    bits::bitcast_convert(a, to)?
+                    bitcast_convert(a, to)?
                 }
                 Op::ReducePrecision { exponent_bits, mantissa_bits } => {
                     let [a] = arrays(operands)?;

@@ -37,4 +37,8 @@ super::codes! {
     1012 CUSTOM_CALL_FAILED "a custom call failed",
         "Code that the program calls, and that is not part of it, says that it could not do what it was asked for.",
         "";
+    1013 PADDING "a result depends on padding",
+        "A layout with tiles leaves places in memory that belong to no element, and what they hold is not defined. Here a \
+         bitcast reads such places as elements, and something computes with them: the program has no defined result.",
+        "x = f32[5]{0:T(8)} parameter(0)\nb = f32[8]{0} bitcast(x)\nROOT n = f32[8]{0} negate(b)";
 }

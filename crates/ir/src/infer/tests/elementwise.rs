@@ -2,7 +2,7 @@
 
 use super::{check_table, with_operands};
 use crate::attributes::{ComparisonDirection, ComparisonType, RngAlgorithm, RngDistribution};
-use crate::infer::check_shape;
+use crate::infer::{MixedPrecision, check_shape};
 use crate::literal::Literal;
 use crate::op::{BinaryOp, ConstantValue, Op, UnaryOp};
 
@@ -172,7 +172,7 @@ fn conversions() {
 fn the_declared_shape_is_compared() {
     let (module, ids) = with_operands("f32[2,3] | f32[2,3]");
     let add = binary(BinaryOp::Add);
-    let check = |declared: &str| check_shape(&module, &add, &ids, &super::shape(declared));
+    let check = |declared: &str| check_shape(&module, &add, &ids, &super::shape(declared), MixedPrecision::Refused);
     assert_eq!(check("f32[2,3]"), Ok(()));
     assert_eq!(check("f32[<=2,3]"), Ok(()), "whether a dimension is dynamic is set aside");
     for other in ["f32[3,2]", "f32[2]", "bf16[2,3]", "(f32[2,3])", "token[]"] {

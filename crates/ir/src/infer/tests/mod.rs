@@ -10,7 +10,7 @@ mod functions;
 mod products;
 mod robustness;
 
-use super::{check_shape, infer_shape};
+use super::{MixedPrecision, check_shape, infer_shape};
 use crate::builder::Builder;
 use crate::diagnostic::Part;
 use crate::element_type::ElementType;
@@ -78,7 +78,7 @@ pub(super) fn outcome(module: &Module, op: &Op, operands: &[InstructionId], decl
     match infer_shape(module, op, operands, declared.as_ref()) {
         Ok(made) => {
             // A shape that is inferred is a shape the verifier takes, but for mixed floating-point types.
-            if let Err(e) = check_shape(module, op, operands, &made) {
+            if let Err(e) = check_shape(module, op, operands, &made, MixedPrecision::Refused) {
                 assert_eq!(e.code.number, 325, "{}: {e}", op.opcode());
                 return format!("{made}, but H0325");
             }

@@ -3,7 +3,7 @@
 use super::{outcome, shape};
 use crate::attributes::*;
 use crate::builder::Builder;
-use crate::infer::{check_shape, infer_shape};
+use crate::infer::{MixedPrecision, check_shape, infer_shape};
 use crate::module::Module;
 use crate::op::*;
 use crate::shape::{ArrayShape, Shape};
@@ -132,12 +132,12 @@ proptest! {
         if let Ok(made) = infer_shape(&module, &op, &ids, declared.as_ref()) {
             prop_assert!(made.equal_ignoring_layout(&made.without_layout()) && made == made.without_layout());
             // What is made is what is wanted: the two questions have one answer.
-            let again = check_shape(&module, &op, &ids, &made);
+            let again = check_shape(&module, &op, &ids, &made, MixedPrecision::Refused);
             let mixed = matches!(&again, Err(e) if e.code.number == 325);
             prop_assert!(again.is_ok() || mixed, "{:?} of {:?}: {:?}", op, operands, again);
         }
         if let Some(declared) = declared {
-            let _ = check_shape(&module, &op, &ids, &declared);
+            let _ = check_shape(&module, &op, &ids, &declared, MixedPrecision::Refused);
         }
     }
 }

@@ -1,0 +1,215 @@
+//! What reads an array's memory, written out: bitcasts between layouts, and the call that reads several arrays as one.
+//!
+//! Most bitcasts move pieces ([`Moves`]). The others become what [`MemoryForm`] says: transposes, paddings and reshapes
+//! into the memory, and back out of it under the other layout. Padding is filled with zeros; that nothing depends on it
+//! has been found before ([`hloom_eval::padding`]).
+
+use hloom_ir::Builder;
+use hloom_ir::attributes::{PaddingDim, SliceDim};
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::infer::ShapeError;
+use hloom_ir::layout::DimVec;
+use hloom_ir::layout::bitcast::Moves;
+use hloom_ir::layout::memory::{MemoryForm, element_bits};
+use hloom_ir::literal::Literal;
+use hloom_ir::module::Module;
+use hloom_ir::op::Op;
+use hloom_ir::shape::ArrayShape;
+
+/// What an instruction that reads memory does, in steps that do not ask for layouts.
+pub(super) enum Reading {
+    /// It gives its operand.
+    Identity(InstructionId),
+    /// It moves pieces of its operand.
+    Moves(InstructionId, Moves),
+    /// It reads the memory of its operands, one after another; what they were is kept, since their shapes change.
+    Memory(Vec<ArrayShape>),
+}
+
+/// The call that reads the memory of its operands as one array.
+const CONCAT_BITCAST: &str = "ConcatBitcast";
+
+/// Whether `i` reads memory.
+pub(super) fn reads_memory(module: &Module, i: InstructionId) -> bool {
+    match &module[i].op {
+        Op::Bitcast => true,
+        Op::CustomCall(call) => &*call.target == CONCAT_BITCAST,
+        _ => false,
+    }
+}
+
+impl Reading {
+    /// What `i`, which reads memory, does; `None` if that is not known.
+    pub(super) fn of(module: &Module, i: InstructionId) -> Option<Reading> {
+        let to = module[i].shape.as_array()?;
+        let from =
+            module[i].operands().iter().map(|&o| module[o].shape.as_array().cloned()).collect::<Option<Vec<_>>>()?;
+        if to.is_dynamic() || from.iter().any(ArrayShape::is_dynamic) {
+            return None;
+        }
+        if let (Op::Bitcast, &[operand], [from]) = (&module[i].op, module[i].operands(), &from[..]) {
+            // Before a module is scheduled its layouts are proposals, and a bitcast to the same shape is no transpose.
+            if from.same_dims_and_type(to) && !module.is_scheduled {
+                return Some(Reading::Identity(operand));
+            }
+            if let Some(moves) = Moves::of(from, to) {
+                return Some(Reading::Moves(operand, moves));
+            }
+        }
+        let known = |a: &ArrayShape| MemoryForm::of(a).is_some();
+        let fits = |a: &ArrayShape| retypes(a, to);
+        (known(to) && from.iter().all(|a| known(a) && fits(a))).then_some(Reading::Memory(from))
+    }
+
+    /// Adds what `i` does to its operands, as values of shape `to`.
+    pub(super) fn write_out(
+        &self,
+        b: &mut Builder<'_>,
+        operands: &[InstructionId],
+        to: &ArrayShape,
+    ) -> Result<InstructionId, ShapeError> {
+        match self {
+            Reading::Identity(operand) => Ok(*operand),
+            Reading::Moves(operand, moves) => moved(b, *operand, moves, to),
+            Reading::Memory(shapes) => {
+                let mut memories = Vec::with_capacity(shapes.len());
+                for (&operand, from) in operands.iter().zip(shapes) {
+                    let memory = store(b, operand, from)?;
+                    memories.push(retyped(b, memory, from, to)?);
+                }
+                let memory = if let [one] = memories[..] { one } else { b.concatenate(&memories, 0)? };
+                load(b, memory, to)
+            }
+        }
+    }
+}
+
+fn dims(b: &Builder<'_>, value: InstructionId) -> DimVec {
+    b.shape(value).as_array().map(|a| a.dims().into()).unwrap_or_default()
+}
+
+fn reshape(b: &mut Builder<'_>, value: InstructionId, to: &[i64]) -> Result<InstructionId, ShapeError> {
+    if dims(b, value).as_slice() == to { Ok(value) } else { b.reshape(value, to.iter().copied()) }
+}
+
+fn transpose(b: &mut Builder<'_>, value: InstructionId, order: &[i64]) -> Result<InstructionId, ShapeError> {
+    let identity = order.iter().enumerate().all(|(k, &d)| d == k as i64);
+    if identity { Ok(value) } else { b.transpose(value, order.iter().copied()) }
+}
+
+/// The bits of each element as elements of another type; a row-major array of one is a row-major array of the other.
+fn bits(b: &mut Builder<'_>, value: InstructionId, to: ElementType) -> Result<InstructionId, ShapeError> {
+    let Some(array) = b.shape(value).as_array() else { return Ok(value) };
+    let from = array.element_type;
+    if from == to {
+        return Ok(value);
+    }
+    let mut dims: DimVec = array.dims().into();
+    if from.bits() > to.bits() {
+        dims.push(i64::from(from.bits() / to.bits()));
+    } else if from.bits() < to.bits() {
+        dims.pop();
+    }
+    b.push_shaped(Op::BitcastConvert, &[value], ArrayShape::new(to, dims).with_default_layout())
+}
+
+fn moved(
+    b: &mut Builder<'_>,
+    value: InstructionId,
+    moves: &Moves,
+    to: &ArrayShape,
+) -> Result<InstructionId, ShapeError> {
+    let wide = b.shape(value).element_type().is_some_and(|t| t.bits() > to.element_type.bits());
+    let mut value = if wide { bits(b, value, moves.unit)? } else { value };
+    if !moves.is_reshape() {
+        value = reshape(b, value, &moves.split)?;
+        value = transpose(b, value, &moves.order)?;
+    }
+    value = reshape(b, value, &moves.joined)?;
+    bits(b, value, to.element_type)
+}
+
+/// The memory of a value of that shape, place by place.
+fn store(b: &mut Builder<'_>, value: InstructionId, shape: &ArrayShape) -> Result<InstructionId, ShapeError> {
+    let Some(form) = MemoryForm::of(shape) else { return Ok(value) };
+    let mut value = transpose(b, value, &form.order)?;
+    for stage in &form.stages {
+        value = reshape(b, value, &stage.joined)?;
+        value = padded(b, value, &stage.padded)?;
+        value = reshape(b, value, &stage.split)?;
+        value = transpose(b, value, &stage.order)?;
+    }
+    reshape(b, value, &[form.count])
+}
+
+fn padded(b: &mut Builder<'_>, value: InstructionId, sizes: &[i64]) -> Result<InstructionId, ShapeError> {
+    let have = dims(b, value);
+    let Some(element_type) = b.shape(value).element_type().filter(|_| have.as_slice() != sizes) else {
+        return Ok(value);
+    };
+    let zero = b.literal(Literal::zero(element_type))?;
+    let padding = have.iter().zip(sizes).map(|(n, size)| PaddingDim { low: 0, high: size - n, interior: 0 });
+    let padding: Vec<PaddingDim> = padding.collect();
+    b.pad(value, zero, padding)
+}
+
+fn cut(b: &mut Builder<'_>, value: InstructionId, sizes: &[i64]) -> Result<InstructionId, ShapeError> {
+    if dims(b, value).as_slice() == sizes {
+        return Ok(value);
+    }
+    b.slice(value, sizes.iter().map(|&limit| SliceDim { start: 0, limit, stride: 1 }))
+}
+
+/// The value of that shape out of its memory, which need not have all of it.
+fn load(b: &mut Builder<'_>, memory: InstructionId, shape: &ArrayShape) -> Result<InstructionId, ShapeError> {
+    let Some(form) = MemoryForm::of(shape) else { return Ok(memory) };
+    let have = dims(b, memory).first().copied().unwrap_or(0);
+    let memory = padded(b, memory, &[have.max(form.count)])?;
+    let mut value = cut(b, memory, &[form.count])?;
+    for stage in form.stages.iter().rev() {
+        value = reshape(b, value, &stage.dims())?;
+        value = transpose(b, value, &inverse(&stage.order))?;
+        value = reshape(b, value, &stage.padded)?;
+        value = cut(b, value, &stage.joined)?;
+    }
+    value = reshape(b, value, &form.physical)?;
+    transpose(b, value, &inverse(&form.order))
+}
+
+fn inverse(order: &[i64]) -> DimVec {
+    let mut inverse: DimVec = order.into();
+    for (k, &d) in order.iter().enumerate() {
+        inverse[d as usize] = k as i64;
+    }
+    inverse
+}
+
+/// Whether places of `from` can be read as places of `to`: as they are, or with all bits of both being elements.
+fn retypes(from: &ArrayShape, to: &ArrayShape) -> bool {
+    let exact = |a: &ArrayShape| element_bits(a) == i64::from(a.element_type.bits());
+    let (a, b) = (element_bits(from), element_bits(to));
+    from.element_type == to.element_type && a == b || exact(from) && exact(to) && a.max(b) % a.min(b) == 0
+}
+
+/// Places of one type as places of another.
+fn retyped(
+    b: &mut Builder<'_>,
+    memory: InstructionId,
+    from: &ArrayShape,
+    to: &ArrayShape,
+) -> Result<InstructionId, ShapeError> {
+    let (from_bits, to_bits) = (element_bits(from), element_bits(to));
+    let mut memory = memory;
+    let mut count = dims(b, memory).first().copied().unwrap_or(0);
+    if from_bits < to_bits {
+        let ratio = to_bits / from_bits;
+        count = count / ratio + i64::from(count % ratio != 0);
+        memory = padded(b, memory, &[count * ratio])?;
+        memory = reshape(b, memory, &[count, ratio])?;
+    } else {
+        count *= from_bits / to_bits;
+    }
+    memory = bits(b, memory, to.element_type)?;
+    reshape(b, memory, &[count])
+}
