@@ -36,6 +36,7 @@ pub use hloom_formats as formats;
 pub use hloom_ir as ir;
 pub use hloom_passes as passes;
 pub use hloom_plan as plan;
+pub use hloom_report as report;
 pub use hloom_runtime as runtime;
 pub use hloom_stablehlo as stablehlo;
 pub use hloom_target as target;

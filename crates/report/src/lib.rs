@@ -4,3 +4,4 @@
 //! caller's.
 
 pub mod diff;
+pub mod source;

@@ -39,6 +39,10 @@ pub(crate) enum Command {
     Memory(MemoryArgs),
     /// Rewrite a module by passes: those of a target, or those named
     Opt(OptArgs),
+    /// Tell what differs in two modules; renaming, renumbering and reordering set aside
+    ///
+    /// The exit status is 0 when nothing differs, 1 when something does, 2 when a file cannot be read.
+    Diff(DiffArgs),
     /// Tell what a diagnostic code means; without one, list them all
     Explain {
         /// The code, as `H0101`
@@ -226,6 +230,20 @@ pub(crate) struct BenchArgs {
     /// Print one JSON object per module
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DiffArgs {
+    /// The first module
+    pub(crate) a: String,
+    /// The second module
+    pub(crate) b: String,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write a page to look at here, and print only the summary
+    #[arg(long, value_name = "OUT")]
+    pub(crate) html: Option<String>,
 }
 
 #[derive(Args, Debug)]

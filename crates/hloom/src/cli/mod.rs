@@ -6,6 +6,7 @@ mod check;
 mod compile;
 mod convert;
 pub(crate) mod crash;
+mod diff;
 mod explain;
 mod fmt;
 mod input;
@@ -70,6 +71,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Stats(args) => stats::run(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Opt(args) => opt::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Explain { code } => explain::run(code.as_deref()),
         Command::Completions { shell } => completions(shell),
     };
