@@ -5,8 +5,8 @@
 
 use super::args::DiffArgs;
 use super::{Outcome, Result, Stop, input, json, output, progress};
-use hloom::report::diff::{self, ModuleDiff};
 use hloom::load::display_name;
+use hloom::report::diff::{self, ModuleDiff};
 
 pub(crate) fn run(args: &DiffArgs) -> Result {
     answer(args).map_err(|stop| match stop.0 {

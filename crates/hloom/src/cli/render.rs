@@ -10,8 +10,8 @@ use hloom::Source;
 use hloom::formats::hlo_text::{self, PrintOptions};
 use hloom::ir::diagnostic::{Diagnostic, NoteKind, Place, Severity};
 use hloom::ir::entity::InstructionId;
-pub(crate) use hloom::report::source::source_position;
 use hloom::ir::module::Module;
+pub(crate) use hloom::report::source::source_position;
 use std::fmt::Write;
 use std::io::IsTerminal;
 

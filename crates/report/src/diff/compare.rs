@@ -80,9 +80,25 @@ fn follows_operands(a: &Side<'_>, p: &Instruction, b: &Side<'_>, q: &Instruction
             let whole = i.operands().first().map(|&o| &s.module[o].shape);
             whole.and_then(|w| w.at(&[index])).is_some_and(|e| same_shape(e, &i.shape))
         }
+        Op::While { .. } | Op::OptBarrier | Op::AddDependency | Op::Domain(_) | Op::AsyncUpdate { .. } => {
+            i.operands().first().is_some_and(|&o| same_shape(&s.module[o].shape, &i.shape))
+        }
         _ => false,
     };
-    p.opcode() == q.opcode() && follows(a, p) && follows(b, q)
+    p.opcode() == q.opcode() && (follows(a, p) && follows(b, q) || leaves_follow(a, p, b, q))
+}
+
+/// Whether the leaves in which the shapes of two starts or sends differ are those of operands, handed on in the tuple.
+fn leaves_follow(a: &Side<'_>, p: &Instruction, b: &Side<'_>, q: &Instruction) -> bool {
+    let (xs, ys) = (p.shape.leaves(), q.shape.leaves());
+    let hands_on = p.shape.is_tuple() && !matches!(p.op, Op::Parameter { .. } | Op::Constant(_) | Op::Fusion(_));
+    let is_operands = |s: &Side<'_>, i: &Instruction, leaf: &Shape| {
+        let mut leaves = i.operands().iter().flat_map(|&o| s.module[o].shape.leaves());
+        leaves.any(|(_, shape)| same_shape(shape, leaf))
+    };
+    hands_on
+        && xs.len() == ys.len()
+        && xs.iter().zip(&ys).all(|((_, x), (_, y))| same_shape(x, y) || is_operands(a, p, x) && is_operands(b, q, y))
 }
 
 /// Whether two shapes are the same, a layout left out being the default one.

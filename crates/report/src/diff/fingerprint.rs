@@ -9,7 +9,7 @@
 //!
 //! All of it takes time linear in the module, without recursion.
 
-use hloom_ir::attributes::ComparisonDirection;
+use hloom_ir::attributes::{ComparisonDirection, ComparisonType};
 use hloom_ir::device_list::ReplicaGroups;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::instruction::Instruction;
@@ -101,8 +101,8 @@ impl Fingerprints {
             let value = mix(&parts);
             self.label[i.index()] = label;
             self.value[i.index()] = value;
-            self.grounded[i.index()] = is_source(&instruction.op)
-                || instruction.operands().iter().any(|o| self.grounded[o.index()]);
+            self.grounded[i.index()] =
+                is_source(&instruction.op) || instruction.operands().iter().any(|o| self.grounded[o.index()]);
             all = all.wrapping_add(value);
         }
         let root = module.root(c).map_or(0, |r| self.value[r.index()]);
@@ -232,11 +232,15 @@ pub(super) fn canonical(op: &Op) -> Op {
         *callee = ComputationId::from_index(0);
     }
     match &mut op {
-        Op::Compare { direction, .. } => match direction {
-            Direction::Gt => *direction = Direction::Lt,
-            Direction::Ge => *direction = Direction::Le,
-            _ => {}
-        },
+        Op::Compare { direction, kind } => {
+            // But for the total order of floats, the operands' type says it.
+            *kind = kind.filter(|k| *k == ComparisonType::TotalOrder);
+            match direction {
+                Direction::Gt => *direction = Direction::Lt,
+                Direction::Ge => *direction = Direction::Le,
+                _ => {}
+            }
+        }
         Op::AllReduce(a) | Op::AllReduceStart(a) => canonical_groups(&mut a.collective),
         Op::AllGather(a) | Op::AllGatherStart(a) => canonical_groups(&mut a.collective),
         Op::ReduceScatter(r) => canonical_groups(&mut r.collective),

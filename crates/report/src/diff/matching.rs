@@ -100,25 +100,34 @@ struct Matcher<'m> {
     pairs: Pairing,
     /// All pairs, in the order in which they were found.
     found: Vec<(usize, usize)>,
+    /// Whether it says something who reads a constant. Constants are everywhere: other evidence comes first.
+    constants_tell: bool,
 }
 
 /// Matches the instructions of two computations.
 pub(super) fn pair(a: Side<'_>, b: Side<'_>) -> Pairing {
     let pairs = Pairing { of_a: vec![None; a.list().len()], of_b: vec![None; b.list().len()] };
-    let mut matcher = Matcher { a, b, pairs, found: Vec::new() };
+    let mut matcher = Matcher { a, b, pairs, found: Vec::new(), constants_tell: false };
     matcher.parameters();
     matcher.alike(|s, p| Some((s.value(p), s.uses(p))), Ambiguous::InOrder);
     matcher.alike(|s, p| s.grounded(p).then(|| s.value(p)), Ambiguous::Skip);
     matcher.alike(|s, p| Some((s.uses(p), s.label(p))), Ambiguous::Skip);
+    matcher.roots(Likeness::Label);
+    matcher.spread(0);
     matcher.alike(|s, p| Some((s.uses(p), s.at(p).opcode())), Ambiguous::Skip);
-    matcher.roots();
-    matcher.neighbours();
+    matcher.roots(Likeness::Opcode);
+    matcher.neighbours(&[Likeness::Opcode]);
     matcher.alike(|s, p| Some(s.value(p)), Ambiguous::InOrder);
-    matcher.neighbours();
+    matcher.constants_tell = true;
+    matcher.neighbours(&[Likeness::Opcode]);
     let named = |s: &Side<'_>, p: usize| (!s.op_name(p).is_empty()).then(|| s.op_name(p).to_owned());
     matcher.alike(|s, p| Some((named(s, p)?, s.label(p))), Ambiguous::Skip);
     matcher.alike(|s, p| Some((named(s, p)?, s.at(p).opcode())), Ambiguous::Skip);
-    matcher.neighbours();
+    matcher.alike(|s, p| Some(s.label(p)), Ambiguous::Skip);
+    matcher.alike(|s, p| Some((s.uses(p), s.at(p).opcode())), Ambiguous::Skip);
+    matcher.neighbours(&[Likeness::Opcode]);
+    matcher.roots(Likeness::Neighbours);
+    matcher.neighbours(&[Likeness::Opcode, Likeness::Neighbours]);
     matcher.pairs
 }
 
@@ -150,13 +159,10 @@ impl Matcher<'_> {
         self.alike(by_number, Ambiguous::Skip);
     }
 
-    fn roots(&mut self) {
+    fn roots(&mut self, likeness: Likeness) {
         let root = |s: &Side<'_>| s.module.root(s.computation).map(|r| s.place(r));
-        if let (Some(a), Some(b)) = (root(&self.a), root(&self.b))
-            && self.both_free(a, b)
-            && self.a.at(a).opcode() == self.b.at(b).opcode()
-        {
-            self.join(a, b);
+        if let (Some(a), Some(b)) = (root(&self.a), root(&self.b)) {
+            self.try_join(a, b, likeness);
         }
     }
 
@@ -188,11 +194,11 @@ impl Matcher<'_> {
     }
 
     /// Goes from the pairs to what stands next to them, until nothing more is found.
-    fn neighbours(&mut self) {
+    fn neighbours(&mut self, likenesses: &[Likeness]) {
         for _ in 0..ROUNDS {
             let before = self.found.len();
             self.spread(0);
-            for likeness in [Likeness::Opcode, Likeness::Neighbours] {
+            for &likeness in likenesses {
                 let mut next = 0;
                 while next < self.found.len() {
                     let (a, b) = self.found[next];
@@ -224,19 +230,21 @@ impl Matcher<'_> {
                 false => self.fixed_operands(a, b, likeness),
             }
         }
-        // Who reads a constant says nothing: constants are everywhere.
-        if likeness <= Likeness::Opcode && self.a.grounded(a) && self.b.grounded(b) {
+        if self.constants_tell || self.a.grounded(a) && self.b.grounded(b) {
             self.users(a, b, likeness);
         }
     }
 
-    /// Operands by position; where some are paired already, by position between those.
+    /// Operands by position; where one has more than the other, by position between those paired already.
     fn fixed_operands(&mut self, a: usize, b: usize, likeness: Likeness) {
         let (xs, ys) = (self.a.operands(a), self.b.operands(b));
+        if xs.len() == ys.len() {
+            xs.into_iter().zip(ys).for_each(|(x, y)| self.try_join(x, y, likeness));
+            return;
+        }
         let (mut from_x, mut from_y) = (0, 0);
         let place_in_b: FxHashMap<usize, usize> = ys.iter().enumerate().map(|(n, &y)| (y, n)).collect();
         let anchor = |pairs: &Pairing, x: usize| pairs.of_a[x].and_then(|y| place_in_b.get(&(y as usize)).copied());
-        let same_count = xs.len() == ys.len();
         for n in 0..=xs.len() {
             let (end_x, end_y) = match xs.get(n) {
                 None => (xs.len(), ys.len()),
@@ -246,7 +254,7 @@ impl Matcher<'_> {
                 },
             };
             let (gap_x, gap_y) = (from_x..end_x, from_y..end_y);
-            if gap_x.len() == gap_y.len() && (!same_count || gap_x.start == gap_y.start) {
+            if gap_x.len() == gap_y.len() {
                 for (n, m) in gap_x.zip(gap_y) {
                     self.try_join(xs[n], ys[m], likeness);
                 }
@@ -292,10 +300,11 @@ impl Matcher<'_> {
             // One takes the place of the other: of the same form, from operands of which one at least is the same.
             Likeness::Neighbours => {
                 let (xs, ys) = (self.a.operands(x), self.b.operands(y));
-                let is_same = |(&x, &y): (&usize, &usize)| self.pairs.of_a[x] == Some(y as u32);
+                let is_read = |x: &usize| self.pairs.of_a[*x].is_some_and(|y| ys.contains(&(y as usize)));
                 let is_parameter = |op: &Op| matches!(op, Op::Parameter { .. });
-                let reads_alike = xs.is_empty() && ys.is_empty() || xs.iter().zip(&ys).any(is_same);
-                !is_parameter(&p.op) && !is_parameter(&q.op) && xs.len() == ys.len() && reads_alike
+                let reads_alike = xs.is_empty() && ys.is_empty() || xs.iter().take(MANY_OPERANDS).any(is_read);
+                let same_form = xs.len() == ys.len() && p.shape.equal_ignoring_layout(&q.shape);
+                !is_parameter(&p.op) && !is_parameter(&q.op) && same_form && reads_alike
             }
         }
     }
@@ -324,7 +333,8 @@ impl Matcher<'_> {
                 };
                 let kind = match likeness {
                     Likeness::Label => side.label(user),
-                    _ => instruction.opcode() as u64,
+                    Likeness::Opcode => instruction.opcode() as u64,
+                    Likeness::Neighbours => count as u64,
                 };
                 let entry = kinds.entry((kind, position)).or_default();
                 if n == 0 {
@@ -338,9 +348,8 @@ impl Matcher<'_> {
         for kind in order {
             if let Some([xs, ys]) = kinds.remove(&kind)
                 && let (&[x], &[y]) = (xs.as_slice(), ys.as_slice())
-                && self.both_free(x, y)
             {
-                self.join(x, y);
+                self.try_join(x, y, likeness);
             }
         }
     }

@@ -14,7 +14,9 @@ pub fn to_html(diff: &ModuleDiff, names: (&str, &str)) -> String {
     escape(&mut out, &format!("{} → {}", names.0, names.1));
     out.push_str("</h1>\n<p class=\"sum\">");
     escape(&mut out, &summary(diff));
-    out.push_str("</p>\n<label>Find <input id=\"find\" type=\"search\"> <output id=\"count\"></output></label>\n<main>\n");
+    out.push_str(
+        "</p>\n<label>Find <input id=\"find\" type=\"search\"> <output id=\"count\"></output></label>\n<main>\n",
+    );
     for words in &diff.header {
         out.push_str("<article><h2><span class=\"kind\">header</span> ");
         escape(&mut out, words);

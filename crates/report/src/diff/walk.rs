@@ -149,10 +149,8 @@ impl Walk<'_> {
     }
 
     fn computations(&mut self, task: &Task) {
-        let (list_a, list_b) = (
-            self.a.module[task.a].instructions().to_vec(),
-            self.b.module[task.b].instructions().to_vec(),
-        );
+        let (list_a, list_b) =
+            (self.a.module[task.a].instructions().to_vec(), self.b.module[task.b].instructions().to_vec());
         let pairs = pair(self.a.side(task.a), self.b.side(task.b));
         let links = self.links(&pairs, &list_a, &list_b);
         for (place, &x) in list_a.iter().enumerate() {
@@ -179,7 +177,8 @@ impl Walk<'_> {
     /// Values of the first computation that a value of the second stands for. Several instructions may compute one value;
     /// which of them is read does not matter.
     fn links(&self, pairs: &Pairing, list_a: &[InstructionId], list_b: &[InstructionId]) -> FxHashSet<(u64, u64)> {
-        let linked = pairs.of_a.iter().enumerate().filter_map(|(p, other)| Some((list_a[p], list_b[(*other)? as usize])));
+        let linked =
+            pairs.of_a.iter().enumerate().filter_map(|(p, other)| Some((list_a[p], list_b[(*other)? as usize])));
         linked.map(|(x, y)| (self.a.prints.value[x.index()], self.b.prints.value[y.index()])).collect()
     }
 
@@ -456,7 +455,8 @@ fn header(a: &Module, b: &Module) -> Vec<String> {
         words.extend(entry_layouts(&x, &y));
     }
     if p.alias_passthrough_params != q.alias_passthrough_params {
-        words.push(format!("alias_passthrough_params: {} → {}", p.alias_passthrough_params, q.alias_passthrough_params));
+        words
+            .push(format!("alias_passthrough_params: {} → {}", p.alias_passthrough_params, q.alias_passthrough_params));
     }
     if p.frontend_attributes != q.frontend_attributes {
         words.push("frontend_attributes of the module".to_owned());

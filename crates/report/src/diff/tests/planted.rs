@@ -12,6 +12,7 @@ use hloom_ir::literal::{ArrayLiteral, Literal};
 use hloom_ir::metadata::Metadata;
 use hloom_ir::module::{Module, NewInstruction};
 use hloom_ir::op::{BinaryOp, ConstantValue, Op, UnaryOp};
+use hloom_ir::opcode::Opcode;
 use hloom_ir::shape::Shape;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use std::collections::BTreeSet;
@@ -57,7 +58,7 @@ fn constant(module: &mut Module, i: InstructionId, choices: &mut Choices<'_>) ->
 
 fn layout(module: &mut Module, i: InstructionId, _: &mut Choices<'_>) -> Option<(InstructionId, Change)> {
     let Shape::Array(shape) = &module[i].shape else { return None };
-    let shape = shape.clone();
+    let shape = (**shape).clone();
     let mut layout = shape.clone().with_default_layout().layout?;
     layout.memory_space = 1 + shape.layout.as_ref().map_or(0, |l| l.memory_space);
     if matches!(module[i].op, Op::Parameter { .. } | Op::Constant(_)) {
@@ -114,9 +115,18 @@ fn replaced(module: &mut Module, i: InstructionId, choices: &mut Choices<'_>) ->
     Some((i, Change::Changed))
 }
 
+/// Whether the instruction, an operand or a user is of that opcode: of two in a row, either may be the one put in.
+fn beside(module: &Module, i: InstructionId, opcode: Opcode) -> bool {
+    let users = module[i].users();
+    let further = users.iter().flat_map(|&u| module[u].operands());
+    let near = module[i].operands().iter().chain(users).chain(further);
+    near.filter(|&&n| n != i).any(|&n| module[n].opcode() == opcode)
+        || opcode == Opcode::Copy && matches!(module[i].op, Op::Copy)
+}
+
 fn put_in(module: &mut Module, i: InstructionId, _: &mut Choices<'_>) -> Option<(InstructionId, Change)> {
     let shape = module[i].shape.clone();
-    if !shape.is_array() || module[i].users().is_empty() || shape.is_dynamic() {
+    if !shape.is_array() || module[i].users().is_empty() || shape.is_dynamic() || beside(module, i, Opcode::Copy) {
         return None;
     }
     let new = NewInstruction {
@@ -136,7 +146,11 @@ fn put_in(module: &mut Module, i: InstructionId, _: &mut Choices<'_>) -> Option<
 
 fn taken_out(module: &mut Module, i: InstructionId, _: &mut Choices<'_>) -> Option<(InstructionId, Change)> {
     let &[operand] = module[i].operands() else { return None };
-    if !module[i].op.is_elementwise() || module[i].shape != module[operand].shape || module[i].users().is_empty() {
+    if beside(module, i, module[i].opcode())
+        || !module[i].op.is_elementwise()
+        || module[i].shape != module[operand].shape
+        || module[i].users().is_empty()
+    {
         return None;
     }
     module.replace_all_uses(i, operand).ok()?;
@@ -249,9 +263,14 @@ fn check(module: Module) -> Option<VerifiedModule> {
     verify(module, &VerifyOptions::default()).ok()
 }
 
-fn round_trip(module: &VerifiedModule) -> VerifiedModule {
-    let text = hlo_text::print(module.module(), &PrintOptions::default());
-    super::read(&text)
+/// The module from its own text, where that holds all of it: in text, an async-start speaks for the operation it wraps.
+fn round_trip(verified: VerifiedModule) -> VerifiedModule {
+    let module = verified.module();
+    let mut all = module.computations().iter().flat_map(|&c| module[c].instructions());
+    match all.any(|&i| matches!(module[i].op, Op::AsyncStart(_))) {
+        true => verified,
+        false => super::read(&hlo_text::print(module, &PrintOptions::default())),
+    }
 }
 
 /// Differences that are about an instruction itself, wherever they are told.
@@ -294,7 +313,7 @@ fn a_disguise_shows_nothing() {
         let mut other = module;
         disguise(&mut other, &mut choices);
         let Some(b) = check(other) else { continue };
-        let found = diff(&a, &round_trip(&b));
+        let found = diff(&a, &round_trip(b));
         assert!(found.is_equal(), "seed {seed}\n{}", to_text(&found));
     }
 }
@@ -358,7 +377,7 @@ fn every_planted_change_is_found_and_nothing_else() {
         }
         let Some((changed, planted)) = plant(a.module(), 1, &mut choices) else { continue };
         let Some(b) = check(changed) else { continue };
-        let found = diff(&a, &round_trip(&b));
+        let found = diff(&a, &round_trip(b));
         let expected: Vec<_> = planted.iter().map(|p| (p.change, p.name.clone())).collect();
         assert_eq!(names(&found), expected, "seed {seed}, {planted:?}\n{}", to_text(&found));
         *kinds.entry(planted[0].kind).or_default() += 1;
@@ -377,7 +396,7 @@ fn several_planted_changes_are_each_found() {
         let count = 2 + choices.below(4);
         let Some((changed, planted)) = plant(a.module(), count, &mut choices) else { continue };
         let Some(b) = check(changed) else { continue };
-        let found = diff(&a, &round_trip(&b));
+        let found = diff(&a, &round_trip(b));
         let mut expected: Vec<_> = planted.iter().map(|p| (p.change, p.name.clone())).collect();
         expected.sort_by(|a, b| a.1.cmp(&b.1));
         assert_eq!(names(&found), expected, "seed {seed}, {planted:?}\n{}", to_text(&found));
