@@ -3,6 +3,7 @@
 use super::fingerprint;
 use super::matching::Side;
 use super::{Aspect, AspectKind};
+use crate::values::unflatten;
 use hloom_formats::hlo_text::print_sharding;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::instruction::Instruction;
@@ -164,7 +165,7 @@ fn literals(a: &Literal, b: &Literal) -> Option<String> {
     let change = format!("{} → {}", element(x, first), element(y, first));
     Some(match x.len() {
         1 => change,
-        all => format!("{count} of {all} elements, first {change} at {:?}", index_of(x.shape(), first)),
+        all => format!("{count} of {all} elements, first {change} at {:?}", unflatten(first, x.shape().dims())),
     })
 }
 
@@ -172,23 +173,6 @@ fn element(array: &ArrayLiteral, n: usize) -> String {
     let shape = ArrayShape::new(array.element_type(), []);
     let one = ArrayLiteral::new(std::sync::Arc::new(shape), array.element(n));
     one.map_or_else(|_| "?".into(), |one| hloom_formats::hlo_text::print_array(&one))
-}
-
-/// The index of the element that comes `n`th in row-major order.
-fn index_of(shape: &ArrayShape, n: usize) -> Vec<i64> {
-    let mut rest = n as i64;
-    let mut index: Vec<i64> = shape
-        .dims()
-        .iter()
-        .rev()
-        .map(|&d| {
-            let at = rest % d.max(1);
-            rest /= d.max(1);
-            at
-        })
-        .collect();
-    index.reverse();
-    index
 }
 
 /// The keys of two JSON configurations that differ, or nothing where they are not JSON.

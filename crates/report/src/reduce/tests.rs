@@ -1,0 +1,1 @@
+//! Faults planted in engines and passes: the smallest program that shows them.
