@@ -22,6 +22,7 @@
 
 pub mod arrays;
 pub mod check;
+pub mod dump;
 pub mod engine;
 pub mod execute;
 pub mod load;

@@ -2,6 +2,7 @@
 
 pub(crate) mod args;
 mod bench;
+mod bisect;
 mod check;
 mod compile;
 mod convert;
@@ -72,6 +73,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Memory(args) => memory::run(&args),
         Command::Opt(args) => opt::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Bisect(args) => bisect::run(&args),
         Command::Explain { code } => explain::run(code.as_deref()),
         Command::Completions { shell } => completions(shell),
     };

@@ -24,7 +24,7 @@ mod tests;
 
 pub use json::to_json;
 pub use page::to_html;
-pub use text::{summary, to_text};
+pub use text::{headline, summary, to_text};
 
 use hloom_analysis::cost::Cost;
 use hloom_ir::verify::VerifiedModule;

@@ -68,8 +68,8 @@ fn write(out: &mut String, difference: &Difference, depth: usize) {
     difference.inside.iter().for_each(|inner| write(out, inner, depth + 1));
 }
 
-/// `changed layout of %x in main: f32[2,3]{1,0} → f32[2,3]{0,1}`.
-pub(super) fn headline(difference: &Difference) -> String {
+/// One difference in a line: `changed layout of %x in main: f32[2,3]{1,0} → f32[2,3]{0,1}`.
+pub fn headline(difference: &Difference) -> String {
     let Some(side) = difference.b.as_ref().or(difference.a.as_ref()) else { return String::new() };
     let what = match difference.change {
         Change::Added => "added".to_owned(),

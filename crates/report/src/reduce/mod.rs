@@ -46,7 +46,7 @@ pub struct Settings<'s> {
     /// Ends the search when it is raised.
     pub stop: &'s AtomicBool,
     /// Is told of each better case.
-    pub on_better: &'s mut dyn FnMut(&Case, Progress),
+    pub on_better: &'s mut (dyn FnMut(&Case, Progress) + Send),
 }
 
 /// How far a search has come.
@@ -88,7 +88,7 @@ struct Search<'s> {
     oracle: &'s dyn Oracle,
     workers: usize,
     stop: &'s AtomicBool,
-    on_better: &'s mut dyn FnMut(&Case, Progress),
+    on_better: &'s mut (dyn FnMut(&Case, Progress) + Send),
     /// What was found to be of no interest.
     tried: FxHashSet<u64>,
     progress: Progress,

@@ -37,4 +37,7 @@ super::codes! {
     1012 CUSTOM_CALL_FAILED "a custom call failed",
         "Code that the program calls, and that is not part of it, says that it could not do what it was asked for.",
         "";
+    1020 DISAGREES "a value is not what was expected",
+        "With --compare-with the results, and the values of instructions that the file names, are held against those given. The message names the first instruction that goes wrong and its source line.",
+        "hloom run p.hlo --seed 0 --compare-with other.npz";
 }
