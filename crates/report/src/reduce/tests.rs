@@ -175,7 +175,7 @@ fn small(case: Case, oracle: &dyn Oracle) -> Case {
 
 fn count() -> usize {
     let asked = std::env::var("HLOOM_CASES").ok().and_then(|n| n.parse().ok());
-    asked.unwrap_or(36)
+    asked.unwrap_or(12)
 }
 
 fn median(mut counts: Vec<usize>) -> usize {
