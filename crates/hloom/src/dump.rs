@@ -157,7 +157,9 @@ fn split_machine(head: &str) -> (String, String) {
         return (head[..at].to_owned(), head[at + 1..].to_owned());
     }
     match head.rsplit_once('.') {
-        Some((key, machine)) if key.contains('.') && machine.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => {
+        Some((key, machine))
+            if key.contains('.') && machine.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') =>
+        {
             (key.to_owned(), machine.to_owned())
         }
         _ => (head.to_owned(), String::new()),

@@ -256,10 +256,10 @@ pub(crate) struct BisectArgs {
     /// The program
     pub(crate) file: String,
     /// The engine that is thought to be wrong
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_parser = EngineParser, default_value = Engine::default().name())]
     pub(crate) engine: Engine,
     /// The engine that is held to be right
-    #[arg(long, value_enum, default_value = "eval")]
+    #[arg(long, value_parser = EngineParser, default_value = Engine::Eval.name())]
     pub(crate) against: Engine,
     /// Find the first pass after which the program computes something else
     #[arg(long, conflicts_with_all = ["engine", "against"])]

@@ -8,10 +8,11 @@ mod passes;
 mod question;
 mod work;
 
-use super::args::{BisectArgs, Engine, RunArgs};
+use super::args::{BisectArgs, RunArgs};
 use super::run::{interrupted, loaded_inputs};
 use super::{Outcome, Result, Stop, input, output, progress};
 use child::{Ended, Ran, Runner};
+use hloom::Engine;
 use hloom::arrays;
 use hloom::execute::device_grid;
 use hloom::ir::module::Module;
@@ -196,7 +197,9 @@ fn by_command(
     let oracle = UserCommand { runner, line: line.to_owned() };
     match oracle.ask(&case) {
         Ended::With(0, _) => {}
-        ended => return nothing(&format!("the command does not end with 0 for the program as it is: it {}", ended.words())),
+        ended => {
+            return nothing(&format!("the command does not end with 0 for the program as it is: it {}", ended.words()));
+        }
     }
     let best = search(args, work, case, &oracle)?;
     let sentence = format!("the command `{line}` ends with 0; {}", place(&best.module));
@@ -236,7 +239,10 @@ fn against_file(
         }
         Difference::Failure(ended) => format!("engine {} {}", args.engine.name(), ended.words()),
     };
-    let sentence = format!("{what}; {} does not give what is expected either, so nothing smaller is known to be wrong", args.against.name());
+    let sentence = format!(
+        "{what}; {} does not give what is expected either, so nothing smaller is known to be wrong",
+        args.against.name()
+    );
     Ok(Some(Found { case, sentence }))
 }
 

@@ -143,7 +143,8 @@ impl Run<'_> {
 
     /// Runs once with everything that was asked for, and gives the results.
     fn once(&self, grid: DeviceGrid, inputs: Inputs) -> Result {
-        let expected = replay::Expected::read(self.module(), self.args).map_err(|message| super::usage_error(&message))?;
+        let expected =
+            replay::Expected::read(self.module(), self.args).map_err(|message| super::usage_error(&message))?;
         let watch = Watch::new(self.module(), self.args, &expected).map_err(|message| super::usage_error(&message))?;
         let kept = (self.args.snapshot.is_some() || self.args.compare_with.is_some()).then(|| inputs.clone());
         let begun = Instant::now();

@@ -195,9 +195,8 @@ fn prune_computation(module: &mut Module, c: ComputationId, parameters_too: bool
             }
         }
     }
-    let is_kept = |i: &InstructionId| {
-        live.contains(i) || !parameters_too && matches!(module[*i].op, Op::Parameter { .. })
-    };
+    let is_kept =
+        |i: &InstructionId| live.contains(i) || !parameters_too && matches!(module[*i].op, Op::Parameter { .. });
     let dead: Vec<InstructionId> = module[c].instructions().iter().copied().filter(|i| !is_kept(i)).collect();
     // Nothing that stays uses them, so this is not refused.
     let _ = module.remove_instructions(&dead);

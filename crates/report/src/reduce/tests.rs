@@ -16,7 +16,7 @@ use hloom_ir::instruction::Operands;
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, Op, UnaryOp};
 use hloom_ir::verify::VerifiedModule;
-use hloom_passes::{Context, PassList, optimize};
+use hloom_passes::{Context, Registry, optimize};
 use hloom_target::Target;
 use hloom_value::Value;
 use std::sync::atomic::AtomicBool;
@@ -33,7 +33,9 @@ const WRONGS: &[(&str, Wrong)] = &[
     ("adds instead of multiplying", |m, i| binary(m, i, BinaryOp::Multiply, BinaryOp::Add)),
     ("gives the lesser for the greater", |m, i| binary(m, i, BinaryOp::Maximum, BinaryOp::Minimum)),
     ("gives the greater for the lesser", |m, i| binary(m, i, BinaryOp::Minimum, BinaryOp::Maximum)),
-    ("exchanges the operands of a subtraction", |m, i| swap(m, i, |op| matches!(op, Op::Binary(BinaryOp::Subtract)), 0)),
+    ("exchanges the operands of a subtraction", |m, i| {
+        swap(m, i, |op| matches!(op, Op::Binary(BinaryOp::Subtract)), 0)
+    }),
     ("exchanges what select chooses from", |m, i| swap(m, i, |op| matches!(op, Op::Select), 1)),
     ("loses the sign", |m, i| unary(m, i, UnaryOp::Negate, UnaryOp::Abs)),
     ("forgets a negation", |m, i| forget(m, i, |op| matches!(op, Op::Unary { op: UnaryOp::Negate, .. }))),
@@ -209,9 +211,9 @@ fn after(case: &Case, passes: &[&str], faulty: usize, fault: Fault, count: usize
             module = fault.apply(&module);
             continue;
         }
-        let list = PassList::of_names([passes[n]]).ok()?;
+        let list = Registry::own().list([passes[n]]).ok()?;
         let verified = Case { module, inputs: Vec::new() }.verified()?;
-        module = optimize(verified, &list, &Context { target: &target }, None).ok()?.module.into_module();
+        module = optimize(verified, &list, &Context { info: &target }, None).ok()?.module.into_module();
     }
     Some(module)
 }

@@ -90,7 +90,11 @@ pub(super) fn raw_literal(bytes: &[u8]) -> Result<Option<Literal>> {
         let bits = array.element_type.bits() as usize;
         let packed = array.element_type == ElementType::Pred || bits < 8;
         let bits = if array.element_type == ElementType::Pred { 1 } else { bits };
-        let size = if packed { count.saturating_mul(bits).div_ceil(8) } else { count.saturating_mul(array.element_type.bytes()) };
+        let size = if packed {
+            count.saturating_mul(bits).div_ceil(8)
+        } else {
+            count.saturating_mul(array.element_type.bytes())
+        };
         let (own, rest) = elements.split_at_checked(size).ok_or_else(bad)?;
         elements = rest;
         let bytes = if packed { unpacked(own, count, bits, array.element_type) } else { own.to_vec() };

@@ -1,6 +1,6 @@
 //! Candidates in processes of their own: whatever one does, crash, hang or take all memory, the search goes on.
 
-use super::super::args::Engine;
+use hloom::Engine;
 use hloom::arrays;
 use hloom::ir::verify::VerifiedModule;
 use hloom::report::reduce::Case;
@@ -146,7 +146,8 @@ impl<'r> Runner<'r> {
         let arguments = ["run", &program, "--engine", engine.name(), "--devices", &count, "--input", &input];
         let ended = self.hloom(&[&arguments[..], &["--output", &output]].concat());
         match ended {
-            Ended::With(0, _) => match std::fs::read(&out).ok().and_then(|b| arrays::read_results(module, devices, &b)) {
+            Ended::With(0, _) => match std::fs::read(&out).ok().and_then(|b| arrays::read_results(module, devices, &b))
+            {
                 Some(results) => Ran::Results(results),
                 None => Ran::Nothing(Ended::NotRun),
             },

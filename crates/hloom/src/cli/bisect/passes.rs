@@ -1,11 +1,12 @@
 //! The pass after which a program computes something else.
 
-use super::super::args::{BisectArgs, Engine};
+use super::super::args::BisectArgs;
 use super::super::{Result, output};
 use super::child::{Ended, Ran, Runner};
 use super::question::{self, Way};
 use super::work::WorkFolder;
 use super::{Found, nothing, two_ways};
+use hloom::Engine;
 use hloom::report::bisect::first_wrong;
 use hloom::report::diff;
 use hloom::report::reduce::Case;
@@ -21,12 +22,7 @@ struct After {
     path: PathBuf,
 }
 
-pub(super) fn find(
-    args: &BisectArgs,
-    runner: &Runner<'_>,
-    work: &mut WorkFolder,
-    case: Case,
-) -> Result<Option<Found>> {
+pub(super) fn find(args: &BisectArgs, runner: &Runner<'_>, work: &mut WorkFolder, case: Case) -> Result<Option<Found>> {
     let Some(files) = runner.files(&case) else { return nothing("no files can be written for the passes to read") };
     let folder = files.path("after");
     let text = |p: &std::path::Path| p.display().to_string();
@@ -52,13 +48,18 @@ pub(super) fn find(
         let Some(first) = first_wrong(dumped.len(), is_wrong) else { return nothing("there are no passes") };
         (dumped[first].pass.clone(), first)
     } else if matches!(ended, Ended::With(0, _)) {
-        return nothing("the program computes the same after every pass; it may be the engine: --engine cpu --against eval");
+        return nothing(
+            "the program computes the same after every pass; it may be the engine: --engine cpu --against eval",
+        );
     } else {
         // The pass that did not come to its end is the one after the last that did.
-        let module = |n: usize| n.checked_sub(1).map_or_else(|| Some(case.clone()), |n| as_case(&dumped[n].path, &case));
-        let Some(start) = module(dumped.len()) else { return nothing("the module before the failing pass cannot be read") };
+        let module =
+            |n: usize| n.checked_sub(1).map_or_else(|| Some(case.clone()), |n| as_case(&dumped[n].path, &case));
+        let Some(start) = module(dumped.len()) else {
+            return nothing("the module before the failing pass cannot be read");
+        };
         let fails = |pass: &str| matches!(question::run(runner, &start, &Way::Pass(pass.to_owned())), Ran::Nothing(e) if e != Ended::NotRun);
-        let names = hloom::passes::registry::ALL.iter().map(|p| p.name);
+        let names = hloom::engine::registry().all().iter().map(|p| p.name);
         let Some(pass) = names.into_iter().find(|p| fails(p)) else {
             return nothing(&format!("the passes end early: hloom opt {}, but no pass by itself does", ended.words()));
         };
@@ -70,7 +71,15 @@ pub(super) fn find(
         None => Some(case.clone()),
     };
     let Some(start) = start else { return nothing("the module before the pass cannot be read") };
-    let found = two_ways(args, runner, work, start, Way::Pass(pass.clone()), Engine::Eval, "the pass by itself changes nothing")?;
+    let found = two_ways(
+        args,
+        runner,
+        work,
+        start,
+        Way::Pass(pass.clone()),
+        Engine::Eval,
+        "the pass by itself changes nothing",
+    )?;
     Ok(found.map(|found| with_rewrites(runner, found, &pass)))
 }
 
@@ -79,7 +88,8 @@ fn with_rewrites(runner: &Runner<'_>, found: Found, pass: &str) -> Found {
     let changes = || {
         let files = runner.files(&found.case)?;
         let text = |name: &str| files.path(name).display().to_string();
-        let Ended::With(0, _) = runner.hloom(&["opt", &text("case.hlo"), "--passes", pass, "-o", &text("after.hlo")]) else {
+        let Ended::With(0, _) = runner.hloom(&["opt", &text("case.hlo"), "--passes", pass, "-o", &text("after.hlo")])
+        else {
             return None;
         };
         let after = load(&files.path("after.hlo"))?;

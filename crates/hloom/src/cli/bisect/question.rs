@@ -1,7 +1,7 @@
 //! What is asked of a candidate: the predicates of a search.
 
-use super::super::args::Engine;
 use super::child::{Ended, Ran, Runner};
+use hloom::Engine;
 use hloom::report::reduce::{Case, Oracle};
 use hloom::report::values::{Disagreement, disagreement};
 use hloom::value::Value;

@@ -100,8 +100,12 @@ impl Expected {
         let bytes = std::fs::read(path).map_err(|e| format!("cannot read `{path}`: {}", load::plain_reason(&e)))?;
         let unreadable = |e| format!("`{path}` cannot be read: {e}");
         let archive = Archive::open(&bytes[..]).map_err(unreadable)?;
-        let names: FxHashMap<&str, InstructionId> =
-            module.computations().iter().flat_map(|&c| module[c].instructions()).map(|&i| (module[i].name(), i)).collect();
+        let names: FxHashMap<&str, InstructionId> = module
+            .computations()
+            .iter()
+            .flat_map(|&c| module[c].instructions())
+            .map(|&i| (module[i].name(), i))
+            .collect();
         let mut expected = Expected::default();
         for (n, name) in archive.names().enumerate() {
             let given = archive.array(n).map_err(unreadable)?;
@@ -146,7 +150,13 @@ fn device_of(name: &str) -> (Option<usize>, &str) {
 }
 
 /// Compares the results with those expected; where they disagree, names the first instruction that goes wrong.
-pub(super) fn compare(run: &Run<'_>, expected: &Expected, grid: DeviceGrid, inputs: &Inputs, results: &[Value]) -> Result<()> {
+pub(super) fn compare(
+    run: &Run<'_>,
+    expected: &Expected,
+    grid: DeviceGrid,
+    inputs: &Inputs,
+    results: &[Value],
+) -> Result<()> {
     let mut worst: Option<(String, Disagreement)> = None;
     let named = arrays::outputs(results);
     for (name, array) in &expected.results {
@@ -177,7 +187,9 @@ pub(super) fn compare(run: &Run<'_>, expected: &Expected, grid: DeviceGrid, inpu
             let engine = run.args.engine.name();
             let words = format!(
                 "{} is the first that goes wrong: engine {engine} gives {} where the evaluator gives {}",
-                run.module()[i].name(), found.left, found.right
+                run.module()[i].name(),
+                found.left,
+                found.right
             );
             diagnostic = diagnostic.at_instruction(i, Part::Opcode).note(words);
         }
@@ -213,16 +225,17 @@ fn first_wrong(run: &Run<'_>, grid: DeviceGrid, inputs: &Inputs) -> FirstWrong {
     let Some(program) = case.with_results(&watched).and_then(|c| c.verified()) else {
         return none("values in the middle of the program cannot be had");
     };
-    let both = super::by_engine(run, &program, grid, inputs).zip(
-        hloom::eval::run(&program, grid, inputs.clone(), &hloom::eval::Options::default()).ok(),
-    );
+    let both = super::by_engine(run, &program, grid, inputs)
+        .zip(hloom::eval::run(&program, grid, inputs.clone(), &hloom::eval::Options::default()).ok());
     let Some((engine, evaluator)) = both else { return none("values in the middle of the program cannot be had") };
     match first_disagreement(&engine, &evaluator) {
         Some(found) => match watched.get(found.leaf) {
             Some(&i) => FirstWrong::Instruction(i, found),
             None => none("values in the middle of the program cannot be had"),
         },
-        None => none("every instruction gives what the evaluator gives: the program, its inputs or what is expected differ"),
+        None => {
+            none("every instruction gives what the evaluator gives: the program, its inputs or what is expected differ")
+        }
     }
 }
 
