@@ -3,13 +3,16 @@
 mod bad_input;
 #[cfg(feature = "cpu")]
 mod bench;
+mod bisect;
 mod check;
 mod convert;
+mod diff;
 mod explain;
 mod fmt;
 mod memory;
 mod memory_page;
 mod opt;
+mod replay;
 mod run;
 mod schedule;
 mod stats;
