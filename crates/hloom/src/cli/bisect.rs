@@ -161,6 +161,11 @@ fn two_ways(
         let both = format!("there is nothing to hold it against: {} {}", against.name(), ended.words());
         return nothing(&both);
     }
+    if let Ran::Nothing(Ended::NotRun) = &wrong {
+        return Err(super::usage_error(
+            "the program could not be run: no process could be started, or the search was stopped",
+        ));
+    }
     let Some(difference) = Difference::of(&wrong, &right, 0.0) else { return nothing(agree) };
     let oracle = TwoWays { runner, first: first.clone(), against, difference };
     let best = search(args, work, case, &oracle)?;

@@ -47,7 +47,6 @@ fn one_device(search: &mut Search<'_>) {
         case
     };
     let mut candidates: Vec<Case> = (0..devices.min(8)).map(on).collect();
-    // Fewer devices of a kind where one is not enough.
     for case in &mut candidates {
         case.prune();
     }

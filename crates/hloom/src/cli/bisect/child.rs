@@ -85,6 +85,8 @@ impl<'r> Runner<'r> {
         // A process that asks for more memory than there is must not take the machine with it.
         let limit = format!("ulimit -v {} 2>/dev/null; exec \"$@\"", self.memory_limit / 1024);
         command.arg("-c").arg(limit).arg("sh").arg(program).args(arguments);
+        // What a crash leaves behind stays among the files of the search.
+        command.current_dir(&self.folder);
         self.run(command)
     }
 
@@ -100,6 +102,9 @@ impl<'r> Runner<'r> {
         let said = self.folder.join(format!("said-{}-{number}", std::process::id()));
         let Ok(file) = std::fs::File::create(&said) else { return Ended::NotRun };
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+        // A group of its own, so that what it starts ends with it.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let Ok(mut child) = command.spawn() else { return Ended::NotRun };
         let begun = Instant::now();
         let mut pause = Duration::from_millis(1);
@@ -116,6 +121,8 @@ impl<'r> Runner<'r> {
             }
         };
         if matches!(ended, Ended::TimedOut | Ended::NotRun) {
+            #[cfg(unix)]
+            let _ = Command::new("kill").args(["-9", "--", &format!("-{}", child.id())]).stderr(Stdio::null()).status();
             let _ = child.kill();
             let _ = child.wait();
         }

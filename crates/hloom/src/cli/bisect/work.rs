@@ -25,7 +25,9 @@ impl WorkFolder {
         original.text().hash(&mut hasher);
         arrays::inputs_to_npz(&original.inputs).hash(&mut hasher);
         let question = format!("{words} {:016x}", hasher.finish());
-        Ok(WorkFolder { path: Path::new(path).to_owned(), question, number: 0 })
+        // Processes have their own folder to work in.
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| Path::new(path).to_owned());
+        Ok(WorkFolder { path, question, number: 0 })
     }
 
     fn file(&self, name: &str) -> String {
