@@ -9,8 +9,10 @@ use hloom_formats::npz::{self, Archive, Bytes, Descr, NpyArray};
 use hloom_ir::diagnostic::{Blame, Diagnostic, Part, codes::eval as codes};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
+use hloom_ir::literal::{ArrayLiteral, Literal};
 use hloom_ir::module::Module;
 use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_ir::verify::VerifiedModule;
 use hloom_value::{Array, Value};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -162,6 +164,14 @@ fn leaf_value(shape: &Shape, given: Option<NpyArray<'_>>) -> Result<Value, Strin
     Ok(Value::Array(value))
 }
 
+/// The array of that shape from a file, or what is wrong with it.
+pub fn array_of(shape: &ArrayShape, given: NpyArray<'_>) -> Result<Array, String> {
+    match leaf_value(&Shape::from(shape.clone()), Some(given))? {
+        Value::Array(array) => Ok(array),
+        _ => Err("has no array type".to_owned()),
+    }
+}
+
 /// Sizes equal the shape's, or are within the bound where that is dynamic.
 fn dims_fit(shape: &ArrayShape, dims: &[i64]) -> bool {
     shape.rank() == dims.len()
@@ -271,6 +281,98 @@ impl SplitMix {
 /// An npz file with the leaves of each device's result. Tokens have no array.
 pub fn to_npz(results: &[Value]) -> Vec<u8> {
     npz::write(outputs(results).into_iter().map(|(name, a)| (name, descr_of(a.element_type()), a.dims(), a.bytes())))
+}
+
+/// An npz file with the arguments of each device: once for all where they are the same.
+pub fn inputs_to_npz(inputs: &Inputs) -> Vec<u8> {
+    let mut named: Vec<(String, &Array)> = Vec::new();
+    let parameters = inputs.first().map_or(0, Vec::len);
+    for number in 0..parameters {
+        let of_device = |arguments: &'_ Vec<Value>| -> Vec<(usize, bool)> {
+            let is_tuple = matches!(arguments.get(number), Some(Value::Tuple(_)));
+            let leaves = arguments.get(number).map_or(0, |v| v.leaves().len());
+            (0..leaves).map(|n| (n, is_tuple)).collect()
+        };
+        let leaf = |device: usize, n: usize| -> Option<&Array> {
+            inputs[device].get(number)?.leaves().get(n).and_then(|v| v.as_array().ok())
+        };
+        for (n, is_tuple) in of_device(&inputs[0]) {
+            let base = if is_tuple { format!("p{number}.{n}") } else { format!("p{number}") };
+            let Some(first) = leaf(0, n) else { continue };
+            let is_same = |a: &Array| a.dims() == first.dims() && a.bytes() == first.bytes();
+            match (1..inputs.len()).all(|d| leaf(d, n).is_some_and(is_same)) {
+                true => named.push((base, first)),
+                false => {
+                    let each = (0..inputs.len()).filter_map(|d| Some((format!("d{d}.{base}"), leaf(d, n)?)));
+                    named.extend(each);
+                }
+            }
+        }
+    }
+    npz::write(named.into_iter().map(|(name, a)| (name, descr_of(a.element_type()), a.dims(), a.bytes())))
+}
+
+/// The arguments for `devices` devices from the bytes of an npz file, if they are there and fit.
+pub fn read_inputs(module: &Module, devices: usize, bytes: &[u8]) -> Option<Inputs> {
+    let grid = crate::execute::choose_devices(module, Some(devices), None).ok()?.grid;
+    from_npz(module, grid, bytes).ok()
+}
+
+/// The results of `devices` devices from the bytes of an npz file, if they are there and fit the program.
+pub fn read_results(program: &VerifiedModule, devices: usize, bytes: &[u8]) -> Option<Vec<Value>> {
+    let module = program.module();
+    let archive = Archive::open(bytes).ok()?;
+    let places: BTreeMap<String, usize> = archive.names().enumerate().map(|(n, name)| (name.to_owned(), n)).collect();
+    let shape = &module[module.entry().and_then(|entry| module.root(entry))?].shape;
+    let result = |device: usize| {
+        let mut leaves = Vec::new();
+        for (n, (_, leaf)) in shape.leaves().into_iter().enumerate() {
+            let given = match places.get(&format!("d{device}.o{n}")) {
+                Some(&place) => Some(archive.array(place).ok()?),
+                None => None,
+            };
+            leaves.push(leaf_value(leaf, given).ok()?);
+        }
+        Some(assemble(shape, &mut leaves.into_iter()))
+    };
+    (0..devices).map(result).collect()
+}
+
+/// Arguments from literals, one list per device; in words what does not fit.
+pub fn from_literals(module: &Module, devices: &[Vec<Literal>]) -> Result<Inputs, Vec<Diagnostic>> {
+    let parameters = parameters(module);
+    let of_device = |arguments: &Vec<Literal>| {
+        if arguments.len() != parameters.len() {
+            let (given, needed) = (arguments.len(), parameters.len());
+            return Err(vec![bad(format!("the snapshot has {given} arguments for {needed} parameters"))]);
+        }
+        let one = |(&p, literal): (&InstructionId, &Literal)| {
+            let shape = &module[p].shape;
+            let value = Value::from_literal(literal).map_err(|f| vec![f.at(p).into_diagnostic()])?;
+            match value.fits(shape) {
+                true => Ok(value),
+                false => {
+                    let message = format!("the snapshot has {} for {shape}", literal.shape());
+                    Err(vec![bad(message).at_instruction(p, Part::Shape)])
+                }
+            }
+        };
+        parameters.iter().zip(arguments).map(one).collect()
+    };
+    devices.iter().map(of_device).collect()
+}
+
+/// A value as a literal; `None` for what has none.
+pub fn to_literal(value: &Value) -> Option<Literal> {
+    Some(match value {
+        Value::Array(a) => {
+            let shape = ArrayShape::new(a.element_type(), a.dims().iter().copied()).with_default_layout();
+            Literal::Array(ArrayLiteral::new(shape, a.bytes()).ok()?)
+        }
+        Value::Tuple(elements) => Literal::Tuple(elements.iter().map(to_literal).collect::<Option<_>>()?),
+        Value::Token => Literal::Token,
+        Value::Opaque => return None,
+    })
 }
 
 /// The leaves of each device's result that are arrays, with their names.

@@ -22,6 +22,7 @@
 
 pub mod arrays;
 pub mod check;
+pub mod dump;
 pub mod engine;
 pub mod execute;
 pub mod load;
@@ -36,6 +37,7 @@ pub use hloom_formats as formats;
 pub use hloom_ir as ir;
 pub use hloom_passes as passes;
 pub use hloom_plan as plan;
+pub use hloom_report as report;
 pub use hloom_runtime as runtime;
 pub use hloom_stablehlo as stablehlo;
 pub use hloom_target as target;

@@ -3,10 +3,11 @@
 //! They are told apart by what only a module has: a computation with an instruction with an opcode. In an `HloProto`
 //! the module is field 1, where a module has its name; in an `HloSnapshot` field 1 is the `HloProto`.
 
-use super::wire::{Fields, Value};
+use super::wire::{Fields, Value, read_varint};
 
 /// The bytes of the module, if there is one: of the whole, of its field 1, or of field 1 of that.
 pub(super) fn module_bytes(bytes: &[u8]) -> Option<&[u8]> {
+    let bytes = message(bytes);
     let mut candidate = bytes;
     for _ in 0..3 {
         if is_module(candidate) {
@@ -20,6 +21,23 @@ pub(super) fn module_bytes(bytes: &[u8]) -> Option<&[u8]> {
     }
     // A damaged module is read nevertheless, for the reader to say what is wrong with it.
     resembles_module(bytes).then_some(bytes)
+}
+
+/// The bytes of the message: all of them, or those whose length is written before them, as for large snapshots.
+pub(super) fn message(bytes: &[u8]) -> &[u8] {
+    let mut rest = bytes;
+    let length = read_varint(&mut rest).ok().and_then(|n| usize::try_from(n).ok());
+    match length.and_then(|n| rest.get(..n)) {
+        // A message begins with field 1, as bytes: its own beginning is not a length that fits by chance.
+        Some(inner) if inner.first() == Some(&0x0a) && first_module(inner) && !first_module(bytes) => inner,
+        _ => bytes,
+    }
+}
+
+/// Whether field 1 is a module.
+fn first_module(bytes: &[u8]) -> bool {
+    let first = Fields::new(bytes).map_while(Result::ok).find(|f| f.number == 1);
+    first.and_then(|f| f.value.bytes()).is_some_and(is_module)
 }
 
 /// Whether the bytes look like a proto rather than like text.
@@ -46,7 +64,7 @@ pub(super) fn first_fault(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Whether the first computation with an instruction has one that names its opcode. Nothing after it is looked at.
-fn is_module(bytes: &[u8]) -> bool {
+pub(super) fn is_module(bytes: &[u8]) -> bool {
     let messages = |bytes, number| {
         Fields::new(bytes).map_while(Result::ok).filter(move |f| f.number == number).filter_map(|f| f.value.bytes())
     };

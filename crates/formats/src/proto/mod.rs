@@ -8,6 +8,7 @@
 mod container;
 mod messages;
 mod read;
+mod snapshot;
 mod unknown;
 mod wire;
 mod write;
@@ -17,6 +18,7 @@ mod tests;
 
 pub use container::detect;
 pub use read::read;
+pub use snapshot::{Snapshot, read_snapshot, write_snapshot};
 pub use write::{Container, write, write_shape, write_sharding};
 
 use hloom_ir::attributes::ComparisonType;

@@ -39,6 +39,15 @@ pub(crate) enum Command {
     Memory(MemoryArgs),
     /// Rewrite a module by passes: those of a target, or those named
     Opt(OptArgs),
+    /// Tell what differs in two modules; renaming, renumbering and reordering set aside
+    ///
+    /// The exit status is 0 when nothing differs, 1 when something does, 2 when a file cannot be read.
+    Diff(DiffArgs),
+    /// Find where two ways of running a program part, and the smallest program on which they do
+    ///
+    /// The exit status is 0 when there is a fault and a reproducer of it was written, 1 when there is none to find, 2 when
+    /// the question cannot be asked.
+    Bisect(BisectArgs),
     /// Tell what a diagnostic code means; without one, list them all
     Explain {
         /// The code, as `H0101`
@@ -229,6 +238,66 @@ pub(crate) struct BenchArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct DiffArgs {
+    /// The first module
+    pub(crate) a: String,
+    /// The second module
+    pub(crate) b: String,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write a page to look at here, and print only the summary
+    #[arg(long, value_name = "OUT")]
+    pub(crate) html: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BisectArgs {
+    /// The program
+    pub(crate) file: String,
+    /// The engine that is thought to be wrong
+    #[arg(long, value_parser = EngineParser, default_value = Engine::default().name())]
+    pub(crate) engine: Engine,
+    /// The engine that is held to be right
+    #[arg(long, value_parser = EngineParser, default_value = Engine::Eval.name())]
+    pub(crate) against: Engine,
+    /// Find the first pass after which the program computes something else
+    #[arg(long, conflicts_with_all = ["engine", "against"])]
+    pub(crate) passes: bool,
+    /// Hold the results against these: d0.o0, d0.o1, …
+    #[arg(long, value_name = "OUT.npz", conflicts_with = "passes")]
+    pub(crate) expect: Option<String>,
+    /// Ask this command: it ends with 0 for a program that is of interest. `{}` is the program's file, `{input}` that of
+    /// its inputs
+    #[arg(long, value_name = "CMD", conflicts_with_all = ["passes", "expect", "engine", "against"])]
+    pub(crate) command: Option<String>,
+    /// Arrays for the parameters: p0, p1, … for all devices, d0.p0, … for one
+    #[arg(long, value_name = "IN.npz", conflicts_with = "seed")]
+    pub(crate) input: Option<String>,
+    /// Make parameters up: floats uniform in [-1, 1), integers 0 or 1
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// The number of devices; what the header says, unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) devices: Option<u32>,
+    /// Write the reproducer here (reproducer.hlo, unless given) and its inputs beside it
+    #[arg(short, long, value_name = "OUT.hlo")]
+    pub(crate) output: Option<String>,
+    /// Keep the best so far in this folder, and go on with what is in it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) resume: Option<String>,
+    /// Candidates tried at once; as many as there are processors, unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) jobs: Option<u32>,
+    /// Seconds that a candidate may take; 60, unless given
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) time_limit: Option<u64>,
+    /// Bytes of memory that a candidate may take; 8 GiB, unless given
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) memory_limit: Option<u64>,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct StatsArgs {
     /// The module to measure
     pub(crate) file: String,
@@ -339,10 +408,13 @@ pub(crate) struct OptArgs {
     pub(crate) list: bool,
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Clone, Default)]
 pub(crate) struct RunArgs {
-    /// The module to run
+    /// The module to run: a program, a snapshot with its inputs, or a folder that XLA dumped into
     pub(crate) file: String,
+    /// Which module of a folder to run, by its name or its number
+    #[arg(long, value_name = "NAME")]
+    pub(crate) module: Option<String>,
     /// What runs it
     #[arg(long, value_parser = EngineParser, default_value = Engine::default().name())]
     pub(crate) engine: Engine,
@@ -358,6 +430,13 @@ pub(crate) struct RunArgs {
     /// Write the results here, as d0.o0, d0.o1, …
     #[arg(long, value_name = "OUT.npz")]
     pub(crate) output: Option<String>,
+    /// Write the program with its inputs and results here, as an HloSnapshot
+    #[arg(long, value_name = "OUT.pb", conflicts_with = "bench")]
+    pub(crate) snapshot: Option<String>,
+    /// Compare the results with these (d0.o0, …), and the values of instructions with arrays of their names; name the
+    /// first instruction that goes wrong
+    #[arg(long, value_name = "OTHER.npz", conflicts_with = "bench")]
+    pub(crate) compare_with: Option<String>,
     /// Time N runs after one to warm up
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) bench: Option<u32>,

@@ -2,10 +2,12 @@
 
 pub(crate) mod args;
 mod bench;
+mod bisect;
 mod check;
 mod compile;
 mod convert;
 pub(crate) mod crash;
+mod diff;
 mod explain;
 mod fmt;
 mod input;
@@ -86,6 +88,8 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Stats(args) => stats::run(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Opt(args) => opt::run(&args),
+        Command::Diff(args) => diff::run(&args),
+        Command::Bisect(args) => bisect::run(&args),
         Command::Explain { code } => explain::run(code.as_deref()),
         Command::Completions { shell } => completions(shell),
     };

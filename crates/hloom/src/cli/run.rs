@@ -1,6 +1,8 @@
 //! `hloom run`: a program on virtual devices, arrays in and out.
 
 mod engine;
+mod folder;
+pub(crate) mod replay;
 mod saved;
 pub(crate) mod trace;
 mod watched;
@@ -10,19 +12,28 @@ use super::progress::At;
 use super::watch::Watch;
 use super::{Outcome, Result, Stop, input, output};
 use hloom::arrays::{self, Inputs};
-use hloom::compiler::{CompileReport, Effort};
+use hloom::compiler::{CompileOptions, CompileReport, Effort};
 use hloom::cpu::Prewarm;
 use hloom::eval::DeviceGrid;
-use hloom::execute::choose_devices;
+use hloom::execute::{choose_devices, run_on};
+use hloom::formats::proto::Snapshot;
 use hloom::ir::diagnostic::Diagnostic;
 use hloom::ir::entity::EntityId;
 use hloom::ir::module::Module;
+use hloom::ir::verify::VerifiedModule;
 use hloom::value::{ExecutionError, Value};
 use hloom::{Engine, Verified};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) fn run(args: &RunArgs) -> Result {
+    match std::path::Path::new(&args.file).is_dir() {
+        true => folder::run(args),
+        false => run_file(args),
+    }
+}
+
+fn run_file(args: &RunArgs) -> Result {
     let saved = saved::open(args)?;
     // Makes the compiler ready while the program and its arguments are read; what is compiled already needs none.
     let _prewarm = (saved.is_none() && args.engine == Engine::Cpu).then(|| Prewarm::begin(Effort::Full));
@@ -30,11 +41,16 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         Some((verified, saved)) => (verified, saved),
         None => (load(args)?, None),
     };
-    let run = Run { args, verified: &verified, saved };
-    let grid = match &run.saved {
+    let run = Run { args, verified: &verified, saved, snapshot: None };
+    let mut grid = match &run.saved {
         Some(saved) => saved.executable.compiled().grid,
         None => run.devices()?,
     };
+    let snapshot = replay::snapshot(&verified).map_err(|errors| run.fail(errors))?;
+    if let (Some(snapshot), None) = (&snapshot, args.devices) {
+        grid = replay::snapshot_grid(snapshot, grid);
+    }
+    let run = Run { snapshot: snapshot.as_ref(), ..run };
     let inputs = run.inputs(grid)?;
     match args.bench {
         Some(count) => run.bench(grid, inputs, count),
@@ -55,6 +71,21 @@ struct Run<'a> {
     verified: &'a Verified,
     /// What was compiled already.
     saved: Option<saved::Saved>,
+    /// What the file holds besides the program, if it is a snapshot.
+    snapshot: Option<&'a Snapshot>,
+}
+
+/// The arguments that `args` name, for the program that was read.
+pub(crate) fn loaded_inputs(args: &RunArgs, verified: &Verified, grid: DeviceGrid) -> Result<Inputs> {
+    let run = Run { args, verified, saved: None, snapshot: None };
+    let snapshot = replay::snapshot(verified).map_err(|errors| run.fail(errors))?;
+    Run { snapshot: snapshot.as_ref(), ..run }.inputs(grid)
+}
+
+/// The results of a program made of the one that is run, by the engine that was asked for.
+fn by_engine(run: &Run<'_>, program: &VerifiedModule, grid: DeviceGrid, inputs: &Inputs) -> Option<Vec<Value>> {
+    let client = run.args.engine.client(None).ok()?;
+    run_on(&*client, program, &CompileOptions::new(grid), inputs.clone()).ok()
 }
 
 /// What timed runs gave.
@@ -108,6 +139,9 @@ impl Run<'_> {
             let bytes = hloom::load::read_bytes(path).map_err(|r| input::show_rejected(&r))?;
             return arrays::from_npz(module, grid, &bytes[..]).map_err(|errors| self.fail(errors));
         }
+        if let (Some(snapshot), None) = (self.snapshot, self.args.seed) {
+            return replay::snapshot_inputs(self, snapshot, grid);
+        }
         let needs = module.entry().is_some_and(|entry| !module.parameters(entry).is_empty());
         if needs && self.args.seed.is_none() {
             return Err(super::usage_error(
@@ -119,7 +153,10 @@ impl Run<'_> {
 
     /// Runs once with everything that was asked for, and gives the results.
     fn once(&self, grid: DeviceGrid, inputs: Inputs) -> Result {
-        let watch = Watch::new(self.module(), self.args).map_err(|message| super::usage_error(&message))?;
+        let expected =
+            replay::Expected::read(self.module(), self.args).map_err(|message| super::usage_error(&message))?;
+        let watch = Watch::new(self.module(), self.args, &expected).map_err(|message| super::usage_error(&message))?;
+        let kept = (self.args.snapshot.is_some() || self.args.compare_with.is_some()).then(|| inputs.clone());
         let begun = Instant::now();
         let (results, engine) = match self.args.engine {
             // Values are watched where every one of them is made: in the evaluator.
@@ -130,6 +167,15 @@ impl Run<'_> {
         watch.report()?;
         if let Some(path) = &self.args.output {
             output::to_path(path, &arrays::to_npz(&results))?;
+        }
+        if let (Some(path), Some(inputs)) = (&self.args.snapshot, &kept) {
+            replay::write(self, path, inputs, &results)?;
+        }
+        if let Some(snapshot) = self.snapshot.filter(|_| self.args.input.is_none() && self.args.seed.is_none()) {
+            replay::compare_with_snapshot(snapshot, &results);
+        }
+        if let Some(inputs) = &kept {
+            replay::compare(self, &expected, grid, inputs, &results)?;
         }
         if self.args.json {
             output::to_stdout(format!("{}\n", summary(engine, grid, &results, elapsed)).as_bytes())?;
@@ -199,7 +245,7 @@ fn summary(engine: Engine, grid: DeviceGrid, results: &[Value], elapsed: Duratio
 }
 
 /// Is raised by Ctrl-C.
-fn interrupted() -> &'static AtomicBool {
+pub(crate) fn interrupted() -> &'static AtomicBool {
     static INTERRUPTED: AtomicBool = AtomicBool::new(false);
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {

@@ -1,16 +1,18 @@
 //! Watching a run: values of named instructions, and the first one that is not finite.
 
 use super::args::RunArgs;
+use super::run::replay::Expected;
 use super::{Result, output};
 use hloom::Array;
 use hloom::eval::observe::{Observer, Verdict};
 use hloom::formats::hlo_text;
-use hloom::ir::diagnostic::{Diagnostic, Part, codes::eval as codes};
+use hloom::ir::diagnostic::{Blame, Diagnostic, Part, codes::eval as codes};
 use hloom::ir::element_type::ElementType;
 use hloom::ir::entity::InstructionId;
 use hloom::ir::literal::ArrayLiteral;
 use hloom::ir::module::Module;
 use hloom::ir::op::Op;
+use hloom::report::values::Disagreement;
 use hloom::value::Value;
 use std::sync::{Mutex, PoisonError};
 
@@ -19,23 +21,28 @@ pub(crate) struct Watch<'a> {
     module: &'a Module,
     print: Vec<InstructionId>,
     check_nan: bool,
+    expected: &'a Expected,
     seen: Mutex<Vec<String>>,
 }
 
 impl<'a> Watch<'a> {
     /// What `args` ask for; an instruction that does not exist is an error.
-    pub(crate) fn new(module: &'a Module, args: &RunArgs) -> std::result::Result<Watch<'a>, String> {
+    pub(crate) fn new(
+        module: &'a Module,
+        args: &RunArgs,
+        expected: &'a Expected,
+    ) -> std::result::Result<Watch<'a>, String> {
         let find = |name: &String| {
             let plain = name.trim_start_matches('%');
             module.instruction_by_name(plain).ok_or_else(|| format!("the program has no instruction named {plain}"))
         };
         let print = args.print_values.iter().map(find).collect::<std::result::Result<_, _>>()?;
-        Ok(Watch { module, print, check_nan: args.check_nan, seen: Mutex::new(Vec::new()) })
+        Ok(Watch { module, print, check_nan: args.check_nan, expected, seen: Mutex::new(Vec::new()) })
     }
 
     /// The observer, if there is anything to observe.
     pub(crate) fn observer(&self) -> Option<&dyn Observer> {
-        (self.check_nan || !self.print.is_empty()).then_some(self as &dyn Observer)
+        (self.check_nan || !self.print.is_empty() || self.expected.watches()).then_some(self as &dyn Observer)
     }
 
     /// Prints the values that were asked for.
@@ -56,6 +63,9 @@ impl Observer for Watch<'_> {
             }
             self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(text);
         }
+        if let Some(found) = self.expected.disagrees(device, i, value) {
+            return Verdict::Stop(Box::new(self.disagrees(i, &found)));
+        }
         // What only hands on or writes down a value has not made it.
         let op = &self.module[i].op;
         let makes = !matches!(op, Op::Parameter { .. } | Op::Constant(_) | Op::GetTupleElement { .. });
@@ -67,6 +77,17 @@ impl Observer for Watch<'_> {
 }
 
 impl Watch<'_> {
+    fn disagrees(&self, i: InstructionId, found: &Disagreement) -> Diagnostic {
+        let at = if found.index.is_empty() { String::new() } else { format!("{:?}", found.index) };
+        let (name, device) = (self.module[i].name(), found.device);
+        let (left, right, count, all) = (found.left, found.right, found.count, found.elements);
+        let message = format!("{name}{at} is {left}, not {right} as expected, first on device {device}");
+        Diagnostic::error(&codes::DISAGREES, message)
+            .blame(Blame::Data)
+            .at_instruction(i, Part::Opcode)
+            .note(format!("{count} of {all} elements differ"))
+    }
+
     fn not_finite(&self, device: usize, i: InstructionId, value: &Value, operands: &[Value]) -> Diagnostic {
         let instruction = &self.module[i];
         let what = match value.leaves().iter().any(|v| v.as_array().is_ok_and(|a| count(a, is_nan) > 0)) {

@@ -2,14 +2,17 @@
 
 mod bad_input;
 mod bench;
+mod bisect;
 mod check;
 mod compile;
 mod convert;
+mod diff;
 mod explain;
 mod fmt;
 mod memory;
 mod memory_page;
 mod opt;
+mod replay;
 mod run;
 mod schedule;
 mod stats;

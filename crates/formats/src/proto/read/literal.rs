@@ -1,9 +1,10 @@
 //! Literals: from the element order of their layout to row-major order, and from one field per type to bytes.
 
-use super::error::{Result, error, missing};
+use super::error::{Result, decode, error, missing};
 use super::shape;
 use crate::proto::for_each_position;
 use crate::proto::messages::LiteralProto;
+use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::diagnostic::codes::proto as codes;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::layout::is_permutation;
@@ -40,11 +41,18 @@ pub(super) fn literal(proto: &LiteralProto) -> Result<Option<Literal>> {
 
 fn array(proto: &LiteralProto, shape: Arc<ArrayShape>) -> Result<Option<ArrayLiteral>> {
     let bytes = elements(proto, shape.element_type);
-    let needed = shape.byte_size();
-    if bytes.is_empty() && needed != Some(0) {
+    if bytes.is_empty() && shape.byte_size() != Some(0) {
         return Ok(None);
     }
-    if needed != Some(bytes.len() as i64) {
+    let dynamic_sizes = dynamic_sizes(proto, &shape)?;
+    let mut literal = from_elements(shape, bytes)?;
+    literal.dynamic_sizes = dynamic_sizes;
+    Ok(Some(literal))
+}
+
+/// An array from the bytes of its elements in the order of its layout.
+fn from_elements(shape: Arc<ArrayShape>, bytes: Vec<u8>) -> Result<ArrayLiteral> {
+    if shape.byte_size() != Some(bytes.len() as i64) {
         let given = bytes.len() / shape.element_type.bytes();
         return error(&codes::BAD_LITERAL, format!("a literal of shape {shape} has {given} elements"));
     }
@@ -57,13 +65,64 @@ fn array(proto: &LiteralProto, shape: Arc<ArrayShape>) -> Result<Option<ArrayLit
         }
         _ => bytes,
     };
-    let dynamic_sizes = dynamic_sizes(proto, &shape)?;
-    match ArrayLiteral::new(shape, bytes) {
-        Ok(mut literal) => {
-            literal.dynamic_sizes = dynamic_sizes;
-            Ok(Some(literal))
+    ArrayLiteral::new(shape, bytes).map_err(|e| {
+        Diagnostic::error(&codes::BAD_LITERAL, format!("a literal has {} bytes instead of {:?}", e.given, e.needed))
+    })
+}
+
+/// A literal as large snapshots have it: the length of its shape in eight bytes, its shape, then the elements of its
+/// arrays as they lie in memory, those of fewer bits than a byte packed. `None` for what has no such form here: dynamic
+/// sizes, tokens.
+pub(super) fn raw_literal(bytes: &[u8]) -> Result<Option<Literal>> {
+    let bad = || Diagnostic::error(&codes::BAD_LITERAL, "an argument of the snapshot ends in the middle");
+    let (length, rest) = bytes.split_first_chunk::<8>().ok_or_else(bad)?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| bad())?;
+    let (shape, elements) = rest.split_at_checked(length).ok_or_else(bad)?;
+    let whole = shape::shape(&decode(shape, "the shape of an argument")?)?;
+    let mut elements = elements;
+    let mut arrays = Vec::new();
+    for (_, leaf) in whole.leaves() {
+        let Shape::Array(array) = leaf else { return Ok(None) };
+        if array.is_dynamic() {
+            return Ok(None);
         }
-        Err(e) => error(&codes::BAD_LITERAL, format!("a literal has {} bytes instead of {:?}", e.given, e.needed)),
+        let count = array.element_count().and_then(|n| usize::try_from(n).ok()).ok_or_else(bad)?;
+        let bits = array.element_type.bits() as usize;
+        let packed = array.element_type == ElementType::Pred || bits < 8;
+        let bits = if array.element_type == ElementType::Pred { 1 } else { bits };
+        let size = if packed {
+            count.saturating_mul(bits).div_ceil(8)
+        } else {
+            count.saturating_mul(array.element_type.bytes())
+        };
+        let (own, rest) = elements.split_at_checked(size).ok_or_else(bad)?;
+        elements = rest;
+        let bytes = if packed { unpacked(own, count, bits, array.element_type) } else { own.to_vec() };
+        arrays.push(Literal::Array(from_elements(array.clone(), bytes)?));
+    }
+    if !elements.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(assemble(&whole, &mut arrays.into_iter())))
+}
+
+/// Elements of fewer bits than a byte, one a byte: the first is in the lowest bits.
+fn unpacked(bytes: &[u8], count: usize, bits: usize, element_type: ElementType) -> Vec<u8> {
+    let element = |n: usize| {
+        let raw = (bytes[n * bits / 8] >> (n * bits % 8)) & ((1u16 << bits) - 1) as u8;
+        match element_type.is_signed_integer() {
+            true => (((raw << (8 - bits)) as i8) >> (8 - bits)) as u8,
+            false => raw,
+        }
+    };
+    (0..count).map(element).collect()
+}
+
+/// A literal of `shape` from its arrays in order; shapes nest no deeper than `Shape::MAX_DEPTH`.
+fn assemble(shape: &Shape, arrays: &mut impl Iterator<Item = Literal>) -> Literal {
+    match shape {
+        Shape::Tuple(elements) => Literal::Tuple(elements.iter().map(|e| assemble(e, arrays)).collect()),
+        _ => arrays.next().unwrap_or(Literal::Token),
     }
 }
 

@@ -12,6 +12,7 @@ mod sharding;
 use super::container;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::diagnostic::codes::proto as codes;
+use hloom_ir::literal::Literal;
 use hloom_ir::module::Module;
 
 /// Reads an `HloModuleProto`, or the one inside an `HloProto` or `HloSnapshot`.
@@ -20,6 +21,21 @@ pub fn read(bytes: &[u8]) -> Result<Module, Vec<Diagnostic>> {
         Some(module) => module::module(module).map_err(|d| vec![d]),
         None => Err(vec![not_a_proto(bytes)]),
     }
+}
+
+/// A literal by itself; `None` if it has a shape and no elements.
+pub(super) fn decode_literal(bytes: &[u8]) -> Result<Option<Literal>, Diagnostic> {
+    literal::literal(&error::decode(bytes, "a literal")?)
+}
+
+/// A literal in the form that it has behind a large snapshot; `None` if that form is not one that is read.
+pub(super) fn decode_raw_literal(bytes: &[u8]) -> Result<Option<Literal>, Diagnostic> {
+    literal::raw_literal(bytes)
+}
+
+/// A literal that cannot be used.
+pub(super) fn literal_error(message: &str) -> Diagnostic {
+    Diagnostic::error(&codes::BAD_LITERAL, message)
 }
 
 fn not_a_proto(bytes: &[u8]) -> Diagnostic {

@@ -3,6 +3,7 @@
 mod hostile;
 mod old_dumps;
 mod round_trip;
+mod snapshot;
 mod unknown_fields;
 
 use super::wire::{write_bytes, write_integer, write_integers, write_message, write_str};

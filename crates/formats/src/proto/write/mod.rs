@@ -8,6 +8,7 @@ mod order;
 mod shape;
 mod sharding;
 
+use super::messages::LiteralProto;
 use super::wire::{Fields, write_bytes};
 use hloom_ir::diagnostic::codes::proto as codes;
 use hloom_ir::diagnostic::{Diagnostic, Part};
@@ -25,6 +26,11 @@ pub enum Container {
     Proto,
     /// An `HloModuleProtoWithConfig`: what a runtime shows of a program that it has compiled.
     WithConfig,
+}
+
+/// A literal by itself.
+pub(super) fn write_literal(value: &hloom_ir::literal::Literal) -> LiteralProto {
+    literal::literal(value)
 }
 
 /// Writes the module. Ids are given anew, computations and instructions are put in an order in which what is used
