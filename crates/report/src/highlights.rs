@@ -101,7 +101,7 @@ pub(crate) fn highlights(module: &Module, costs: &ModuleCost, numbers: &Numberin
             let mut ids = group.ids.clone();
             ids.sort_by_key(|&id| std::cmp::Reverse(costs.all_runs(module, id).bytes));
             Highlight {
-                help: help(module, ids[0], group),
+                help: help(module, ids[0], group, costs),
                 instructions: ids.iter().map(|&id| numbers.of(id)).collect(),
                 metric,
                 share,
@@ -137,8 +137,17 @@ fn payload(module: &Module, id: InstructionId) -> u64 {
     module[id].operands().iter().fold(0, |n, &o| n.saturating_add(shape_bytes(&module[o].shape)))
 }
 
+/// The instruction of a fusion that takes most arithmetic; any other is that itself.
+fn heaviest(module: &Module, id: InstructionId, costs: &ModuleCost) -> InstructionId {
+    let Op::Fusion(fusion) = &module[id].op else { return id };
+    let inside = module[fusion.calls].instructions().iter().copied();
+    inside.max_by_key(|&i| costs.own(i).flops).unwrap_or(id)
+}
+
 /// What would make this cost less.
-fn help(module: &Module, id: InstructionId, group: &Together) -> String {
+fn help(module: &Module, id: InstructionId, group: &Together, costs: &ModuleCost) -> String {
+    let inner = heaviest(module, id, costs);
+    let id = if matches!(module[inner].op, Op::Dot(_) | Op::Convolution(_)) { inner } else { id };
     let instruction = &module[id];
     let op = &instruction.op;
     let operand_type = instruction.operands().first().and_then(|&o| module[o].shape.element_type());

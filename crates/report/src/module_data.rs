@@ -75,7 +75,7 @@ struct InstructionColumns {
     attributes: Vec<u32>,
     source: Vec<u32>,
     op_name: Vec<u32>,
-    /// Bytes of the result.
+    /// Bytes of the result, where it is a value in memory.
     size: Vec<u64>,
     /// The memory space of the result.
     space: Vec<i64>,
@@ -194,7 +194,8 @@ impl InstructionColumns {
         self.source.push(strings.number(&source_line(module, id)));
         self.op_name.push(strings.number(op_name(module, id)));
         self.size.push(match instruction.op {
-            // These have what others made.
+            // What is inside a fusion has no memory, and these have what others made.
+            _ if costs.runs(instruction.parent()).in_memory == 0 => 0,
             Op::Tuple | Op::GetTupleElement { .. } | Op::Bitcast => 0,
             _ => shape_bytes(&instruction.shape),
         });

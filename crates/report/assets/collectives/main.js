@@ -75,7 +75,7 @@ function draw() {
   c.font = `11px ${FONT}`;
   c.textAlign = "center";
   c.textBaseline = "middle";
-  const every = Math.max(1, Math.ceil(22 / cell));
+  const every = Math.max(1, Math.ceil((m.size * m.per > 100 ? 34 : 22) / cell));
   for (let d = 0; d < m.size; d += every) {
     c.fillText(String(Math.round(d * m.per)), margin + (d + 0.5) * cell, margin - 10);
     c.fillText(String(Math.round(d * m.per)), margin - 15, margin + (d + 0.5) * cell);

@@ -25,7 +25,7 @@ function draw() {
 
 /* The whole graph in the corner, as wide as it is high there, with the part that is in sight. */
 function drawMinimap(width, height) {
-  const isWhole = scene.width * view.scale < width && scene.height * view.scale < height;
+  const isWhole = scene.width * view.scale < 1.6 * width && scene.height * view.scale < 1.6 * height;
   minimap.hidden = isWhole;
   if (isWhole) return;
   const c = context(minimap);
@@ -216,7 +216,7 @@ function drawNode(c, v) {
   c.beginPath();
   c.roundRect(x, y, w, h, 5 * s);
   c.fill();
-  if (canOpen(i)) {
+  if (isCall(i)) {
     c.strokeStyle = theme.curve;
     c.lineWidth = 1.5;
     c.stroke();
@@ -231,7 +231,7 @@ function drawNode(c, v) {
       c.globalAlpha = 1;
       return;
     }
-    c.fillText(clip(`${canOpen(i) ? "▸ " : ""}${ins.name(i)}`, letters), x + 6 * s, y + h / 2 - 7 * s);
+    c.fillText(clip(`${isCall(i) ? "▸ " : ""}${ins.name(i)}`, letters), x + 6 * s, y + h / 2 - 7 * s);
     c.font = `${10.5 * s}px ${FONT}`;
     c.globalAlpha *= 0.85;
     c.fillText(clip(aboutNode(i), letters + 1), x + 6 * s, y + h / 2 + 8 * s);

@@ -27,7 +27,7 @@ function recolour() {
   const [by, key] = colourChoice.select.value.split(":");
   if (by === "cost") {
     const m = metric(key);
-    const of = insideOf(m);
+    const of = callsIncluded(m);
     const most = of.reduce((a, b) => Math.max(a, b), 0) || 1;
     const share = (i) => (of[i] > 0 ? Math.max(0, 1 + Math.log10(of[i] / most) / 4) : 0);
     shown.colours = { fill: (i) => toHex(heat(share(i))), ink: (i) => (share(i) > 0.62 ? theme.panel : theme.ink) };
@@ -98,7 +98,7 @@ function showPath(a, b) {
 
 /* Unfolds or folds a call. */
 function toggle(i) {
-  if (!canOpen(i)) return;
+  if (!isCall(i)) return;
   if (!scope.open.delete(i)) {
     const inside = ins.calls(i).reduce((sum, c) => sum + sizeOf(c), 0);
     if (inside > MOST_AT_ONCE) return showComputation(ins.calls(i)[0]);
@@ -257,7 +257,7 @@ pointers(canvas, {
     if (shown.hovered < 0) showTip();
     else {
       const i = scene.instruction[shown.hovered];
-      const worth = costs.filter((m) => insideOf(m)[i] > 0).slice(0, 3).map((m) => `${m.words(insideOf(m)[i])} ${m.title}`);
+      const worth = costs.filter((m) => callsIncluded(m)[i] > 0).slice(0, 3).map((m) => `${m.words(callsIncluded(m)[i])} ${m.title}`);
       showTip(event, ins.name(i), `${ins.opcode(i)} ${ins.shape(i)}`, worth.join(" · "), ins.source(i) || ins.opName(i));
     }
     ask();

@@ -2,7 +2,7 @@
  *
  * What is shown is a list of nodes and edges in one plane; what is inside an unfolded call lies inside its node.
  */
-const MOST_AT_ONCE = 25000;
+const MOST_AT_ONCE = 60000;
 const LETTER = 6.7;
 const PADDING = 12;
 const HEAD = 24;
@@ -14,9 +14,6 @@ const instructionsOf = (c) => {
   for (let i = mod.computations.first[c]; i < mod.computations.first[c + 1]; i++) list.push(i);
   return list;
 };
-const isCall = (i) => callsOf.has(i);
-/* A call whose computations are worth a look; those applied to elements are a line or two. */
-const canOpen = (i) => isCall(i);
 
 const controlOf = new Map();
 for (const [i, before] of mod.control) controlOf.set(i, [...(controlOf.get(i) ?? []), before]);

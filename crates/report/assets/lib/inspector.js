@@ -55,6 +55,8 @@ const buffersOf = (() => {
   };
 })();
 
+const isCall = (i) => callsOf.has(i);
+
 function bufferRows(i) {
   const { values, allocations, spaces } = mod.memory ?? {};
   const own = buffersOf(i).slice().sort((a, b) => values.size[b] - values.size[a]);
@@ -69,8 +71,9 @@ function bufferRows(i) {
 /* What a page says of an instruction, wherever it is selected. */
 function instructionCard(i) {
   const costs = metrics.filter((m) => m.key !== "count");
-  const whole = (m) => (ins.opcode(i) === "fusion" ? insideOf(m)[i] : m.of[i]);
+  const whole = (m) => callsIncluded(m)[i];
   const costRows = costs.filter((m) => whole(m) > 0).map((m) => element("li", {}, `${m.words(whole(m))} ${m.key === "time" ? "" : m.title} `, element("span", { className: "quiet" }, percent(whole(m), m.total))));
+  if (isCall(i) && costRows.length) costRows.push(element("li", { className: "quiet" }, "with what it calls"));
   const runs = mod.computations.runs[owner[i]];
   const callees = ins.calls(i).map((c) => element("li", {}, element("span", { className: "mono" }, clip(computationName(c), 160)), mod.computations.root[c] >= 0 ? [" → "] : "", mod.computations.root[c] >= 0 ? instructionLink(mod.computations.root[c]) : ""));
   const buffers = bufferRows(i);
@@ -98,14 +101,16 @@ function instructionCard(i) {
   ].filter(Boolean);
 }
 
-/* Sums with what is fused, kept since each is needed again and again. */
-const insideOf = (() => {
+/* Sums with what is fused, and with all that is called; kept since each is needed again and again. */
+const remembered = (make) => {
   const known = new Map();
   return (m) => {
-    if (!known.has(m.key)) known.set(m.key, inclusive(m.of));
+    if (!known.has(m.key)) known.set(m.key, make(m.of));
     return known.get(m.key);
   };
-})();
+};
+const insideOf = remembered(inclusive);
+const callsIncluded = remembered(withCalls);
 
 function viewLink(view, i) {
   const link = element("a", { href: addressOf(view, i) }, views[view].title);

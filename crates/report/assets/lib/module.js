@@ -139,6 +139,37 @@ function inclusive(of) {
   return sums;
 }
 
+/* Of each instruction, what it costs with all that it calls; a computation with several callers counts for each in part. */
+function withCalls(of) {
+  const sums = Float64Array.from(of);
+  const whole = new Float64Array(computationCount).fill(-1);
+  const called = (c) => {
+    const found = [];
+    for (let i = mod.computations.first[c]; i < mod.computations.first[c + 1]; i++) for (const d of callsOf.get(i) ?? []) found.push(d);
+    return found;
+  };
+  for (let c = 0; c < computationCount; c++) {
+    // What is called is summed first; without recursion, since calls may nest deeply.
+    const stack = [c];
+    while (stack.length) {
+      const at = stack.at(-1);
+      const missing = whole[at] >= 0 ? [] : called(at).filter((d) => whole[d] < 0 && !stack.includes(d));
+      if (missing.length) {
+        stack.push(...missing);
+        continue;
+      }
+      stack.pop();
+      if (whole[at] >= 0) continue;
+      whole[at] = 0;
+      for (let i = mod.computations.first[at]; i < mod.computations.first[at + 1]; i++) {
+        for (const d of callsOf.get(i) ?? []) sums[i] += Math.max(0, whole[d]) / callers.get(d).length;
+        whole[at] += sums[i];
+      }
+    }
+  }
+  return sums;
+}
+
 /* The name without what makes it unique: names that compilers give say what a fusion does. */
 const stem = (name) => name.replace(/(\.clone|\.remat\d*|[._-]?\d+)+$/, "") || name;
 

@@ -4,7 +4,7 @@ const devices = mod.collectives.devices;
 const sent = mod.collectives.all.reduce((sum, c) => sum + c.wire, 0);
 
 function card(title, figure, ...notes) {
-  return element("div", { className: "card" }, element("h3", {}, title), element("p", { className: "figure" }, figure),
+  return element("div", { className: "card" }, element("h2", {}, title), element("p", { className: "figure" }, figure),
     ...notes.filter(Boolean).map((n) => element("p", { className: "quiet" }, n)));
 }
 
