@@ -169,5 +169,5 @@ return {
     if (i >= 0) table.seek((c) => c.instruction === i || c.also.includes(i));
     else table.render();
   },
-  print: (isPrinting) => table.render(isPrinting),
+  print: (isPrinting) => table.print(isPrinting),
 };

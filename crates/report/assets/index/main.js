@@ -55,8 +55,8 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   filter.focus();
 });
-window.addEventListener("beforeprint", () => table.render(true));
-window.addEventListener("afterprint", () => table.render());
+window.addEventListener("beforeprint", () => table.print(true));
+window.addEventListener("afterprint", () => table.print(false));
 refresh();
 globalThis.hloom = { entries, table };
 document.documentElement.dataset.ready = "true";

@@ -5,6 +5,7 @@
  */
 const ROW_HEIGHT = 27;
 const BEYOND = 12;
+const PRINTED = 60;
 
 class Table {
   constructor(columns, { label, sorted = 0, descending = true, selected = () => false }) {
@@ -52,10 +53,16 @@ class Table {
     });
   }
 
-  render(all = false) {
-    const first = all ? 0 : Math.max(0, Math.floor(this.place.scrollTop / ROW_HEIGHT) - BEYOND);
+  /* On paper there is no scrolling: the first rows have to do. */
+  print(isPrinting) {
+    this.isPrinting = isPrinting;
+    this.render();
+  }
+
+  render() {
+    const first = this.isPrinting ? 0 : Math.max(0, Math.floor(this.place.scrollTop / ROW_HEIGHT) - BEYOND);
     const shown = Math.ceil((this.place.clientHeight || 400) / ROW_HEIGHT) + 2 * BEYOND;
-    const last = Math.min(this.rows.length, all ? 60 : first + shown);
+    const last = Math.min(this.rows.length, this.isPrinting ? PRINTED : first + shown);
     const rows = [];
     if (first > 0) rows.push(this.spacer(first));
     for (let r = first; r < last; r++) {
@@ -63,7 +70,7 @@ class Table {
       const cells = this.columns.map((column) => element("td", { className: column.isText ? "text" : "" }, column.cell(row)));
       rows.push(element("tr", { className: this.selected(row) ? "selected" : "", "aria-rowindex": r + 2 }, ...cells));
     }
-    if (last < this.rows.length) rows.push(this.spacer(this.rows.length - last));
+    if (last < this.rows.length && !this.isPrinting) rows.push(this.spacer(this.rows.length - last));
     this.table.setAttribute("aria-rowcount", this.rows.length + 1);
     this.body.replaceChildren(...rows);
   }

@@ -178,5 +178,5 @@ return {
     if (i >= 0 && state.rows === "instructions") table.seek((row) => row === i || row === executedAs[i]);
     else table.render();
   },
-  print: (isPrinting) => table.render(isPrinting),
+  print: (isPrinting) => table.print(isPrinting),
 };
