@@ -16,7 +16,7 @@ const instructionsOf = (c) => {
 };
 
 const controlOf = new Map();
-for (const [i, before] of mod.control) controlOf.set(i, [...(controlOf.get(i) ?? []), before]);
+for (const [i, before] of mod.control) addTo(controlOf, i, before);
 
 /* What only picks a part of a tuple is as small as what there is to say of it. */
 const isPick = (i) => ins.opcode(i) === "get-tuple-element";

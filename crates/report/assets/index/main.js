@@ -15,10 +15,13 @@ function commonFolder(files) {
 const shortName = (e) => e.file.slice(folder.length);
 /* A page's address is one of ours; anything else is no link. */
 const isOwn = (address) => /^[^:<>"]+\.html$/.test(address ?? "");
+/* What a dump's file is of its module, as its name says. */
+const stage = (e) => (/before_optimizations/.test(e.file) ? "before optimisation" : /after_optimizations/.test(e.file) ? "after optimisation" : "");
 const number = (title, key, words, help) => ({ title, help, value: (e) => e[key], cell: (e) => (e[key] ? words(e[key]) : "") });
 const table = new Table([
   { title: "file", isText: true, value: shortName, cell: (e) => (isOwn(e.page) ? element("a", { href: e.page, title: e.file }, clip(shortName(e), 90)) : element("span", { title: clip(e.file, 400) }, clip(shortName(e), 90))) },
   { title: "module", isText: true, value: (e) => e.module, cell: (e) => clip(e.module, 60) },
+  { title: "stage", isText: true, value: stage, cell: stage },
   number("instructions", "instructions", exact),
   number("fusions", "fusions", exact),
   number("flops", "flops", big, "Flops of one run on one device"),

@@ -48,7 +48,7 @@ const buffersOf = (() => {
       index = new Map();
       mod.memory.values.instruction.forEach((n, v) => {
         const of = mod.memory.instructions.number[n];
-        if (of >= 0) index.set(of, [...(index.get(of) ?? []), v]);
+        if (of >= 0) addTo(index, of, v);
       });
     }
     return index.get(i) ?? [];

@@ -50,10 +50,11 @@ const users = (() => {
   const { from, items } = mod.operands;
   const counts = new Int32Array(instructionCount + 1);
   const each = (found) => {
+    const last = new Int32Array(instructionCount).fill(-1);
     for (let i = 0; i < instructionCount; i++) {
       for (let k = from[i]; k < from[i + 1]; k++) {
-        const isRepeated = items.indexOf(items[k], from[i]) < k;
-        if (!isRepeated) found(items[k], i);
+        if (last[items[k]] !== i) found(items[k], i);
+        last[items[k]] = i;
       }
     }
   };
@@ -65,14 +66,19 @@ const users = (() => {
   return { from: counts, items: list };
 })();
 
+/* Adds to one of many lists by key. */
+function addTo(lists, key, item) {
+  const list = lists.get(key);
+  if (list) list.push(item);
+  else lists.set(key, [item]);
+}
+
 /* Which computations an instruction calls, and which instructions call a computation. */
 const callsOf = new Map();
 const callers = new Map();
 for (const [i, c] of mod.calls) {
-  callsOf.set(i, [...(callsOf.get(i) ?? []), c]);
-  const list = callers.get(c);
-  if (list) list.push(i);
-  else callers.set(c, [i]);
+  addTo(callsOf, i, c);
+  addTo(callers, c, i);
 }
 
 /* The instruction as which an instruction is executed: itself, or the outermost fusion that it is part of. */

@@ -37,11 +37,7 @@ const stepName = (step) => (step < plan.steps ? text(instructions.name[step]) : 
 /* The values that an instruction makes, by its number. */
 const madeBy = (() => {
   const made = new Map();
-  for (let v = 0; v < valueCount; v++) {
-    const list = made.get(values.instruction[v]);
-    if (list) list.push(v);
-    else made.set(values.instruction[v], [v]);
-  }
+  for (let v = 0; v < valueCount; v++) addTo(made, values.instruction[v], v);
   return made;
 })();
 

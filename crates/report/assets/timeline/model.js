@@ -63,10 +63,7 @@ function within(lane, from, to, found) {
 
 const eventsOf = new Map();
 t.instruction.forEach((i, e) => {
-  if (i < 0) return;
-  const list = eventsOf.get(i);
-  if (list) list.push(e);
-  else eventsOf.set(i, [e]);
+  if (i >= 0) addTo(eventsOf, i, e);
 });
 
 /* How much of the time a device is waiting for others with nothing else to do. */
