@@ -37,7 +37,36 @@ class Hlo(unittest.TestCase):
             hloom.run_hlo(ADD.replace("s = f32[3]", "s = f32[4]"))
 
     def test_the_memory_of_a_program(self):
-        self.assertIsInstance(hloom.memory(ADD), dict)
+        told = hloom.memory(ADD)
+        self.assertIsInstance(told, dict)
+        self.assertIn("srcdoc=", told._repr_html_())
+
+    def test_a_report_shows_itself(self):
+        page = hloom.report(ADD)
+        self.assertIn("<title>add · report</title>", page.html)
+        shown = page._repr_html_()
+        self.assertTrue(shown.startswith("<iframe sandbox="))
+        self.assertNotIn("<script", shown)
+        self.assertIn("comparison", hloom.report(ADD, ADD.replace("add(x, y)", "multiply(x, y)")).html)
+
+    def test_a_report_takes_what_jax_lowers(self):
+        class Lowered:
+            def as_text(self, dialect):
+                return ADD if dialect == "hlo" else "something else"
+
+        class Compiled:
+            def as_text(self):
+                return ADD
+
+        for program in (Lowered(), Compiled()):
+            self.assertIn("add", hloom.report(program).html)
+        with self.assertRaisesRegex(TypeError, "a program is text"):
+            hloom.report(3)
+
+    def test_a_difference_is_told(self):
+        if "diff" not in hloom._command(["--help"]):
+            self.skipTest("this hloom has no diff")
+        self.assertIn("srcdoc=", hloom.diff(ADD, ADD.replace("add(x, y)", "multiply(x, y)"))._repr_html_())
 
 
 if __name__ == "__main__":

@@ -5,6 +5,9 @@ pub mod read;
 pub mod source_map;
 
 pub use print::canonical::print_canonical;
-pub use print::{InstructionStyle, PrintOptions, print, print_array, print_instruction, print_sharding, print_styled};
+pub use print::{
+    InstructionParts, InstructionStyle, PrintOptions, print, print_array, print_instruction, print_parts,
+    print_sharding, print_styled,
+};
 pub use read::{ReadResult, read, read_sharding, read_watched};
 pub use source_map::SourceMap;

@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Stats(StatsArgs),
     /// Plan a module's memory: the buffer assignment, as XLA dumps it
     Memory(MemoryArgs),
+    /// Write one page about a module: cost, memory, timeline, graph, collectives, by source line
+    Report(ReportArgs),
     /// Rewrite a module by passes: those of a target, or those named
     Opt(OptArgs),
     /// Tell what differs in two modules; renaming, renumbering and reordering set aside
@@ -378,6 +380,26 @@ pub(crate) enum PartArg {
     Values,
     /// The schedule, the live ranges and the peak
     LiveRange,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ReportArgs {
+    /// A module; two to compare; more, or a folder of them, for an index
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<String>,
+    /// Where to write the page
+    #[arg(short, long, value_name = "OUT.html", default_value = "report.html")]
+    pub(crate) output: String,
+    /// The machine: a name (cpu, tpu-v6e, gpu-h200, …) or the path to a description; what the module looks made for, unless
+    /// given
+    #[arg(long, value_name = "T")]
+    pub(crate) target: Option<String>,
+    /// Show when things ran: what `hloom run --trace` wrote. May be given once for each of two modules
+    #[arg(long, value_name = "TRACE.json")]
+    pub(crate) trace: Vec<String>,
+    /// With an index, write a page for each module too, into a folder beside it
+    #[arg(long)]
+    pub(crate) pages: bool,
 }
 
 #[derive(Args, Debug)]

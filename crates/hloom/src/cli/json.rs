@@ -4,10 +4,11 @@
 //! columns in characters; `byte_start` and `byte_end` count from 0. What is not known is absent.
 
 use super::lines::LineIndex;
-use super::render::{instruction_text, source_position};
+use super::render::instruction_text;
 use hloom::Source;
 use hloom::ir::diagnostic::{Blame, Diagnostic, NoteKind, Place, Severity};
 use hloom::ir::module::Module;
+use hloom::report::source::source_position;
 use serde::Serialize;
 
 #[derive(Serialize)]

@@ -1,25 +1,21 @@
 //! `hloom memory`: the buffer assignment of a module, a summary of it, or a judgement of another's.
 
-mod describe;
 mod json;
-mod page;
-mod prepare;
+pub(crate) mod planned;
 mod report;
-mod schedule;
 
 use super::args::{DialectArg, MemoryArgs, PackerArg, PartArg};
 use super::json::report as json_report;
-use super::{Outcome, Result, Stop, input, output, progress, usage_error};
+use super::{Outcome, Result, input, output, progress, usage_error};
 use hloom::Verified;
-use hloom::ir::diagnostic::Diagnostic;
-use hloom::ir::diagnostic::codes::plan::{MIXED_CALLS, NEEDS_COPY, OVERLAP, SHARED_COMPUTATION, TOO_LARGE};
 use hloom::load::{Format, Source, display_name, read_bytes};
-use hloom::plan::check::{Assignment, check};
 use hloom::plan::dump::{Part, dump_a, dump_b};
 use hloom::plan::dump_checker::text_of;
-use hloom::plan::{self, Packer, Plan, plan_with};
+use hloom::plan::{self, Packer, Plan};
+use hloom::report::memory::MemoryReport;
+use hloom::report::page::{self, Subject};
 use hloom::target::{DumpDialect, Target};
-use report::Report;
+use planned::{PlanOptions, Planned, with_plan};
 use std::sync::Arc;
 
 pub(crate) fn run(args: &MemoryArgs) -> Result {
@@ -35,66 +31,35 @@ pub(crate) fn run(args: &MemoryArgs) -> Result {
     if let Some(dump) = &args.check {
         return judge(args, &verified, &target, dump);
     }
-    let is_ready = verified.module.module().is_scheduled && args.schedule.is_none();
-    let verified = if is_ready { verified } else { prepare::prepared(verified, &target, false)? };
-    let mut verified = schedule::scheduled(args, verified, &target)?;
-    // A schedule may be that of a program whose memory was never planned: it is mended once, and then judged.
-    let mut is_mended = !is_ready;
-    loop {
-        match show_plan(args, &verified, &target) {
-            Err(Unplanned::NotReady(_)) if !is_mended => {
-                is_mended = true;
-                verified = prepare::prepared(verified, &target, true)?;
-            }
-            Err(Unplanned::NotReady(faults)) => return Err(show(&verified, &faults)),
-            Err(Unplanned::Stop(stop)) => return Err(stop),
-            Ok(()) => return Ok(Outcome::Well),
-        }
-    }
+    let options = PlanOptions { schedule: args.schedule, packer: packer(args.packer) };
+    let shown = with_plan(verified, &target, options, |planned| show_plan(args, planned, &target));
+    shown.map_err(|rejected| input::show_rejected(&rejected))?
 }
 
-/// Why nothing was shown.
-enum Unplanned {
-    /// The module shares computations, or lacks copies.
-    NotReady(Vec<Diagnostic>),
-    Stop(Stop),
-}
-
-impl From<Stop> for Unplanned {
-    fn from(stop: Stop) -> Unplanned {
-        Unplanned::Stop(stop)
-    }
-}
-
-/// Plans the memory, proves the plan right, and shows it as was asked.
-fn show_plan(args: &MemoryArgs, verified: &Verified, target: &Target) -> std::result::Result<(), Unplanned> {
-    let planned = {
-        let _progress = progress::start(format!("planning {}", verified.source.name));
-        plan_with(&verified.module, target, packer(args.packer))
-    };
-    let planned = planned.map_err(|faults| {
-        let is_shared = |f: &Diagnostic| f.code == &SHARED_COMPUTATION || f.code == &MIXED_CALLS;
-        match faults.iter().all(is_shared) {
-            true => Unplanned::NotReady(faults),
-            false => Unplanned::Stop(show(verified, &faults)),
-        }
-    })?;
-    prove(verified, target, &planned)?;
+/// Shows what was planned as was asked.
+fn show_plan(args: &MemoryArgs, planned: &Planned<'_>, target: &Target) -> Result {
+    let Planned { verified, plan, notes } = planned;
+    output::show(&verified.source, Some(verified.module.module()), notes);
     if args.html.is_none() && !args.json && !args.summary {
-        output::to_stdout(dump(&planned, target, args.part)?.as_bytes())?;
-        return Ok(());
+        output::to_stdout(dump(plan, target, args.part)?.as_bytes())?;
+        return Ok(Outcome::Well);
     }
     let (path, text) = {
         let _progress = progress::start(format!("summing up {}", verified.source.name));
-        let report = Report::new(verified, &planned, target);
+        let report = MemoryReport::new(&verified.module, plan, target);
         match &args.html {
-            Some(path) => (path.as_str(), page::to_html(&report)),
+            Some(path) => (path.as_str(), html(verified, &report)),
             None if args.json => ("-", json::to_json(&report)),
             None => ("-", report::to_text(&report)),
         }
     };
     output::to_path(path, text.as_bytes())?;
-    Ok(())
+    Ok(Outcome::Well)
+}
+
+fn html(verified: &Verified, report: &MemoryReport<'_, '_>) -> String {
+    let file = &verified.source.name;
+    page::memory(&Subject { module: &verified.module, file, memory: Ok(report), timeline: None })
 }
 
 fn packer(arg: PackerArg) -> Packer {
@@ -117,27 +82,6 @@ fn dump(planned: &Plan<'_>, target: &Target, part: Option<PartArg>) -> Result<St
             Ok(dump_b(planned, target, part))
         }
     }
-}
-
-fn show(verified: &Verified, faults: &[Diagnostic]) -> Stop {
-    output::show(&verified.source, Some(verified.module.module()), faults);
-    Stop(Outcome::InputAtFault)
-}
-
-/// What was planned is run through the checker before anyone relies on it.
-fn prove(verified: &Verified, target: &Target, planned: &Plan<'_>) -> std::result::Result<(), Unplanned> {
-    let _progress = progress::start(format!("checking {}", verified.source.name));
-    let faults = check(&verified.module, target, &Assignment::from(planned));
-    let Some(first) = faults.first() else { return Ok(()) };
-    if first.code == &TOO_LARGE {
-        return Err(show(verified, &faults).into());
-    }
-    let lack = if first.code == &OVERLAP { ": it lacks a copy" } else { "" };
-    let message = format!("the memory of this module cannot be planned as it stands{lack}");
-    let mut diagnostic =
-        Diagnostic::error(&NEEDS_COPY, message).at_place(first.place.clone()).note(first.message.clone());
-    diagnostic.notes.extend(first.notes.iter().cloned());
-    Err(Unplanned::NotReady(vec![diagnostic]))
 }
 
 /// Judges a dump of another compiler, or of ours.

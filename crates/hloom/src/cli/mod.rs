@@ -18,6 +18,7 @@ mod opt;
 mod output;
 mod progress;
 mod render;
+mod report;
 mod run;
 mod stats;
 mod table;
@@ -87,6 +88,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Check(args) => check::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Memory(args) => memory::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Opt(args) => opt::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Bisect(args) => bisect::run(&args),

@@ -11,7 +11,7 @@ use hloom::formats::hlo_text::{self, PrintOptions};
 use hloom::ir::diagnostic::{Diagnostic, NoteKind, Place, Severity};
 use hloom::ir::entity::InstructionId;
 use hloom::ir::module::Module;
-pub(crate) use hloom::report::source::source_position;
+use hloom::report::source::source_position;
 use std::fmt::Write;
 use std::io::IsTerminal;
 

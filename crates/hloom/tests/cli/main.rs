@@ -3,6 +3,7 @@
 mod bad_input;
 mod bench;
 mod bisect;
+mod browser;
 mod check;
 mod compile;
 mod convert;
@@ -13,6 +14,7 @@ mod memory;
 mod memory_page;
 mod opt;
 mod replay;
+mod report_page;
 mod run;
 mod schedule;
 mod stats;
@@ -70,7 +72,9 @@ impl Folder {
     }
     /// Writes a file.
     fn with(self, name: &str, content: impl AsRef<[u8]>) -> Folder {
-        std::fs::write(self.0.join(name), content).expect("it can be written");
+        let path = self.0.join(name);
+        std::fs::create_dir_all(path.parent().expect("it is in the folder")).expect("it can be made");
+        std::fs::write(path, content).expect("it can be written");
         self
     }
     fn read(&self, name: &str) -> String {

@@ -1,8 +1,11 @@
 /* What the browser test does in a page of `hloom memory --html`, with the events that a person's hands would make.
  * `expected` is what `hloom memory --json` says of the same module. What is found goes into an element of its own, as
- * JSON, for the test to read. Names without a definition here are the page's.
+ * JSON, for the test to read.
  */
 const seen = { failures: [] };
+const memory = globalThis.hloom.made.memory;
+const { plan, values, shown, view, mapCanvas, curveCanvas, panels, tools, found, searchBox, draw, plot, scales, place, setView, nameOf, kindOf, selectValue, repaint } = memory.parts;
+const tip = () => (document.getElementById("tip").hidden ? "" : document.getElementById("tip").textContent);
 
 function expect(holds, what) {
   if (!holds) seen.failures.push(what);
@@ -10,7 +13,7 @@ function expect(holds, what) {
 
 /* Uses one of the tools above the map as a person does. */
 function choose(id, value) {
-  const tool = document.getElementById(id);
+  const tool = id === "search" ? searchBox : tools[id].select;
   tool.value = value;
   tool.dispatchEvent(new Event(id === "search" ? "input" : "change", { bubbles: true }));
   draw();
@@ -32,8 +35,6 @@ function press(key, target = document.body) {
   draw();
 }
 
-const words = (id) => document.getElementById(id).textContent;
-const tip = () => (document.getElementById("tip").hidden ? "" : words("tip"));
 
 function pixel(x, y) {
   const ratio = window.devicePixelRatio;
@@ -53,7 +54,7 @@ function middle(value, allocation, steps) {
 /* Every memory has its tab, its boxes and its peak. */
 function checkMemories() {
   expected.memories.forEach((memory, i) => {
-    document.getElementById(`tab-${i}`).click();
+    document.getElementById(`memory-tab-${i}`).click();
     draw();
     const own = expected.allocations.filter((a) => a.color === memory.color);
     const sized = own.flatMap((a) => a.values).filter((v) => v.size > 0);
@@ -72,7 +73,7 @@ function checkPlaces() {
   let hovered = 0;
   for (const [a, allocation] of expected.allocations.entries()) {
     const space = expected.memories.findIndex((m) => m.color === allocation.color);
-    document.getElementById(`tab-${space}`).click();
+    document.getElementById(`memory-tab-${space}`).click();
     choose("allocation", String(a));
     const s = scales();
     for (const value of allocation.values.filter((v) => v.live && v.size > 0)) {
@@ -87,7 +88,7 @@ function checkPlaces() {
     }
   }
   seen.hovered = hovered;
-  document.getElementById(`tab-0`).click();
+  document.getElementById("memory-tab-0").click();
   choose("allocation", "-1");
 }
 
@@ -95,18 +96,18 @@ function checkPlaces() {
 function checkDetails() {
   choose("colouring", "kind");
   const b = shown.boxes.boxOf.get(values.id.findIndex((_, v) => nameOf(v) === expected.look_at));
-  select(-1);
+  selectValue(-1);
   draw();
   const r = place(b, scales());
   // Names are written from the left: the right end of a box is plain colour.
   const at = [r.left + r.width * 0.93, r.top + r.height * 0.5];
   seen.pixel = pixel(...at);
-  seen.fill = theme.fills[kindOf(shown.boxes.value[b])];
+  seen.fill = getComputedStyle(document.documentElement).getPropertyValue(`--c${kindOf(shown.boxes.value[b])}`).trim();
   clickAt(...at);
-  seen.details = words("details");
+  seen.details = panels.details.textContent;
   seen.selected = nameOf(shown.selected);
   clickAt(plot().left + 1, 40, curveCanvas);
-  seen.moment = words("moment");
+  seen.moment = panels.moment.textContent;
   expect(shown.selected === -1, "a click beside all boxes clears the selection");
 }
 
@@ -114,7 +115,7 @@ function checkDetails() {
 function checkAdvice() {
   const { color } = expected.memories[shown.space];
   const own = expected.advice.filter((a) => a.color === color);
-  const shownItems = [...document.querySelectorAll("#advice li")];
+  const shownItems = [...document.querySelectorAll("#memory-advice li")];
   expect(shownItems.length === own.length, `${shownItems.length} of ${own.length} pieces of advice are shown`);
   own.slice(0, 10).forEach((advice, i) => {
     expect(shownItems[i].textContent.includes(advice.text.replaceAll("`", "")), `${advice.text} is not shown`);
@@ -123,17 +124,17 @@ function checkAdvice() {
     expect(nameOf(shown.selected) === advice.value, `advice on ${advice.value} leads to ${nameOf(shown.selected)}`);
   });
   seen.advice = own.length;
-  select(-1);
+  selectValue(-1);
 }
 
 function checkSearch() {
   choose("search", expected.search_for);
   seen.found = [...shown.boxes.value].filter((v) => shown.matches[v]).map(nameOf);
-  seen.said = words("found");
-  press("Enter", document.getElementById("search"));
+  seen.said = found.textContent;
+  press("Enter", searchBox);
   seen.first = shown.selected >= 0 ? nameOf(shown.selected) : "";
   choose("search", "no such thing anywhere");
-  seen.nothing = words("found");
+  seen.nothing = found.textContent;
   press("Escape");
   expect(shown.matches === null && shown.selected === -1, "Escape clears the search and the selection");
 }
@@ -174,10 +175,10 @@ function checkMoving() {
   const low = Math.min(...[...shown.boxes.value].map((_, b) => shown.boxes.high[b] - shown.boxes.low[b]));
   expect(low >= 1, "with even heights no box is lower than a row");
   choose("scale", "bytes");
-  const tabs = document.getElementById("tabs");
+  const tabs = document.getElementById("memory-tabs");
   press("ArrowRight", tabs.firstChild);
   expect(tabs.querySelectorAll("[aria-selected=true]").length === 1, "one tab is selected");
-  document.getElementById("tab-0").click();
+  document.getElementById("memory-tab-0").click();
   draw();
 }
 
@@ -194,8 +195,7 @@ function measure() {
     return Math.min(...times);
   };
   const frame = () => {
-    look += 1;
-    draw();
+    repaint();
     pixel(200, 200);
   };
   frame();

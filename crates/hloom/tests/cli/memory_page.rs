@@ -3,60 +3,12 @@
 //! A copy of the page gets a script at its end (`memory_page.js`) that uses it with the events of pointer and keys, and
 //! compares what it shows with what `--json` says. Where there is no browser these tests say so and end;
 //! `HLOOM_BROWSER` names one that is not found by itself.
-#![allow(clippy::print_stderr, reason = "a test that is skipped says so, and one that measures tells")]
+#![allow(clippy::print_stderr, reason = "a test that measures tells")]
 
+use super::browser::{browser, use_html};
 use super::*;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::fs::File;
-use std::time::{Duration, Instant};
-
-const BROWSERS: [&str; 5] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"];
-
-/// The browser on this machine; without one, says so.
-fn browser() -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os("HLOOM_BROWSER") {
-        return Some(named.into());
-    }
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let paths = std::env::split_paths(&folders).flat_map(|f| BROWSERS.map(|b| f.join(b)));
-    let found = paths.into_iter().find(|p| p.is_file());
-    if found.is_none() {
-        eprintln!("skipped: there is no browser here ({}, or HLOOM_BROWSER)", BROWSERS.join(", "));
-    }
-    found
-}
-
-/// Opens the file in the browser and returns what its page looks like to a program once everything in it has run.
-fn dom_of(browser: &Path, folder: &Folder, page: &str) -> String {
-    let out = folder.0.join("dom.html");
-    let profile = folder.0.join("profile");
-    let mut child = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .args(["--window-size=1400,900", "--dump-dom"])
-        .arg(format!("file://{}", folder.0.join(page).display()))
-        .stdin(Stdio::null())
-        .stdout(File::create(&out).expect("a file for the page"))
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the browser starts");
-    let begun = Instant::now();
-    let ended = loop {
-        match child.try_wait().expect("the browser can be waited for") {
-            Some(_) => break true,
-            None if begun.elapsed() > Duration::from_secs(120) => break false,
-            None => std::thread::sleep(Duration::from_millis(50)),
-        }
-    };
-    if !ended {
-        child.kill().expect("the browser can be ended");
-        let _ = child.wait();
-    }
-    assert!(ended, "the browser did not end in two minutes");
-    folder.read("dom.html")
-}
 
 /// Makes the page of the module in `file`, uses it, and returns what was seen. `more` goes to the script: `look_at` is the
 /// value that is clicked, `search_for` what is searched.
@@ -66,22 +18,7 @@ fn use_page(browser: &Path, folder: &Folder, file: &str, target: &str, more: &Va
         json_lines(&folder.hloom(&["memory", file, "--target", target, "--json"]).exits(0).stdout).remove(0);
     let (Value::Object(expected_fields), Value::Object(more)) = (&mut expected, more) else { panic!("objects") };
     expected_fields.extend(more.clone());
-    let script = format!(
-        "<script>\nconst expected = {};\n{}</script>\n</body>",
-        expected.to_string().replace('<', "\\u003c"),
-        include_str!("memory_page.js")
-    );
-    let page = folder.read("page.html");
-    let (start, end) = page.rsplit_once("</body>").expect("the page has a body");
-    std::fs::write(folder.0.join("used.html"), format!("{start}{script}{end}")).expect("it can be written");
-    let dom = dom_of(browser, folder, "used.html");
-    let seen = dom.rsplit_once("<pre id=\"seen\">").and_then(|(_, rest)| rest.split_once("</pre>"));
-    let (seen, _) =
-        seen.unwrap_or_else(|| panic!("the page's script did not end: {}", &dom[dom.len().saturating_sub(3000)..]));
-    let seen = seen.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
-    let seen: Value = serde_json::from_str(&seen).unwrap_or_else(|e| panic!("{e}: {seen}"));
-    assert_eq!(seen["failures"], json!([]), "{seen:#}");
-    seen
+    use_html(browser, folder, "page.html", &expected, include_str!("memory_page.js"))
 }
 
 const MODULE: &str = r#"HloModule two_memories, is_scheduled=true

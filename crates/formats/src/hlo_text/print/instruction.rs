@@ -21,23 +21,33 @@ impl Printer<'_> {
         self.text(" = ");
         instruction.shape.write(&mut self.out, ShapeStyle::FULL);
         self.out.push(' ');
+        let wrapped = self.opcode(id);
+        self.out.push('(');
+        self.operands(instruction);
+        self.out.push(')');
+        self.attributes(instruction, wrapped);
+    }
+
+    /// The opcode as it is written, and the one operation of an async instruction's computation if it goes by that.
+    pub(super) fn opcode(&mut self, id: InstructionId) -> Option<InstructionId> {
+        let instruction = &self.module[id];
         let wrapped = self.wrapped_by(id);
         match wrapped {
             Some(wrapped) => {
                 self.text(self.module[wrapped].opcode().name());
                 self.text(match instruction.op {
-                    Op::AsyncStart(_) => "-start(",
-                    Op::AsyncUpdate { .. } => "-update(",
-                    _ => "-done(",
+                    Op::AsyncStart(_) => "-start",
+                    Op::AsyncUpdate { .. } => "-update",
+                    _ => "-done",
                 });
             }
-            None => {
-                self.text(instruction.opcode().name());
-                self.out.push('(');
-            }
+            None => self.text(instruction.opcode().name()),
         }
-        self.operands(instruction);
-        self.out.push(')');
+        wrapped
+    }
+
+    /// Everything after the operands.
+    pub(super) fn attributes(&mut self, instruction: &Instruction, wrapped: Option<InstructionId>) {
         match &instruction.op {
             Op::AsyncStart(start) => self.async_start(start, wrapped, &instruction.common),
             _ => self.op_attributes(instruction),
@@ -46,7 +56,7 @@ impl Printer<'_> {
         self.origin_and_configs(&instruction.common);
     }
 
-    fn operands(&mut self, instruction: &Instruction) {
+    pub(super) fn operands(&mut self, instruction: &Instruction) {
         match &instruction.op {
             Op::Parameter { number, .. } => self.int(*number),
             Op::Constant(value) => self.constant(value, instruction),
@@ -142,7 +152,9 @@ impl Printer<'_> {
             }
             self.out.push('}');
         }
-        if let Some(metadata) = common.metadata.as_ref().filter(|m| self.is_worth_printing(m)) {
+        if let Some(metadata) =
+            common.metadata.as_ref().filter(|m| !self.leave_out_metadata && self.is_worth_printing(m))
+        {
             self.text(", metadata={");
             self.metadata(metadata);
             self.out.push('}');

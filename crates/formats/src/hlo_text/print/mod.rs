@@ -23,6 +23,7 @@ use hloom_ir::display::{write_int, write_int_list, write_uint};
 use hloom_ir::entity::InstructionId;
 use hloom_ir::literal::ArrayLiteral;
 use hloom_ir::module::Module;
+use hloom_ir::op::Op;
 use hloom_ir::sharding::Sharding;
 use rustc_hash::FxHashMap;
 
@@ -75,6 +76,32 @@ pub fn print_styled<'m>(module: &'m Module, id: InstructionId, style: &Instructi
     printer.out
 }
 
+/// What is written of an instruction besides its name, shape, operands and metadata.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct InstructionParts {
+    /// The opcode; an async operation of one instruction is called after it, as `slice-start`.
+    pub opcode: String,
+    /// The number of a parameter or the value of a constant; empty for others.
+    pub argument: String,
+    /// Everything after the operands, without metadata: empty, or beginning with a comma.
+    pub attributes: String,
+}
+
+/// The parts of one instruction's text, for those who put it together in their own way.
+pub fn print_parts(module: &Module, id: InstructionId, options: &PrintOptions) -> InstructionParts {
+    let mut printer = Printer::new(module, options);
+    printer.leave_out_metadata = true;
+    let wrapped = printer.opcode(id);
+    let opcode = std::mem::take(&mut printer.out);
+    let instruction = &module[id];
+    if matches!(instruction.op, Op::Parameter { .. } | Op::Constant(_)) {
+        printer.operands(instruction);
+    }
+    let argument = std::mem::take(&mut printer.out);
+    printer.attributes(instruction, wrapped);
+    InstructionParts { opcode, argument, attributes: printer.out }
+}
+
 /// The elements of an array as they stand in a constant.
 pub fn print_array(array: &ArrayLiteral) -> String {
     let mut out = String::new();
@@ -101,6 +128,8 @@ struct Printer<'m> {
     async_starts: FxHashMap<InstructionId, Option<InstructionId>>,
     /// Write operands with their shapes.
     operand_shapes: bool,
+    /// Write no metadata.
+    leave_out_metadata: bool,
     /// What to write instead of an instruction's `backend_config`.
     backend_config: Option<&'m [u8]>,
     /// Set while computations are written without the names in them.
@@ -116,6 +145,7 @@ impl<'m> Printer<'m> {
             indent: 0,
             async_starts: FxHashMap::default(),
             operand_shapes: false,
+            leave_out_metadata: false,
             backend_config: None,
             canonical: None,
         }

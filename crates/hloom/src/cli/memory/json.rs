@@ -1,9 +1,9 @@
 //! An assignment for programs: one JSON object.
 
-use super::describe::{label, shape, source};
-use super::report::Report;
 use crate::cli::json;
 use hloom::plan::summary::InUse;
+use hloom::report::memory::MemoryReport;
+use hloom::report::memory::describe::{label, shape, source};
 use serde::Serialize;
 
 /// What `--json` prints. All sizes are in bytes.
@@ -102,8 +102,8 @@ struct JsonValue {
 }
 
 /// One JSON object with everything.
-pub(super) fn to_json(report: &Report<'_, '_>) -> String {
-    let Report { plan, target, spaces, .. } = report;
+pub(super) fn to_json(report: &MemoryReport<'_, '_>) -> String {
+    let MemoryReport { plan, target, spaces, .. } = report;
     let in_use = |v: &InUse| JsonInUse {
         id: v.value,
         value: label(plan, v.value),

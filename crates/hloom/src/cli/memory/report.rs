@@ -1,153 +1,24 @@
-//! What there is to say of an assignment, for people as tables; programs and the page take it from here too.
+//! What there is to say of an assignment, for people as tables.
 
-use super::describe::{index, instruction, label, shape, source};
 use crate::cli::lines::clip;
-use crate::cli::stats::{count, size};
 use crate::cli::table::{Align, Table};
 use crate::cli::words::plural;
-use hloom::Verified;
-use hloom::analysis::cost::cost;
-use hloom::ir::entity::InstructionId;
-use hloom::ir::op::Op;
-use hloom::ir::verify::{VerifyOptions, verify};
 use hloom::plan::Plan;
-use hloom::plan::assign::Allocation;
-use hloom::plan::check::{Assignment, check};
-use hloom::plan::dataflow::ValueId;
-use hloom::plan::schedule::{Scheduler, schedule};
-use hloom::plan::summary::{Advice, Change, InUse, Sharing, SpaceSummary, advise, sharings, summarise};
-use hloom::target::Target;
+use hloom::plan::summary::{InUse, SpaceSummary};
+use hloom::report::memory::describe::{label, shape, source};
+use hloom::report::memory::{MemoryReport, kind};
+use hloom::report::words::size;
 use std::fmt::Write;
 
 /// At the peak so many values are shown to people.
 const SHOWN: usize = 20;
 /// Of the other lists so many lines.
 const LINES: usize = 10;
-/// So much advice is given.
-const MOST_ADVICE: usize = 100;
-/// Modules of so many instructions are scheduled and planned once more, to see what another order would bring.
-const RESCHEDULED: usize = 10_000;
 /// Of a shape so many characters.
 const SHAPE: usize = 48;
 
-/// An assignment and what follows from it.
-pub(super) struct Report<'p, 'm> {
-    pub(super) plan: &'p Plan<'m>,
-    pub(super) target: &'p Target,
-    pub(super) spaces: Vec<SpaceSummary>,
-    pub(super) sharings: Vec<Sharing>,
-    /// What would lower a peak, the most first.
-    pub(super) advice: Vec<Suggestion>,
-}
-
-/// Something that would lower the peak of a memory space.
-pub(super) struct Suggestion {
-    pub(super) kind: &'static str,
-    pub(super) colour: i64,
-    /// By so much.
-    pub(super) bytes: i128,
-    /// The value that it is about, if it is about one.
-    pub(super) value: Option<ValueId>,
-    pub(super) text: String,
-}
-
-impl<'p, 'm> Report<'p, 'm> {
-    pub(super) fn new(verified: &Verified, plan: &'p Plan<'m>, target: &'p Target) -> Report<'p, 'm> {
-        let spaces = summarise(plan, target);
-        let advice = advise(plan, target, &spaces, MOST_ADVICE);
-        let again = advice.iter().any(|a| matches!(a.change, Change::Rematerialise { .. }));
-        let costs = again.then(|| cost(&verified.module));
-        let flops = |id: InstructionId| costs.as_ref().map_or(0, |c| c.all_runs(plan.dataflow.module(), id).flops);
-        let mut advice: Vec<Suggestion> = advice.iter().map(|a| suggestion(plan, a, flops)).collect();
-        advice.extend(rescheduled(verified, target, &spaces));
-        advice.sort_by_key(|a| std::cmp::Reverse(a.bytes));
-        Report { plan, target, spaces, sharings: sharings(plan), advice }
-    }
-}
-
 fn bytes(n: i128) -> String {
     size(u64::try_from(n).unwrap_or(u64::MAX))
-}
-
-/// What another order of the whole module would bring, where it takes little time to find out.
-fn rescheduled(verified: &Verified, target: &Target, spaces: &[SpaceSummary]) -> Vec<Suggestion> {
-    let module = verified.module.module();
-    if module.instruction_count() > RESCHEDULED {
-        return Vec::new();
-    }
-    let peaks = || -> Option<Vec<SpaceSummary>> {
-        let mut module = module.clone();
-        schedule(&mut module, Scheduler::Memory, target).ok()?;
-        let module = verify(module, &VerifyOptions { devices: None }).ok()?;
-        let planned = hloom::plan::plan(&module, target).ok()?;
-        check(&module, target, &Assignment::from(&planned)).is_empty().then(|| summarise(&planned, target))
-    };
-    let bytes = |space: &SpaceSummary| space.peak.as_ref().map_or(0, |p| p.bytes);
-    let after = peaks().unwrap_or_default();
-    let pairs = spaces.iter().filter_map(|s| Some((s, after.iter().find(|a| a.colour == s.colour)?)));
-    if pairs.clone().any(|(before, after)| bytes(after) > bytes(before)) {
-        return Vec::new();
-    }
-    let lower = pairs.filter(|(before, after)| bytes(after) < bytes(before));
-    let suggestion = |(before, after): (&SpaceSummary, &SpaceSummary)| Suggestion {
-        kind: "reschedule",
-        colour: before.colour,
-        bytes: bytes(before) - bytes(after),
-        value: None,
-        text: "order the whole module anew, for little memory, as --schedule memory does".to_owned(),
-    };
-    lower.map(suggestion).collect()
-}
-
-/// Says what to do, and why it can be done.
-fn suggestion(plan: &Plan<'_>, advice: &Advice, flops: impl Fn(InstructionId) -> u64) -> Suggestion {
-    let module = plan.dataflow.module();
-    let step = |id: InstructionId| match plan.schedule.time(id) {
-        Some(time) => format!("`{}` (step {time})", module[id].name()),
-        None => format!("`{}`", module[id].name()),
-    };
-    let name = |value| format!("`{}`", label(plan, value));
-    let (kind, text) = match advice.change {
-        Change::Donate { parameter, result } => {
-            let number = match instruction(plan, parameter).map(|id| &module[id].op) {
-                Some(Op::Parameter { number, .. }) => number.to_string(),
-                _ => String::new(),
-            };
-            let (part, parameter, result) = (index(plan, parameter), name(parameter), name(result));
-            let why = format!("the result {result} can have its place, nothing reads it any more then");
-            ("donate", format!("donate parameter {number}{part} {parameter}: {why}"))
-        }
-        Change::Later { value, before } => {
-            ("later", format!("compute {} later, right before {}, the first to read it", name(value), step(before)))
-        }
-        Change::Earlier { value, after, frees } => {
-            let why = format!("{} waits for nothing else", name(frees));
-            ("earlier", format!("compute {} earlier, right after {}: {why}", name(value), step(after)))
-        }
-        Change::Rematerialise { value, before } => {
-            let flops = instruction(plan, value).map_or(0, flops);
-            let cost = if flops > 0 { format!(", for {} flops more", count(flops)) } else { String::new() };
-            let text =
-                format!("compute {} again right before {} instead of keeping it{cost}", name(value), step(before));
-            ("rematerialise", text)
-        }
-    };
-    Suggestion { kind, colour: advice.colour, bytes: advice.bytes, value: Some(advice.change.value()), text }
-}
-
-/// What an allocation is for.
-pub(super) fn kind(allocation: &Allocation) -> &'static str {
-    if allocation.parameter.is_some() {
-        "parameter"
-    } else if allocation.is_constant {
-        "constant"
-    } else if allocation.is_thread_local {
-        "thread-local"
-    } else if allocation.is_live_out {
-        "result"
-    } else {
-        "temporaries"
-    }
 }
 
 /// What a memory space is called.
@@ -156,8 +27,8 @@ fn memory(space: &SpaceSummary) -> String {
 }
 
 /// Tables of what each memory takes, of what is in use at its peak, and of what could be better.
-pub(super) fn to_text(report: &Report<'_, '_>) -> String {
-    let Report { plan, target, .. } = report;
+pub(super) fn to_text(report: &MemoryReport<'_, '_>) -> String {
+    let MemoryReport { plan, target, .. } = report;
     let mut out = format!(
         "{} on {}: {} in {}\n\n",
         plan.dataflow.module().name,
@@ -174,7 +45,7 @@ pub(super) fn to_text(report: &Report<'_, '_>) -> String {
     out
 }
 
-fn totals(report: &Report<'_, '_>) -> String {
+fn totals(report: &MemoryReport<'_, '_>) -> String {
     use Align::{Left, Right};
     let columns = [
         ("memory", Left),
@@ -206,7 +77,7 @@ fn totals(report: &Report<'_, '_>) -> String {
 }
 
 /// How near each heap is to the least that it could take.
-fn packing(report: &Report<'_, '_>) -> String {
+fn packing(report: &MemoryReport<'_, '_>) -> String {
     use Align::{Left, Right};
     let mut table = Table::new(&[("memory", Left), ("heap", Right), ("at least", Right), ("above that", Right)]);
     let heaps: Vec<&SpaceSummary> = report.spaces.iter().filter(|s| s.heap > 0).collect();
@@ -258,7 +129,7 @@ fn values<'a>(plan: &Plan<'_>, values: impl Iterator<Item = &'a InUse> + Clone) 
     table.render()
 }
 
-fn padding(report: &Report<'_, '_>) -> String {
+fn padding(report: &MemoryReport<'_, '_>) -> String {
     let mut padded: Vec<&InUse> = report.spaces.iter().flat_map(|s| &s.padded).collect();
     if padded.is_empty() {
         return String::new();
@@ -268,7 +139,7 @@ fn padding(report: &Report<'_, '_>) -> String {
     format!("\nwhere tiles and tables pad most:\n\n{table}")
 }
 
-fn sharing(report: &Report<'_, '_>) -> String {
+fn sharing(report: &MemoryReport<'_, '_>) -> String {
     use Align::{Left, Right};
     let columns =
         [("allocation", Right), ("for", Left), ("bytes", Right), ("values", Right), ("apart", Right), ("saved", Right)];
@@ -287,7 +158,7 @@ fn sharing(report: &Report<'_, '_>) -> String {
     section("allocations that values share, and what those would take apart", &report.sharings, &table)
 }
 
-fn advice(report: &Report<'_, '_>) -> String {
+fn advice(report: &MemoryReport<'_, '_>) -> String {
     use Align::{Left, Right};
     let mut table = Table::new(&[("bytes less", Right), ("memory", Left), ("change", Left)]);
     for advice in report.advice.iter().take(LINES) {

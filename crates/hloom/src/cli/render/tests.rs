@@ -8,6 +8,7 @@ use hloom::ir::diagnostic::codes::text::UNEXPECTED_TOKEN;
 use hloom::ir::diagnostic::{Part, Span};
 use hloom::ir::element_type::ElementType;
 use hloom::ir::instruction::{Common, Operands};
+use hloom::ir::metadata::Metadata;
 use hloom::ir::module::NewInstruction;
 use hloom::ir::op::Op;
 use hloom::ir::shape::Shape;

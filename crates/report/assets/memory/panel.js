@@ -2,30 +2,22 @@
  *
  * Everything from the module goes in as text, never as markup.
  */
-const LISTED = 100;
 /* Advice that is seen at once. */
 const FIRST = 4;
 
-function element(tag, properties, ...children) {
-  const made = Object.assign(document.createElement(tag), properties);
-  made.append(...children.filter((c) => c !== null));
-  return made;
-}
+const panels = { details: element("section", { id: "memory-details", "aria-live": "polite" }), advice: element("section", { id: "memory-advice" }), moment: element("section", { id: "memory-moment" }) };
+const panel = element("aside", { id: "memory-panel", "aria-label": "Details" }, panels.details, panels.advice, panels.moment);
 
-function link(words, title, action) {
-  const button = element("button", { className: "link mono", type: "button", title, textContent: words });
-  button.addEventListener("click", action);
-  return button;
-}
+const link = (words, title, action) => button(clip(words, 160), { className: "link mono", title: clip(title, 400) }, action);
 
-const valueLink = (v) => link(nameOf(v), `${opcodeOf(v)} ${text(values.shape[v])}`, () => select(v, true));
+const valueLink = (v) => link(nameOf(v), `${opcodeOf(v)} ${text(values.shape[v])}`, () => selectValue(v, true));
 
 /* An instruction that is the user of something: it leads to what it makes, or to its step if that has no memory. */
-function instructionLink(i) {
+function stepLink(i) {
   const name = text(instructions.name[i]);
   const made = madeBy.get(i);
   const title = `${text(instructions.opcode[i])}${i < plan.steps ? `, step ${i}` : ""}`;
-  if (made) return link(name, title, () => select(made.reduce((a, b) => (values.size[b] > values.size[a] ? b : a)), true));
+  if (made) return link(name, title, () => selectValue(made.reduce((a, b) => (values.size[b] > values.size[a] ? b : a)), true));
   return link(name, title, () => goToStep(i));
 }
 
@@ -36,8 +28,7 @@ function names(list, make) {
 }
 
 function showDetails(v) {
-  const panel = document.getElementById("details");
-  panel.replaceChildren();
+  panels.details.replaceChildren();
   if (v < 0) return;
   const rows = [];
   const row = (term, ...content) => {
@@ -47,7 +38,7 @@ function showDetails(v) {
   const a = values.allocation[v];
   const space = plan.spaces.find((s) => s.colour === plan.allocations.colour[a]);
   row("operation", opcodeOf(v));
-  row("shape", element("code", {}, text(values.shape[v])));
+  row("shape", element("code", {}, clip(text(values.shape[v]), 2000)));
   row("size", exactBytes(values.size[v]));
   const padding = values.size[v] - values.data[v];
   if (padding > 0) row("padding", `${exactBytes(padding)}, ${Math.round((100 * padding) / values.size[v])} %`);
@@ -64,15 +55,17 @@ function showDetails(v) {
   }
   row("computation", element("span", { className: "mono" }, text(instructions.computation[i])));
   row("source", sourceOf(v));
-  row("op_name", opNameOf(v));
+  row("op_name", clip(opNameOf(v), 2000));
   const users = listOf(plan.users, v);
-  row(`users (${users.length})`, users.length ? names(users, instructionLink) : "none");
+  row(`users (${users.length})`, users.length ? names(users, stepLink) : "none");
   const operands = listOf(plan.operands, i);
-  if (operands.length) row("made from", names(operands, instructionLink));
+  if (operands.length) row("made from", names(operands, stepLink));
   const mates = sharers(v);
   if (mates.length) row(`takes turns with (${mates.length})`, names(mates, valueLink));
-  const title = element("h2", {}, element("span", { className: "mono" }, nameOf(v)), element("span", { className: "quiet" }, `  value ${values.id[v]}`));
-  panel.append(title, element("dl", {}, ...rows));
+  const title = element("h2", {}, element("span", { className: "mono" }, clip(nameOf(v), 300)), element("span", { className: "quiet" }, `  value ${values.id[v]}`));
+  const of = instructions.number[i];
+  const more = of >= 0 ? element("details", {}, element("summary", {}, "The instruction"), ...instructionCard(of).slice(1)) : element("p", { className: "quiet" }, "It was added to plan the memory: the module itself has no such instruction.");
+  panels.details.append(title, element("dl", {}, ...rows), more);
 }
 
 /* The other values at the same place of the same allocation. */
@@ -87,8 +80,7 @@ function sharers(v) {
 }
 
 function showAdvice() {
-  const panel = document.getElementById("advice");
-  panel.replaceChildren();
+  panels.advice.replaceChildren();
   const colour = plan.spaces[shown.space].colour;
   const advice = plan.advice.filter((a) => a.colour === colour);
   if (advice.length === 0) return;
@@ -99,20 +91,19 @@ function showAdvice() {
     const less = element("b", {}, `−${bytes(a.bytes)}`);
     if (value < 0) return element("li", {}, less, element("span", {}, ...words));
     const button = element("button", { className: "link plain", type: "button", title: "show it" }, ...words);
-    button.addEventListener("click", () => select(value, true));
+    button.addEventListener("click", () => selectValue(value, true));
     return element("li", {}, less, button);
   });
   const note = "Each alone, with the peak computed anew; they do not add up.";
-  panel.append(element("h2", {}, "What would lower the peak"), element("ol", {}, ...items.slice(0, FIRST)));
+  panels.advice.append(element("h2", {}, "What would lower the peak"), element("ol", {}, ...items.slice(0, FIRST)));
   const rest = items.slice(FIRST);
   if (rest.length) {
-    panel.append(element("details", {}, element("summary", {}, `${rest.length} more`), element("ol", {}, ...rest)));
+    panels.advice.append(element("details", {}, element("summary", {}, `${rest.length} more`), element("ol", {}, ...rest)));
   }
-  panel.append(element("p", { className: "quiet" }, note));
+  panels.advice.append(element("p", { className: "quiet" }, note));
 }
 
 function showMoment() {
-  const panel = document.getElementById("moment");
   const { boxes, moment } = shown;
   const there = boxes.at(moment).filter((b) => hasTime(boxes.value[b]));
   const isPeak = moment === boxes.peak;
@@ -124,22 +115,14 @@ function showMoment() {
   });
   const rest = there.slice(LISTED).reduce((sum, b) => sum + values.size[boxes.value[b]], 0);
   const more = rest > 0 ? element("p", { className: "quiet" }, `… and ${count(there.length - LISTED, "more value")}, ${bytes(rest)}`) : null;
-  panel.replaceChildren(title, element("p", { className: "quiet mono" }, stepName(moment)), element("table", {}, element("tbody", {}, ...rows)), ...(more ? [more] : []));
+  panels.moment.replaceChildren(title, element("p", { className: "quiet mono" }, stepName(moment)), element("table", {}, element("tbody", {}, ...rows)), ...(more ? [more] : []));
 }
 
-function showTip(b, px, py) {
-  const tip = document.getElementById("tip");
-  tip.hidden = b < 0;
-  if (b < 0) return;
+function tipFor(b, event) {
+  if (b < 0) return showTip();
   const v = shown.boxes.value[b];
   const when = hasTime(v) ? `steps ${values.start[v]} to ${values.end[v]}` : "for each element anew";
   const padding = values.size[v] - values.data[v];
   const size = `${bytes(values.size[v])}${padding > 0 ? `, ${bytes(padding)} of it padding` : ""}`;
-  const lines = [`${opcodeOf(v)} · ${size} · ${when}`, text(values.shape[v]), sourceOf(v) || opNameOf(v)];
-  tip.replaceChildren(element("b", {}, nameOf(v)), ...lines.filter(Boolean).map((l) => element("div", {}, l)));
-  const stage = document.getElementById("stage");
-  const left = Math.min(px + 14, stage.clientWidth - tip.offsetWidth - 4);
-  const below = py + 16 + tip.offsetHeight < stage.clientHeight;
-  tip.style.left = `${Math.max(0, left)}px`;
-  tip.style.top = `${below ? py + 16 : py - tip.offsetHeight - 10}px`;
+  showTip(event, nameOf(v), `${opcodeOf(v)} · ${size} · ${when}`, text(values.shape[v]), sourceOf(v) || opNameOf(v));
 }

@@ -1,10 +1,15 @@
-/* The plan as the page holds it: the embedded data, words for its parts, and the boxes of what is shown.
+/* The plan as the memory view holds it: words for its parts, and the boxes of what is shown.
  *
- * Invariants: values come sorted by the step at which they begin (those
- * without a time first); boxes keep that order, so that those of a stretch of
- * time are found by bisection; strings are numbers into one table, and number 0 is the empty one.
+ * Invariants: values come sorted by the step at which they begin (those without a time first); boxes keep that order, so
+ * that those of a stretch of time are found by bisection. A plan has instructions of its own: copies may have been added
+ * to the module before its memory was planned.
  */
-const plan = JSON.parse(document.getElementById("data").textContent);
+const plan = mod.memory;
+if (!plan || plan.spaces.length === 0) {
+  const why = mod.memory_absent ? `The memory of this module was not planned: ${mod.memory_absent}` : "This program takes no memory.";
+  root.append(element("p", { className: "note" }, clip(why, 2000)));
+  return {};
+}
 const values = plan.values;
 const instructions = plan.instructions;
 const valueCount = values.id.length;
@@ -12,38 +17,8 @@ const valueCount = values.id.length;
 /* Kinds of allocations in the order in which they are stacked, as numbered in the data. */
 const KINDS = ["parameter", "constant", "thread-local", "result", "temporary"];
 const KIND_PLURALS = ["parameters", "constants", "thread-local", "results", "temporaries"];
-const PALETTE = 12;
-
-const text = (number) => plan.strings[number];
-
-const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-
-function bytes(n) {
-  let unit = 0;
-  while (n >= 1023.5 && unit + 1 < UNITS.length) {
-    n /= 1024;
-    unit += 1;
-  }
-  const digits = unit === 0 ? 0 : n < 9.995 ? 2 : n < 99.95 ? 1 : 0;
-  return `${n.toFixed(digits)} ${UNITS[unit]}`;
-}
-
-/* With the exact number where it says more. */
-function exactBytes(n) {
-  return n < 1024 || !Number.isSafeInteger(n) ? bytes(n) : `${bytes(n)} (${n.toLocaleString("en")} bytes)`;
-}
-
-const count = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
-
-/* Of a list for each of many things, stored one after another: that of thing i. */
-const listOf = (lists, i) => lists.items.slice(lists.from[i], lists.from[i + 1]);
-
 const nameOf = (v) => text(instructions.name[values.instruction[v]]) + text(values.index[v]);
-/* The name without what makes it unique: names that compilers give say what a fusion does. */
-const stemOf = (v) => {
-  const name = text(instructions.name[values.instruction[v]]);
-  return name.replace(/(\.clone|\.remat\d*|[._-]?\d+)+$/, "") || name;
-};
+const stemOf = (v) => stem(text(instructions.name[values.instruction[v]]));
 const opcodeOf = (v) => text(instructions.opcode[values.instruction[v]]);
 const sourceOf = (v) => text(instructions.source[values.instruction[v]]);
 const opNameOf = (v) => text(instructions.op_name[values.instruction[v]]);
@@ -62,11 +37,7 @@ const stepName = (step) => (step < plan.steps ? text(instructions.name[step]) : 
 /* The values that an instruction makes, by its number. */
 const madeBy = (() => {
   const made = new Map();
-  for (let v = 0; v < valueCount; v++) {
-    const list = made.get(values.instruction[v]);
-    if (list) list.push(v);
-    else made.set(values.instruction[v], [v]);
-  }
+  for (let v = 0; v < valueCount; v++) addTo(made, values.instruction[v], v);
   return made;
 })();
 
@@ -86,18 +57,6 @@ const boxEnd = (() => {
   }
   return ends;
 })();
-
-/* The first index of a sorted list at which the value is more than x. */
-function bisect(list, x) {
-  let low = 0;
-  let high = list.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (list[middle] > x) high = middle;
-    else low = middle + 1;
-  }
-  return low;
-}
 
 /* Boxes of a memory space, or of one of its allocations: flat arrays, and blocks of them with their bounds, so that what
  * is out of sight costs nothing. */
@@ -202,14 +161,15 @@ class Boxes {
 }
 
 /* Which values match: those that have every word of the query in their name, operation, shape, source or op_name. */
-const lowered = plan.strings.map((s) => s.toLowerCase());
+let loweredStrings = null;
 
 function search(query) {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   if (words.length === 0) return null;
+  loweredStrings ??= mod.strings.map((s) => s.toLowerCase());
   const matches = new Uint8Array(valueCount).fill(1);
   for (const word of words) {
-    const has = Uint8Array.from(lowered, (s) => (s.includes(word) ? 1 : 0));
+    const has = Uint8Array.from(loweredStrings, (s) => (s.includes(word) ? 1 : 0));
     for (let v = 0; v < valueCount; v++) {
       const i = values.instruction[v];
       const own = has[instructions.name[i]] || has[instructions.opcode[i]] || has[instructions.source[i]];
@@ -221,21 +181,8 @@ function search(query) {
 }
 
 /* The colour number of each value, and what each number means. */
-function colouring(by) {
-  if (by === "kind") {
-    const numbers = Uint8Array.from({ length: valueCount }, (_, v) => kindOf(v));
-    return { numbers, names: KINDS };
-  }
+function valueColours(by) {
+  if (by === "kind") return { numbers: Uint8Array.from({ length: valueCount }, (_, v) => kindOf(v)), names: KINDS };
   const key = { stem: stemOf, opcode: opcodeOf, source: sourceOf }[by];
-  const keys = Array.from({ length: valueCount }, (_, v) => key(v));
-  const weight = new Map();
-  keys.forEach((name, v) => weight.set(name, (weight.get(name) || 0) + values.size[v]));
-  const named = [...weight.keys()].filter(Boolean);
-  // The largest first; where two are as large, by name, so that a plan always looks the same.
-  named.sort((a, b) => weight.get(b) - weight.get(a) || (a < b ? -1 : 1));
-  const number = new Map(named.slice(0, PALETTE).map((name, i) => [name, i]));
-  const numbers = Uint8Array.from(keys, (name) => number.get(name) ?? PALETTE);
-  const names = named.slice(0, PALETTE);
-  names[PALETTE] = named.length > PALETTE ? "others" : "not known";
-  return { numbers, names };
+  return colouring(Array.from({ length: valueCount }, (_, v) => key(v)), values.size);
 }

@@ -8,10 +8,9 @@ const AXIS = 22;
 const LABEL = 11.5;
 /* Between the scale and the boxes: a bar for each allocation, and the kind beside it. */
 const BAND = 28;
-const FONT = 'ui-monospace, "Cascadia Mono", "DejaVu Sans Mono", Menlo, monospace';
 
-const mapCanvas = document.getElementById("map");
-const curveCanvas = document.getElementById("curve");
+const mapCanvas = element("canvas", { id: "memory-map", tabIndex: 0, role: "application", "aria-label": "Memory map: steps of the schedule from left to right, addresses from bottom to top", "aria-describedby": "memory-keys" });
+const curveCanvas = element("canvas", { id: "memory-curve", "aria-hidden": "true" });
 
 const view = { left: 0, right: 1, low: 0, high: 1 };
 const shown = {
@@ -25,27 +24,9 @@ const shown = {
   moment: 0,
   drawn: 0,
 };
-let theme = null;
-let asked = false;
 const layer = { canvas: document.createElement("canvas"), image: null, pixels: null, labelled: [], key: "" };
 /* Goes up with whatever changes the boxes' looks other than the view. */
 let look = 0;
-
-function readTheme() {
-  const style = getComputedStyle(document.documentElement);
-  const of = (name) => style.getPropertyValue(name).trim();
-  theme = { dim: Number(of("--dim")), fills: [] };
-  for (const name of ["panel", "ink", "quiet", "line", "strong-line", "accent", "peak", "curve", "curve-fill", "box-ink"]) {
-    theme[name] = of(`--${name}`);
-  }
-  for (let i = 0; i <= PALETTE; i++) theme.fills.push(of(`--c${i}`));
-  const number = (colour, alpha) => {
-    const [r, g, b] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
-    return ((Math.round(alpha * 255) << 24) | (b << 16) | (g << 8) | r) >>> 0;
-  };
-  theme.plain = theme.fills.map((f) => number(f, 1));
-  theme.faint = theme.fills.map((f) => number(f, theme.dim));
-}
 
 /* The part of the map that shows boxes, in CSS pixels. */
 const plot = () => ({
@@ -85,33 +66,13 @@ function setView(left, right, low, high) {
   ask();
 }
 
-function ask() {
-  if (asked) return;
-  asked = true;
-  requestAnimationFrame(() => {
-    asked = false;
-    draw();
-  });
-}
-
-function context(canvas) {
-  const ratio = window.devicePixelRatio || 1;
-  const width = Math.round(canvas.clientWidth * ratio);
-  const height = Math.round(canvas.clientHeight * ratio);
-  if (canvas.width !== width || canvas.height !== height) {
-    canvas.width = width;
-    canvas.height = height;
-  }
-  const c = canvas.getContext("2d");
-  c.setTransform(ratio, 0, 0, ratio, 0, 0);
-  c.clearRect(0, 0, canvas.clientWidth, canvas.clientHeight);
-  return c;
-}
-
 function draw() {
+  if (mapCanvas.clientWidth === 0) return;
   drawMap();
   drawCurve();
 }
+
+const ask = frames(draw);
 
 /* Where a box is on the screen: on whole pixels, and small ones stay visible. */
 function place(b, s) {
@@ -220,7 +181,7 @@ function drawGrid(c, s) {
   c.font = `11px ${FONT}`;
   c.textBaseline = "middle";
   c.lineWidth = 1;
-  const byBytes = document.getElementById("scale").value === "bytes";
+  const byBytes = tools.scale.select.value === "bytes";
   if (byBytes) {
     c.textAlign = "right";
     const wanted = (view.high - view.low) / Math.max(2, area.height / 56);
@@ -287,7 +248,7 @@ function drawAllocations(c, s, byBytes) {
       c.fillText(`#${a}`, area.left - BAND, (top + end) / 2);
     }
   });
-  c.font = "11px system-ui, sans-serif";
+  c.font = `11px ${SANS}`;
   c.textAlign = "center";
   c.fillStyle = theme.quiet;
   for (const [kind, [top, end]] of reach) {
@@ -299,13 +260,6 @@ function drawAllocations(c, s, byBytes) {
     c.fillText(name, 0, 0);
     c.restore();
   }
-}
-
-function line(c, x0, y0, x1, y1) {
-  c.beginPath();
-  c.moveTo(x0, y0);
-  c.lineTo(x1, y1);
-  c.stroke();
 }
 
 /* The peak, the cursor, and what is hovered and selected with the steps that use it. */
@@ -417,7 +371,7 @@ function drawCurve() {
 /* Above the curve: what is allocated, the peak, and what is in use under the cursor. */
 function drawReadout(c, s) {
   const { live, total, peak } = shown.boxes;
-  c.font = "12.5px system-ui, sans-serif";
+  c.font = `12.5px ${SANS}`;
   c.textAlign = "left";
   let x = s.area.left;
   const say = (words, colour) => {
@@ -431,8 +385,6 @@ function drawReadout(c, s) {
     say(`step ${shown.cursor}, ${clip(stepName(shown.cursor), 44)}: ${bytes(live[shown.cursor])}`, theme.ink);
   }
 }
-
-const clip = (word, letters) => (word.length <= letters ? word : `${word.slice(0, letters - 1)}…`);
 
 /* The box under a point of the map: of several, the smallest, since it was the hardest to hit. */
 function boxAt(px, py) {

@@ -1,55 +1,59 @@
-/* What the page does: tabs, tools, search, pointer and keys. State is in `shown` and `view`; whatever changes it asks for
- * a new frame.
+/* What the memory view does: tabs of memory spaces, tools, search, pointer and keys. State is in `shown` and `view`;
+ * whatever changes it asks for a new frame.
  */
-const byId = (id) => document.getElementById(id);
+const tabList = element("div", { id: "memory-tabs", className: "subtabs", role: "tablist", "aria-label": "Memory spaces" });
+const tools = {
+  allocation: choice("Show", [], () => rebuild(true)),
+  colouring: choice("Colour by", [["stem", "name"], ["opcode", "operation"], ["kind", "kind of allocation"], ["source", "source line"]], recolour),
+  scale: choice("Heights", [["bytes", "by bytes"], ["even", "even"]], () => rebuild(true)),
+};
+const searchBox = element("input", { id: "memory-search", type: "search", placeholder: "Search names, shapes, source ( / )", "aria-label": "Search values by name, operation, shape or source", autocomplete: "off", spellcheck: false });
+const found = element("output", { className: "quiet", "aria-live": "polite" });
+const legendPlace = element("div", { className: "legend", role: "group", "aria-label": "Colours" });
 
 function start() {
-  document.title = `${plan.module} · memory`;
-  byId("module").textContent = plan.module;
-  byId("target").textContent = plan.target;
-  byId("headline").textContent =
-    `${bytes(plan.total)} in ${count(plan.allocations.size.length, "allocation")}, ` +
-    `${count(valueCount, "value")}, ${count(plan.steps, "step")}`;
-  // A program of tokens alone takes no memory.
-  if (plan.spaces.length === 0) return;
+  const headline = `${bytes(plan.total)} on ${plan.target} in ${count(plan.allocations.size.length, "allocation")}, ${count(valueCount, "value")}, ${count(plan.steps, "step")}`;
+  root.append(
+    element("div", { className: "bar-line" }, tabList, element("p", { className: "quiet" }, headline)),
+    element("div", { className: "tools" }, tools.allocation.label, tools.colouring.label, tools.scale.label, element("span", { className: "search" }, searchBox, found),
+      element("span", { className: "buttons" },
+        button("+", { title: "Zoom in (+)", "aria-label": "Zoom in" }, () => zoom(0.6, 0.6)),
+        button("−", { title: "Zoom out (−)", "aria-label": "Zoom out" }, () => zoom(1 / 0.6, 1 / 0.6)),
+        button("Fit", { title: "Show everything (0)" }, fit),
+        button("Peak", { title: "Go to the peak (p)" }, () => goToStep(shown.boxes.peak)))),
+    element("div", { className: "split" }, element("div", { id: "memory-stage" }, curveCanvas, mapCanvas, legendPlace, keyHelp()), panel),
+  );
   plan.spaces.forEach((_, i) => {
-    const tab = element("button", { type: "button", id: `tab-${i}`, tabIndex: -1 });
-    tab.setAttribute("role", "tab");
-    tab.setAttribute("aria-controls", "map");
-    tab.addEventListener("click", () => showSpace(i));
-    byId("tabs").append(tab);
+    tabList.append(button("", { id: `memory-tab-${i}`, role: "tab", tabIndex: -1, "aria-controls": "memory-map" }, () => showSpace(i)));
   });
-  byId("tabs").addEventListener("keydown", (event) => {
+  tabList.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
+    event.stopPropagation();
     showSpace((shown.space + step + plan.spaces.length) % plan.spaces.length);
-    byId(`tab-${shown.space}`).focus();
+    byId(`memory-tab-${shown.space}`).focus();
   });
-  byId("allocation").addEventListener("change", () => rebuild(true));
-  byId("scale").addEventListener("change", () => rebuild(true));
-  byId("colouring").addEventListener("change", recolour);
-  byId("search").addEventListener("input", find);
-  byId("search").addEventListener("keydown", (event) => {
+  searchBox.addEventListener("input", find);
+  searchBox.addEventListener("keydown", (event) => {
     if (event.key === "Enter") nextMatch(event.shiftKey ? -1 : 1);
     if (event.key === "Escape") clear();
   });
-  byId("zoom-in").addEventListener("click", () => zoom(0.6, 0.6));
-  byId("zoom-out").addEventListener("click", () => zoom(1 / 0.6, 1 / 0.6));
-  byId("fit").addEventListener("click", fit);
-  byId("to-peak").addEventListener("click", () => goToStep(shown.boxes.peak));
-  pointer();
-  document.addEventListener("keydown", keys);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    readTheme();
-    recolour();
+  [mapCanvas, curveCanvas].forEach(watch);
+  mapCanvas.addEventListener("dblclick", (event) => {
+    const b = boxAt(...inside(event, mapCanvas));
+    if (b >= 0) zoomToBox(b);
   });
   // Drawn at once: a picture of another size would be stretched until the next frame.
   const resized = new ResizeObserver(draw);
   [mapCanvas, curveCanvas].forEach((canvas) => resized.observe(canvas));
-  readTheme();
   // The memory that takes most is what one comes for.
   const largest = plan.spaces.reduce((best, s, i) => (s.total > plan.spaces[best].total ? i : best), 0);
   showSpace(largest);
+}
+
+function keyHelp() {
+  const key = (name) => element("kbd", {}, name);
+  return element("p", { id: "memory-keys", className: "quiet keys" }, key("wheel"), " zoom, with ", key("shift"), " time only, with ", key("alt"), " memory only · ", key("drag"), " ", key("arrows"), " pan · ", key("Enter"), " zoom to the selected box · ", key("["), " ", key("]"), " previous, next value · ", key("/"), " search · ", key("Esc"), " clear");
 }
 
 function showSpace(i) {
@@ -58,7 +62,7 @@ function showSpace(i) {
   const own = plan.allocations.size.map((_, a) => a).filter((a) => plan.allocations.colour[a] === colour);
   const option = (value, words) => element("option", { value: String(value), textContent: words });
   const options = own.map((a) => option(a, `${allocationName(a)}, ${bytes(plan.allocations.size[a])}`));
-  byId("allocation").replaceChildren(option(-1, own.length === 1 ? "its allocation" : `all ${own.length} allocations`), ...options);
+  tools.allocation.select.replaceChildren(option(-1, own.length === 1 ? "its allocation" : `all ${own.length} allocations`), ...options);
   rebuild(true);
   labelTabs();
   showAdvice();
@@ -66,7 +70,7 @@ function showSpace(i) {
 
 function labelTabs() {
   plan.spaces.forEach((space, i) => {
-    const tab = byId(`tab-${i}`);
+    const tab = byId(`memory-tab-${i}`);
     const parts = [`${space.name || "memory"} `, element("span", { className: "quiet" }, bytes(space.total))];
     const here = matchCount(space.colour);
     if (here > 0) parts.push(element("span", { className: "badge" }, here.toLocaleString("en")));
@@ -88,8 +92,8 @@ function matchCount(colour) {
 
 /* Makes the boxes anew; the view starts over where what is shown is another thing. */
 function rebuild(startOver) {
-  const only = Number(byId("allocation").value);
-  shown.boxes = new Boxes(plan.spaces[shown.space].colour, only, byId("scale").value);
+  const only = Number(tools.allocation.select.value);
+  shown.boxes = new Boxes(plan.spaces[shown.space].colour, only, tools.scale.select.value);
   shown.hovered = -1;
   shown.moment = shown.boxes.peak;
   recolour();
@@ -98,18 +102,10 @@ function rebuild(startOver) {
 }
 
 function recolour() {
-  const by = byId("colouring").value;
-  shown.colours = colouring(by);
+  shown.colours = valueColours(tools.colouring.select.value);
   const used = new Set();
   for (const v of shown.boxes.value) used.add(shown.colours.numbers[v]);
-  const entries = [];
-  for (const number of [...used].sort((a, b) => a - b)) {
-    const swatch = element("i", {});
-    swatch.style.background = theme.fills[number];
-    const name = shown.colours.names[number];
-    entries.push(element("span", { title: name }, swatch, element("em", {}, name)));
-  }
-  byId("legend").replaceChildren(...entries);
+  legend(legendPlace, shown.colours.names, used);
   look += 1;
   ask();
 }
@@ -141,7 +137,7 @@ function goToStep(step) {
 }
 
 /* Selects a value, in the memory where it is; `seek` brings it into sight. */
-function select(v, seek) {
+function selectValue(v, seek) {
   shown.selected = v;
   if (v >= 0) {
     const colour = plan.allocations.colour[values.allocation[v]];
@@ -149,13 +145,13 @@ function select(v, seek) {
     if (space !== shown.space) {
       showSpace(space);
     } else if (!shown.boxes.base.has(values.allocation[v])) {
-      byId("allocation").value = "-1";
+      tools.allocation.select.value = "-1";
       rebuild(true);
     }
     if (seek) bringIntoSight(v);
   }
   showDetails(v);
-  byId("panel").scrollTop = 0;
+  panel.scrollTop = 0;
   ask();
 }
 
@@ -177,11 +173,11 @@ function zoomToBox(b) {
 }
 
 function find() {
-  shown.matches = search(byId("search").value);
+  shown.matches = search(searchBox.value);
   look += 1;
   labelTabs();
   const here = matchCount(plan.spaces[shown.space].colour);
-  byId("found").textContent = shown.matches ? `${here.toLocaleString("en")} found` : "";
+  found.textContent = shown.matches ? `${here.toLocaleString("en")} found` : "";
   ask();
 }
 
@@ -192,20 +188,20 @@ function nextMatch(step) {
   for (let b = from + step, seen = 0; seen < boxes.count; b += step, seen++) {
     if (b < 0) b = boxes.count - 1;
     if (b >= boxes.count) b = 0;
-    if (!matches || matches[boxes.value[b]]) return select(boxes.value[b], true);
+    if (!matches || matches[boxes.value[b]]) return selectValue(boxes.value[b], true);
   }
 }
 
 function clear() {
-  byId("search").value = "";
+  searchBox.value = "";
   find();
   shown.moment = shown.boxes.peak;
   showMoment();
-  select(-1);
+  selectValue(-1);
 }
 
+/* Whether the key meant something here. */
 function keys(event) {
-  if (event.target.matches("input, select") || event.ctrlKey || event.metaKey || event.altKey) return;
   // Arrows belong to the tabs where one of them has the focus, and Enter to whatever button has it.
   const onMap = event.target === document.body || event.target === mapCanvas;
   const actions = {
@@ -214,7 +210,7 @@ function keys(event) {
     "-": () => zoom(1 / 0.6, 1 / 0.6),
     "0": fit,
     p: () => goToStep(shown.boxes.peak),
-    "/": () => byId("search").focus(),
+    "/": () => searchBox.focus(),
     "[": () => nextMatch(-1),
     "]": () => nextMatch(1),
     Escape: clear,
@@ -230,93 +226,71 @@ function keys(event) {
     },
   };
   const action = actions[event.key] ?? (onMap ? onMapOnly[event.key] : undefined);
-  if (!action) return;
-  event.preventDefault();
-  action();
+  action?.();
+  return action !== undefined;
 }
 
-function pointer() {
-  const inside = (event, canvas) => {
-    const r = canvas.getBoundingClientRect();
-    return [event.clientX - r.left, event.clientY - r.top];
-  };
-  const held = new Map();
-  let moved = 0;
-  const hover = (event, canvas) => {
-    const [px, py] = inside(event, canvas);
-    const step = Math.floor(scales().step(px));
-    shown.cursor = px >= GUTTER && step >= 0 && step <= plan.steps ? step : null;
-    shown.hovered = canvas === mapCanvas ? boxAt(px, py) : -1;
-    const stage = byId("stage").getBoundingClientRect();
-    showTip(shown.hovered, event.clientX - stage.left, event.clientY - stage.top);
-    ask();
-  };
-  for (const canvas of [mapCanvas, curveCanvas]) {
-    canvas.addEventListener("pointerdown", (event) => {
-      held.set(event.pointerId, [event.clientX, event.clientY]);
-      if (event.isTrusted) canvas.setPointerCapture(event.pointerId);
-      moved = 0;
-    });
-    canvas.addEventListener("pointermove", (event) => {
-      const before = held.get(event.pointerId);
-      if (!before) return hover(event, canvas);
-      const now = [event.clientX, event.clientY];
-      const [dx, dy] = [now[0] - before[0], now[1] - before[1]];
-      moved += Math.abs(dx) + Math.abs(dy);
-      held.set(event.pointerId, now);
-      const { area } = scales();
-      if (held.size === 2) pinch(before, now, event.pointerId);
-      else if (moved > 4) {
-        mapCanvas.classList.add("dragging");
-        showTip(-1);
-        pan(-dx / area.width, canvas === mapCanvas ? dy / area.height : 0);
-      }
-    });
-    const release = (event) => {
-      const wasClick = held.delete(event.pointerId) && moved <= 4 && event.type === "pointerup";
-      mapCanvas.classList.remove("dragging");
-      if (wasClick) click(...inside(event, canvas), canvas);
-    };
-    canvas.addEventListener("pointerup", release);
-    canvas.addEventListener("pointercancel", release);
-    canvas.addEventListener("pointerleave", () => {
+function watch(canvas) {
+  pointers(canvas, {
+    hover: (px, py, event) => {
+      const step = Math.floor(scales().step(px));
+      shown.cursor = px >= GUTTER && step >= 0 && step <= plan.steps ? step : null;
+      shown.hovered = canvas === mapCanvas ? boxAt(px, py) : -1;
+      tipFor(shown.hovered, event);
+      ask();
+    },
+    leave: () => {
       shown.cursor = null;
       shown.hovered = -1;
-      showTip(-1);
       ask();
-    });
-    canvas.addEventListener("wheel", (event) => wheel(event, ...inside(event, canvas), canvas), { passive: false });
-  }
-  mapCanvas.addEventListener("dblclick", (event) => {
-    const b = boxAt(...inside(event, mapCanvas));
-    if (b >= 0) zoomToBox(b);
+    },
+    click: (px, py) => click(px, py, canvas),
+    drag: (dx, dy) => {
+      const { area } = scales();
+      pan(-dx / area.width, canvas === mapCanvas ? dy / area.height : 0);
+    },
+    pinch: (factor, px, py) => zoom(factor, factor, px, py),
   });
-  /* Two fingers: the distance between them sets the scale. */
-  function pinch(before, now, id) {
-    const other = [...held].find(([key]) => key !== id)[1];
-    const distance = (p) => Math.hypot(p[0] - other[0], p[1] - other[1]) || 1;
-    const factor = distance(before) / distance(now);
-    const r = mapCanvas.getBoundingClientRect();
-    zoom(factor, factor, (now[0] + other[0]) / 2 - r.left, (now[1] + other[1]) / 2 - r.top);
-  }
+  canvas.addEventListener("wheel", (event) => wheel(event, ...inside(event, canvas), canvas), { passive: false });
 }
 
 function click(px, py, canvas) {
   const b = canvas === mapCanvas ? boxAt(px, py) : -1;
-  if (b >= 0) return select(shown.boxes.value[b]);
+  if (b >= 0) return selectValue(shown.boxes.value[b]);
   if (px >= GUTTER) goToStep(Math.max(0, Math.min(plan.steps, Math.floor(scales().step(px)))));
-  select(-1);
+  selectValue(-1);
 }
 
 function wheel(event, px, py, canvas) {
   event.preventDefault();
-  const unit = event.deltaMode === 1 ? 16 : 1;
   if (Math.abs(event.deltaX) > Math.abs(event.deltaY) && !event.shiftKey) {
-    return pan((event.deltaX * unit) / plot().width, 0);
+    return pan((event.deltaX * (event.deltaMode === 1 ? 16 : 1)) / plot().width, 0);
   }
-  const factor = Math.exp((event.deltaY || event.deltaX) * unit * 0.0016);
+  const factor = wheelFactor(event);
   const timeOnly = event.shiftKey || canvas === curveCanvas;
   zoom(event.altKey ? 1 : factor, timeOnly ? 1 : factor, px, py);
 }
 
+/* The largest value of an instruction of the module. */
+function selectInstruction(i) {
+  const own = buffersOf(i);
+  if (own.length) selectValue(own.reduce((a, b) => (values.size[b] > values.size[a] ? b : a)), true);
+  else selectValue(-1);
+}
+
 start();
+return {
+  hasOwnCard: true,
+  show: draw,
+  redraw: recolour,
+  keys,
+  select: selectInstruction,
+  parts: {
+    plan, values, shown, view, mapCanvas, curveCanvas, panels, tools, found, searchBox,
+    draw, plot, scales, place, setView, nameOf, kindOf, selectValue,
+    repaint: () => {
+      look += 1;
+      draw();
+    },
+  },
+};
