@@ -1,0 +1,7 @@
+//! Global programs over many devices: from shardings on some arrays to the program of one device.
+//!
+//! [`mod@propagate`] decides the sharding of every instruction from the annotations of some.
+
+pub mod propagate;
+
+pub use propagate::{PropagationOptions, PropagationReport, propagate};
