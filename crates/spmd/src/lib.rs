@@ -2,6 +2,9 @@
 //!
 //! [`mod@propagate`] decides the sharding of every instruction from the annotations of some.
 
+mod axes;
+mod factors;
 pub mod propagate;
+mod rules;
 
 pub use propagate::{PropagationOptions, PropagationReport, propagate};
