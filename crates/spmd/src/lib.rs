@@ -6,5 +6,6 @@ mod axes;
 mod factors;
 pub mod propagate;
 mod rules;
+pub mod shardy;
 
 pub use propagate::{PropagationOptions, PropagationReport, propagate};

@@ -254,7 +254,8 @@ fn set(graph: &mut Graph, value: ValueRef, sharding: TensorSharding, origin: Ori
     graph.values[value.index()].sharding = Some(sharding);
 }
 
-fn no_axis_twice(sharding: &TensorSharding) -> bool {
+/// Whether no part of an axis is used twice.
+pub(crate) fn no_axis_twice(sharding: &TensorSharding) -> bool {
     let lists = sharding.dims.iter().map(|d| &d.axes).chain([&sharding.replicated, &sharding.unreduced]);
     let all: Vec<Axis> = lists.flatten().copied().collect();
     all.iter().enumerate().all(|(i, a)| all[..i].iter().all(|b| !a.overlaps(*b)))

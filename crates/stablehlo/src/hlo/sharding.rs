@@ -246,6 +246,12 @@ impl Translator<'_, '_> {
         self.bind_all(&results)
     }
 
+    /// An edge of Shardy's data flow is the value that it is about.
+    pub(super) fn passed_on(&mut self) -> Translate<()> {
+        let x = self.operand(0)?;
+        self.bind(x)
+    }
+
     pub(super) fn sharding_group(&mut self) -> Translate<()> {
         let x = self.operand(0)?;
         let group = self.int("group_id")?;
