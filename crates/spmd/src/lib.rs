@@ -4,8 +4,9 @@
 
 mod axes;
 mod factors;
+pub mod gspmd;
 pub mod propagate;
 mod rules;
 pub mod shardy;
 
-pub use propagate::{PropagationOptions, PropagationReport, propagate};
+pub use propagate::{PropagationOptions, PropagationReport, PropagationStep, StepSource, propagate};

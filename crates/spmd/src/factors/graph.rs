@@ -67,11 +67,6 @@ impl TensorSharding {
         self.dims.iter().all(|d| d.axes.is_empty()) && self.replicated.is_empty() && self.unreduced.is_empty()
     }
 
-    /// Whether every dimension is closed.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.dims.iter().all(|d| d.closed)
-    }
-
     /// Whether it says nothing: all dimensions open and without axes.
     pub(crate) fn says_nothing(&self) -> bool {
         self.has_no_axes() && self.dims.iter().all(|d| !d.closed)

@@ -10,6 +10,6 @@ mod projection;
 mod strategy;
 
 pub(crate) use graph::{
-    Direction, Graph, GraphOp, ManualView, MeshId, OpClass, OpRef, Origin, TensorDim, TensorRef, TensorSharding, ValueRef,
+    Direction, Graph, GraphOp, ManualView, MeshId, OpClass, OpRef, Origin, TensorRef, TensorSharding, ValueRef,
 };
 pub(crate) use strategy::Strategy;

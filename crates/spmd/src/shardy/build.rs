@@ -8,9 +8,7 @@ use super::edit::{Uses, all_ops, returned};
 use super::read::{Meshes, dims, is_tensor, main_function, of_function, per_value};
 use super::rules::rule_of;
 use crate::axes::{Axis, AxisList};
-use crate::factors::{
-    Direction, Graph, GraphOp, ManualView, OpClass, OpRef, TensorRef, TensorSharding, ValueRef,
-};
+use crate::factors::{Direction, Graph, GraphOp, ManualView, OpClass, OpRef, TensorRef, TensorSharding, ValueRef};
 use crate::rules::identity;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::diagnostic::codes::spmd as codes;

@@ -1,28 +1,24 @@
 //! Closed constraints as shardings of what they constrain.
 
 use super::State;
-use super::edit::{Insertions, Uses, add_unary, all_ops};
-use super::groups::{given_sharding, owner_region};
+use super::edit::{Insertions, Uses, add_unary};
+use super::groups::given_sharding;
 use super::import::named;
 use super::write::{set_attribute, set_of_function};
 use hloom_stablehlo::mlir::{AttrId, Module, OpId, OpKind, ValueId};
 
 /// Copies closed shardings of constraints to their inputs where nothing speaks against it.
 pub(super) fn apply(m: &mut Module<'_>, state: State) {
-    let mut order = all_ops(m);
-    // Inner operations before those around them.
-    order.reverse();
-    let mut post: Vec<OpId> = Vec::with_capacity(order.len());
-    post_order(m, &mut post);
     let mut insertions = Insertions::default();
-    for op in post {
+    let mut uses = Uses::new(m);
+    // Inner operations before those around them.
+    for op in post_order(m) {
         match m.kind(op) {
-            OpKind::SdyShardingConstraint => constraint(m, op, state, &mut insertions),
+            OpKind::SdyShardingConstraint => constraint(m, &mut uses, op, state, &mut insertions),
             OpKind::SdyManualComputation => {
                 for i in 0..m.op(op).operands.len() {
                     let Some(sharding) = super::read::per_value(m, op, "in_shardings", i) else { continue };
                     let input = m.op(op).operands[i];
-                    let uses = Uses::new(m);
                     if !should_apply(m, &uses, input, sharding, state) {
                         continue;
                     }
@@ -32,10 +28,11 @@ pub(super) fn apply(m: &mut Module<'_>, state: State) {
                     }
                     let (new, result) =
                         add_unary(m, "sdy.sharding_constraint", input, Some(("sharding", sharding)), Some(op));
-                    place_after(m, &uses, input, new, &mut insertions);
-                    for &(user, n) in uses.users(input) {
-                        m.ops[user.index()].operands[n as usize] = result;
+                    place_after(&uses, input, new, &mut insertions);
+                    for (user, n) in uses.users(input).to_vec() {
+                        uses.replace(m, user, n, result);
                     }
+                    uses.note(new, input, result);
                 }
             }
             _ => {}
@@ -44,7 +41,8 @@ pub(super) fn apply(m: &mut Module<'_>, state: State) {
     insertions.apply(m);
 }
 
-fn post_order(m: &Module<'_>, out: &mut Vec<OpId>) {
+fn post_order(m: &Module<'_>) -> Vec<OpId> {
+    let mut out = Vec::with_capacity(m.ops.len());
     // Each operation once on the way in and once on the way out.
     let mut stack: Vec<(OpId, bool)> = m.body().iter().rev().map(|&op| (op, false)).collect();
     while let Some((op, done)) = stack.pop() {
@@ -59,10 +57,11 @@ fn post_order(m: &Module<'_>, out: &mut Vec<OpId>) {
             }
         }
     }
+    out
 }
 
-fn place_after(m: &Module<'_>, uses: &Uses, value: ValueId, op: OpId, insertions: &mut Insertions) {
-    match (uses.def[value.index()], owner_region(m, value)) {
+fn place_after(uses: &Uses, value: ValueId, op: OpId, insertions: &mut Insertions) {
+    match (uses.def[value.index()], uses.region[value.index()]) {
         (Some(def), _) => insertions.after(def, op),
         (None, Some(region)) => insertions.at_start(region, op),
         (None, None) => {}
@@ -83,12 +82,8 @@ fn is_edge(m: &Module<'_>, uses: &Uses, value: ValueId, state: State) -> bool {
         ) => state.edges,
         Some(_) => false,
         // Arguments of functions hold their shardings themselves; those of regions get theirs along edges.
-        None => state.edges && !is_function_argument(m, value),
+        None => state.edges && !uses.argument.contains_key(&value),
     }
-}
-
-fn is_function_argument(m: &Module<'_>, value: ValueId) -> bool {
-    m.functions().any(|(_, f)| m.op(f).regions.first().is_some_and(|&r| m.arguments(r).contains(&value.0)))
 }
 
 /// Whether a value can have a sharding at all.
@@ -96,7 +91,7 @@ fn is_shardable(m: &Module<'_>, uses: &Uses, value: ValueId, state: State) -> bo
     super::read::is_tensor(m, value)
         && match uses.def[value.index()] {
             Some(_) => true,
-            None => is_edge(m, uses, value, state) || is_function_argument(m, value),
+            None => is_edge(m, uses, value, state) || uses.argument.contains_key(&value),
         }
 }
 
@@ -143,11 +138,7 @@ fn set(m: &mut Module<'_>, uses: &Uses, value: ValueId, sharding: AttrId) {
             set_attribute(m, op, "sdy.sharding", id);
         }
         None => {
-            let owner = m.functions().find_map(|(_, f)| {
-                let arguments = m.arguments(*m.op(f).regions.first()?);
-                arguments.contains(&value.0).then(|| (f, (value.0 - arguments.start) as usize))
-            });
-            if let Some((function, i)) = owner {
+            if let Some(&(function, i)) = uses.argument.get(&value) {
                 set_of_function(m, function, "arg_attrs", i, Some(sharding));
             }
         }
@@ -176,50 +167,41 @@ fn tail_of_chain(m: &Module<'_>, uses: &Uses, head: OpId) -> Option<OpId> {
     (tail != head && ends_well).then_some(tail)
 }
 
-fn constraint(m: &mut Module<'_>, op: OpId, state: State, insertions: &mut Insertions) {
-    let mut uses = Uses::new(m);
+fn constraint(m: &mut Module<'_>, uses: &mut Uses, op: OpId, state: State, insertions: &mut Insertions) {
     let Some(&input) = m.op(op).operands.first() else { return };
-    if let Some(tail) = tail_of_chain(m, &uses, op) {
+    if let Some(tail) = tail_of_chain(m, uses, op) {
         // Later uses of the input mean what the chain makes of it.
-        let place = |op: OpId| {
-            m.regions.iter().enumerate().find_map(|(r, region)| {
-                let block = region.blocks.first()?;
-                block.ops.iter().position(|&o| o == op).map(|i| (r, i))
-            })
+        let tail_place = uses.place.get(&tail);
+        let is_later = |&(user, _): &(OpId, u32)| {
+            let place = uses.place.get(&user);
+            user != op
+                && m.kind(user) != OpKind::FuncReturn
+                && matches!((tail_place, place), (Some(t), Some(u)) if t.0 == u.0 && t.1 < u.1)
         };
-        let tail_place = place(tail);
-        let later: Vec<(OpId, u32)> = uses
-            .users(input)
-            .iter()
-            .copied()
-            .filter(|&(user, _)| {
-                user != op
-                    && m.kind(user) != OpKind::FuncReturn
-                    && matches!((tail_place, place(user)), (Some(t), Some(u)) if t.0 == u.0 && t.1 < u.1)
-            })
-            .collect();
+        let later: Vec<(OpId, u32)> = uses.users(input).iter().copied().filter(is_later).collect();
         let result = m.op(tail).first_result;
         for (user, n) in later {
-            m.ops[user.index()].operands[n as usize] = result;
+            uses.replace(m, user, n, result);
         }
-        uses = Uses::new(m);
     }
     let Some(sharding) = m.find(op, "sharding") else { return };
-    if !should_apply(m, &uses, input, sharding, state) {
+    if !should_apply(m, uses, input, sharding, state) {
         return;
     }
-    if !is_edge(m, &uses, input, state) {
-        set(m, &uses, input, sharding);
+    if !is_edge(m, uses, input, state) {
+        set(m, uses, input, sharding);
         return;
     }
-    // The constraint comes right after the value, and others use it instead: the edge keeps its freedom.
+    // A constraint comes right after the value, and others use it instead: the edge keeps its freedom.
     insertions.remove(op);
     let result = m.op(op).first_result;
     let (copy, copied) = add_unary(m, "sdy.sharding_constraint", input, Some(("sharding", sharding)), Some(op));
-    place_after(m, &uses, input, copy, insertions);
-    for &(user, n) in uses.users(input).iter().chain(uses.users(result)) {
-        if user != op && user != copy {
-            m.ops[user.index()].operands[n as usize] = copied;
+    place_after(uses, input, copy, insertions);
+    let users: Vec<(OpId, u32)> = uses.users(input).iter().chain(uses.users(result)).copied().collect();
+    for (user, n) in users {
+        if user != op {
+            uses.replace(m, user, n, copied);
         }
     }
+    uses.note(copy, input, copied);
 }

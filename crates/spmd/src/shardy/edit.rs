@@ -10,13 +10,40 @@ pub(super) struct Uses {
     pub def: Vec<Option<OpId>>,
     /// Operations that use each value, with the operand's number, in order.
     pub uses: Vec<SmallVec<[(OpId, u32); 2]>>,
+    /// The region whose argument each value is.
+    pub region: Vec<Option<RegionId>>,
+    /// The function whose argument each value is, and its number there.
+    pub argument: FxHashMap<ValueId, (OpId, usize)>,
+    /// The region that each operation stands in, and its place there.
+    pub place: FxHashMap<OpId, (RegionId, usize)>,
 }
 
 impl Uses {
     /// Of all operations that are in the program.
     pub(super) fn new(module: &Module<'_>) -> Uses {
         let count = module.values.len();
-        let mut found = Uses { def: vec![None; count], uses: vec![SmallVec::new(); count] };
+        let mut found = Uses {
+            def: vec![None; count],
+            uses: vec![SmallVec::new(); count],
+            region: vec![None; count],
+            argument: FxHashMap::default(),
+            place: FxHashMap::default(),
+        };
+        for (r, region) in module.regions.iter().enumerate() {
+            let id = RegionId(r as u32);
+            for block in &region.blocks {
+                for i in 0..block.argument_count {
+                    found.region[block.first_argument.index() + i as usize] = Some(id);
+                }
+                found.place.extend(block.ops.iter().enumerate().map(|(n, &op)| (op, (id, n))));
+            }
+        }
+        for (_, function) in module.functions() {
+            if let Some(&region) = module.op(function).regions.first() {
+                let arguments = module.arguments(region).map(ValueId).enumerate();
+                found.argument.extend(arguments.map(|(i, v)| (v, (function, i))));
+            }
+        }
         for op in all_ops(module) {
             let node = module.op(op);
             for value in node.results() {
@@ -27,6 +54,29 @@ impl Uses {
             }
         }
         found
+    }
+
+    /// Makes an operand another value.
+    pub(super) fn replace(&mut self, module: &mut Module<'_>, user: OpId, number: u32, new: ValueId) {
+        let slot = &mut module.ops[user.index()].operands[number as usize];
+        let old = std::mem::replace(slot, new);
+        self.uses[old.index()].retain(|u| *u != (user, number));
+        self.grow(new);
+        self.uses[new.index()].push((user, number));
+    }
+
+    /// Notes a new operation of one operand.
+    pub(super) fn note(&mut self, op: OpId, input: ValueId, result: ValueId) {
+        self.grow(result);
+        self.def[result.index()] = Some(op);
+        self.uses[input.index()].push((op, 0));
+    }
+
+    fn grow(&mut self, value: ValueId) {
+        let count = self.def.len().max(value.index() + 1);
+        self.def.resize(count, None);
+        self.uses.resize(count, SmallVec::new());
+        self.region.resize(count, None);
     }
 
     pub(super) fn users(&self, value: ValueId) -> &[(OpId, u32)] {
@@ -126,8 +176,9 @@ impl Insertions {
     pub(super) fn after(&mut self, place: OpId, op: OpId) {
         self.after.entry(place).or_default().push(op);
     }
+    /// Before what was put there earlier.
     pub(super) fn at_start(&mut self, region: RegionId, op: OpId) {
-        self.at_start.entry(region).or_default().push(op);
+        self.at_start.entry(region).or_default().insert(0, op);
     }
     pub(super) fn remove(&mut self, op: OpId) {
         self.removed.insert(op);

@@ -64,9 +64,8 @@ pub(super) fn close(m: &mut Module<'_>) {
 /// The longest start of the axes of each dimension that cuts it into equal parts.
 pub(crate) fn evenly_cut(sharding: &mut NamedSharding, dims: &[i64]) {
     let mesh = sharding.mesh.clone();
-    let size = |axis: &AxisRef| {
-        axis.sub_axis.map_or_else(|| mesh.axes.get(axis.axis as usize).map_or(1, |a| a.1), |s| s.1)
-    };
+    let size =
+        |axis: &AxisRef| axis.sub_axis.map_or_else(|| mesh.axes.get(axis.axis as usize).map_or(1, |a| a.1), |s| s.1);
     for (dim, &length) in sharding.dims.iter_mut().zip(dims) {
         let parts = dim.axes.iter().fold(1i64, |n, a| n.saturating_mul(size(a)));
         if parts > 0 && length % parts == 0 {

@@ -87,11 +87,7 @@ pub(super) fn given_sharding(m: &Module<'_>, uses: &Uses, value: ValueId) -> Opt
             }
             _ => per_value(m, op, "sdy.sharding", (value.0 - m.op(op).first_result.0) as usize),
         },
-        None => m.functions().find_map(|(_, f)| {
-            let arguments = m.arguments(*m.op(f).regions.first()?);
-            let i = (value.0).checked_sub(arguments.start).filter(|_| arguments.contains(&value.0))?;
-            of_function(m, f, "arg_attrs", i as usize)
-        }),
+        None => uses.argument.get(&value).and_then(|&(f, i)| of_function(m, f, "arg_attrs", i)),
     }
 }
 
@@ -127,7 +123,7 @@ pub(super) fn separate_conflicts(m: &mut Module<'_>) {
             let sharding = m.add_sharding(&open, mesh.0);
             let def = uses.def[value.index()];
             let (op, result) = add_unary(m, "sdy.sharding_constraint", value, Some(("sharding", sharding)), def);
-            match (def, owner_region(m, value)) {
+            match (def, uses.region[value.index()]) {
                 (Some(def), _) => insertions.after(def, op),
                 (None, Some(region)) => insertions.at_start(region, op),
                 (None, None) => continue,
@@ -138,14 +134,4 @@ pub(super) fn separate_conflicts(m: &mut Module<'_>) {
         }
     }
     insertions.apply(m);
-}
-
-/// The region whose argument a value is.
-pub(super) fn owner_region(m: &Module<'_>, value: ValueId) -> Option<hloom_stablehlo::mlir::RegionId> {
-    let holds = |r: &hloom_stablehlo::mlir::Region| {
-        r.blocks.first().is_some_and(|b| {
-            (b.first_argument.0..b.first_argument.0 + b.argument_count).contains(&value.0) && b.argument_count > 0
-        })
-    };
-    m.regions.iter().position(holds).map(|i| hloom_stablehlo::mlir::RegionId(i as u32))
 }

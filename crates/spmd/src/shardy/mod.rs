@@ -17,7 +17,8 @@ mod rules;
 mod splitter;
 mod write;
 
-pub use passes::{PassName, parse_passes};
+pub(crate) use export::{evenly_cut, whole_axes};
+pub use passes::{PassName, all as all_passes, is_shardy, parse_passes};
 
 use crate::factors::engine::{self, Rounds};
 use hloom_ir::diagnostic::Diagnostic;

@@ -21,7 +21,11 @@ const ALL: &[(&str, &str, &[&str])] = &[
     ("sdy-aggressive-propagate", "axes go to each array of an operation that can take them", PROPAGATION),
     ("sdy-op-priority-propagate", "element-wise operations first, then others", PROPAGATION),
     ("sdy-user-priority-propagate", "by the priorities that the program gives", PROPAGATION),
-    ("sdy-propagation-pipeline", "everything from annotations to a sharding for every value", &["dedup-functions-fully"]),
+    (
+        "sdy-propagation-pipeline",
+        "everything from annotations to a sharding for every value",
+        &["dedup-functions-fully"],
+    ),
     ("sdy-import-pipeline", "what comes before propagation", &["dedup-functions-fully"]),
     ("sdy-add-data-flow-edges", "shardings go through loops, conditionals and manual computations", &[]),
     ("sdy-sink-data-flow-edges", "loops and the like hold the shardings of their values", &[]),

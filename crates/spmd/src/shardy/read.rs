@@ -26,12 +26,7 @@ impl Meshes {
     }
 
     /// A `sdy.sharding` attribute; `None` if it refers to what is not there.
-    pub(super) fn sharding(
-        &mut self,
-        module: &Module<'_>,
-        graph: &mut Graph,
-        id: AttrId,
-    ) -> Option<TensorSharding> {
+    pub(super) fn sharding(&mut self, module: &Module<'_>, graph: &mut Graph, id: AttrId) -> Option<TensorSharding> {
         let mesh = self.find(module, graph, module.field(id, "mesh")?)?;
         let named = module.named_sharding(id, &graph.mesh_of(mesh).clone())?;
         Graph::sharding(&named, mesh)

@@ -57,7 +57,10 @@ impl Reader<'_, '_> {
         Some(match kind {
             K::Clamp | K::Select => ops::elementwise(s),
             _ if kind.is_elementwise() => ops::elementwise(s),
-            K::SdyShardingConstraint | K::AllReduce | K::CollectivePermute | K::CollectiveBroadcast
+            K::SdyShardingConstraint
+            | K::AllReduce
+            | K::CollectivePermute
+            | K::CollectiveBroadcast
             | K::CrossReplicaSum => ops::elementwise(s),
             K::BroadcastInDim => ops::broadcast(s, &self.ints("broadcast_dimensions")),
             K::Transpose => ops::transpose(s, &self.ints("permutation")),
@@ -97,9 +100,7 @@ impl Reader<'_, '_> {
             K::RngBitGenerator => ops::rng_bit_generator(s),
             K::BitcastConvert => ops::bitcast_convert(s),
             K::AllGather => ops::reshaping_collective(s, &[self.int("all_gather_dim")?]),
-            K::AllToAll => {
-                ops::reshaping_collective(s, &[self.int("split_dimension")?, self.int("concat_dimension")?])
-            }
+            K::AllToAll => ops::reshaping_collective(s, &[self.int("split_dimension")?, self.int("concat_dimension")?]),
             K::ReduceScatter => ops::reshaping_collective(s, &[self.int("scatter_dimension")?]),
             K::BatchNormInference => ops::batch_norm_inference(s, self.int("feature_index")?),
             K::CustomCall => return self.custom_call(s),

@@ -36,12 +36,7 @@ pub(super) fn split(m: &mut Module<'_>) {
         let expands_scalar = kind == OpKind::BroadcastInDim && operands.first().is_some_and(|&v| dims(m, v).is_empty());
         if is_constant || expands_scalar {
             constants.insert(op);
-            if is_constant {
-                order.push(op);
-            } else {
-                // A broadcast scalar is copied, but what it broadcasts is not.
-                order.push(op);
-            }
+            order.push(op);
             continue;
         }
         for (n, &value) in operands.iter().enumerate() {
@@ -132,7 +127,7 @@ pub(super) fn merge(m: &mut Module<'_>) {
     let mut region_of: FxHashMap<OpId, usize> = FxHashMap::default();
     for (r, region) in m.regions.iter().enumerate() {
         for block in &region.blocks {
-            block.ops.iter().for_each(|&op| drop(region_of.insert(op, r)));
+            region_of.extend(block.ops.iter().map(|&op| (op, r)));
         }
     }
     let mut seen: FxHashMap<(usize, String), ValueId> = FxHashMap::default();

@@ -12,7 +12,11 @@ pub(super) fn set_attribute(m: &mut Module<'_>, op: OpId, name: &'static str, id
     let attributes = &mut m.ops[op.index()].attributes;
     match attributes.iter_mut().find(|(n, _)| n == name) {
         Some(slot) => slot.1 = id,
-        None => attributes.push((name.into(), id)),
+        // In the order of their names, as MLIR keeps them.
+        None => {
+            let place = attributes.iter().position(|(n, _)| **n > *name && n.contains('.') == name.contains('.'));
+            attributes.insert(place.unwrap_or(attributes.len()), (name.into(), id));
+        }
     }
 }
 

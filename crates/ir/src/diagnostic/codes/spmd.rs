@@ -13,4 +13,10 @@ super::codes! {
     1204 BAD_PASS_OPTION "a pass does not have such an option",
         "Options of a pass are written after its name, as in `sdy-basic-propagate='keep-sharding-rules=true'`. The message names those that the pass has.",
         "hloom opt m.mlir --passes \"sdy-basic-propagate='keep=1'\"";
+    1205 NOT_PROPAGATED "shardings could not be propagated",
+        "Calls are written out in place before shardings are propagated, and loops get bodies of their own. A program that would become far larger by that is refused.",
+        "";
+    1206 UNEVEN_ARGUMENT "an argument or a result is not cut into equal parts",
+        "Each device holds an equal part of an argument or a result. Values in between may be cut unevenly.",
+        "";
 }
