@@ -8,6 +8,7 @@ use super::{
     DimSharding, NamedSharding, ShardingKind, SubgroupType, Subgroups, TileAssignment, TileDevices, UnreducedReduction,
 };
 use crate::device_list::{AxisRef, IotaTransform, Mesh, MeshDevices, ReplicaGroups};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -242,11 +243,8 @@ fn places(tiles: &TileAssignment, mesh: &Mesh) -> Option<Vec<i64>> {
     if devices.len() != of_mesh.len() || tiles.num_tiles() != Some(devices.len() as i64) {
         return None;
     }
-    let mut place = vec![-1i64; of_mesh.len()];
-    for (i, &device) in of_mesh.iter().enumerate() {
-        *place.get_mut(usize::try_from(device).ok()?)? = i as i64;
-    }
-    devices.iter().map(|&d| place.get(usize::try_from(d).ok()?).copied().filter(|&p| p >= 0)).collect()
+    let place: FxHashMap<i64, i64> = of_mesh.iter().enumerate().map(|(i, &device)| (device, i as i64)).collect();
+    devices.iter().map(|d| place.get(d).copied()).collect()
 }
 
 /// The axes along which the places go, major first.

@@ -48,14 +48,14 @@ pub fn propagate_known(
         .flat_map(|&c| module[c].instructions())
         .filter_map(|&i| Some((i, module[i].common.sharding.as_deref()?.clone())))
         .collect();
-    let Some(mesh) = virtual_mesh::find(module, &given) else { return Ok(PropagationReport::default()) };
+    let meshes = virtual_mesh::Meshes::find(module, &given);
     let edges = Edges::new(module, options);
     for (&i, sharding) in &given {
-        let named = edges.named(module, i, sharding, &mesh);
+        let named = edges.named(module, i, sharding, &meshes);
         module.instruction_mut(i).common.sharding = named.map(Box::new);
     }
-    let mut built = HloGraph::new(module, &computations);
-    built.mesh(&mesh);
+    let mut built = HloGraph::for_tiles(module, &computations);
+    built.mesh(&meshes.main);
     let mut known = replicated::Known::new(module, &computations, &built, &given, &edges);
     built.apply_annotations(module, &computations);
     engine::run(&mut built.graph, Rounds { strategy: Strategy::Aggressive, op_priority: true, user_priority: false });
@@ -110,14 +110,15 @@ impl Edges {
         module: &Module,
         i: InstructionId,
         sharding: &Sharding,
-        mesh: &std::sync::Arc<hloom_ir::device_list::Mesh>,
+        meshes: &virtual_mesh::Meshes,
     ) -> Option<Sharding> {
         let unspecified = unspecified_dims(module, i);
         let leaf = |n: usize, l: &LeafSharding| -> LeafSharding {
             let shapes = module[i].shape.leaves();
             let rank = shapes.get(n).and_then(|(_, s)| s.as_array()).map_or(0, |a| a.rank());
             let may_change = self.may_change(module, i, n) == Some(true);
-            let named = NamedSharding::from_kind(&l.kind, rank, mesh).filter(|n| !n.mesh.axes.is_empty());
+            let is_maximal = matches!(l.kind, ShardingKind::Maximal { .. });
+            let named = NamedSharding::from_kind(&l.kind, rank, meshes.of(&l.kind)).filter(|_| !is_maximal);
             let kind = match named {
                 Some(mut named) => {
                     for (d, dim) in named.dims.iter_mut().enumerate() {
@@ -158,7 +159,7 @@ impl Edges {
                 (Some(_), true) => built.results.get(n).copied().flatten(),
                 _ => values.get(n).copied().flatten(),
             };
-            let found = value.and_then(|v| leaf_of(built, known, v, built.manual.of(i)));
+            let found = value.and_then(|v| leaf_of(built, known, v, built.manual.of(built.owners[v.index()].0)));
             let divides = |kind: &ShardingKind| match (kind, shape.as_array()) {
                 (ShardingKind::Tiled(t), Some(a)) => a.dims().iter().zip(&t.dims).all(|(n, t)| n % t == 0),
                 _ => true,

@@ -56,7 +56,7 @@ impl Known {
                 let (operands, results) = op.tensors.split_at(op.rule.operands.min(op.tensors.len()));
                 let direction = match op.class {
                     OpClass::Barrier(direction) => direction,
-                    OpClass::Broadcast | OpClass::Other | OpClass::DynamicSlice => Direction::Forward,
+                    OpClass::Broadcast => Direction::Forward,
                     _ => Direction::Both,
                 };
                 let any = |list: &[crate::factors::TensorRef]| {

@@ -10,38 +10,70 @@ use std::sync::Arc;
 /// The orders of prime factors that are tried, at most.
 const MAX_ORDERS: usize = 64;
 
-/// A mesh along whose axes as many annotations as can be cut their arrays; `None` if there are no tiles at all.
-pub(super) fn find(module: &Module, given: &FxHashMap<InstructionId, Sharding>) -> Option<Arc<Mesh>> {
-    let mut tiles: Vec<(InstructionId, usize, &TileAssignment)> = Vec::new();
-    for (&i, sharding) in given {
-        for (n, leaf) in sharding.leaves().iter().enumerate() {
-            if let ShardingKind::Tiled(t) = &leaf.kind {
-                tiles.push((i, n, t));
+/// A mesh for each number of devices that annotations speak of.
+pub(super) struct Meshes {
+    by_size: FxHashMap<i64, Arc<Mesh>>,
+    /// Without axes: for what is replicated, which fits any mesh.
+    none: Arc<Mesh>,
+    /// The one with most devices.
+    pub main: Arc<Mesh>,
+}
+
+impl Meshes {
+    /// Along whose axes as many annotations as can be cut their arrays.
+    pub(super) fn find(module: &Module, given: &FxHashMap<InstructionId, Sharding>) -> Meshes {
+        let mut tiles: Vec<(InstructionId, &TileAssignment)> = Vec::new();
+        let mut manual = false;
+        for (&i, sharding) in given {
+            for leaf in sharding.leaves() {
+                match &leaf.kind {
+                    ShardingKind::Tiled(t) => tiles.push((i, t)),
+                    ShardingKind::Manual | ShardingKind::Unreduced => manual = true,
+                    _ => {}
+                }
             }
         }
-    }
-    tiles.sort_by_key(|&(i, n, _)| (i, n));
-    let devices = match tiles.iter().filter_map(|(_, _, t)| t.num_tiles()).max() {
-        Some(n) => n,
-        None if given.values().any(|s| s.leaves().iter().any(|l| l.kind == ShardingKind::Manual)) => {
-            module.config.num_partitions.max(1)
+        tiles.sort_by_key(|&(i, _)| i);
+        let mut by_size: FxHashMap<i64, Vec<&TileAssignment>> = FxHashMap::default();
+        for (_, t) in &tiles {
+            if let Some(n) = t.num_tiles().filter(|n| (1..=ReplicaGroups::MAX_DEVICES).contains(n)) {
+                by_size.entry(n).or_default().push(t);
+            }
         }
-        None => module.config.num_partitions.max(1),
-    };
-    if !(1..=ReplicaGroups::MAX_DEVICES).contains(&devices) {
-        return None;
+        // What is manual is so over some axis, even if nothing says how many devices there are.
+        let least = if manual { 2 } else { 1 };
+        let most = by_size.keys().copied().max().unwrap_or(module.config.num_partitions).max(least);
+        by_size.entry(most.min(ReplicaGroups::MAX_DEVICES)).or_default();
+        let by_size: FxHashMap<i64, Arc<Mesh>> = by_size.into_iter().map(|(n, t)| (n, best(n, &t))).collect();
+        let none = Arc::new(Mesh { axes: Vec::new(), devices: MeshDevices::Iota });
+        let main = by_size.get(&most).unwrap_or(&none).clone();
+        Meshes { by_size, none, main }
     }
-    let rank = |t: &TileAssignment| t.data_rank();
+
+    /// The mesh of a sharding.
+    pub(super) fn of(&self, kind: &ShardingKind) -> &Arc<Mesh> {
+        match kind {
+            ShardingKind::Replicated => &self.none,
+            ShardingKind::Tiled(t) => t.num_tiles().and_then(|n| self.by_size.get(&n)).unwrap_or(&self.main),
+            _ => &self.main,
+        }
+    }
+}
+
+fn best(devices: i64, tiles: &[&TileAssignment]) -> Arc<Mesh> {
     let fits = |mesh: &Arc<Mesh>| {
-        let is_named =
-            |t: &&TileAssignment| NamedSharding::from_kind(&ShardingKind::Tiled((*t).clone()), rank(t), mesh).is_some();
-        tiles.iter().map(|(_, _, t)| *t).filter(is_named).count()
+        let is_named = |t: &&&TileAssignment| {
+            NamedSharding::from_kind(&ShardingKind::Tiled((**t).clone()), t.data_rank(), mesh).is_some()
+        };
+        tiles.iter().filter(is_named).count()
     };
     let mut lists: Vec<MeshDevices> = vec![MeshDevices::Iota];
-    lists.extend(tiles.iter().take(4).filter_map(|(_, _, t)| {
-        let list = t.expand_devices()?;
-        (list.len() as i64 == devices && !list.is_sorted()).then_some(MeshDevices::Explicit(list))
-    }));
+    for t in tiles.iter().take(4) {
+        let list = t.expand_devices().unwrap_or_default();
+        if list.len() as i64 == devices && !list.iter().copied().eq(0..devices) {
+            lists.push(MeshDevices::Explicit(list));
+        }
+    }
     let mut best: Option<(usize, Arc<Mesh>)> = None;
     for factors in orders(devices) {
         for list in &lists {
@@ -52,11 +84,11 @@ pub(super) fn find(module: &Module, given: &FxHashMap<InstructionId, Sharding>) 
                 best = Some((count, mesh));
             }
             if count == tiles.len() {
-                return best.map(|(_, mesh)| mesh);
+                break;
             }
         }
     }
-    best.map(|(_, mesh)| mesh)
+    best.map_or_else(|| Arc::new(Mesh { axes: Vec::new(), devices: MeshDevices::Iota }), |(_, mesh)| mesh)
 }
 
 /// The prime factors of `n` in different orders.

@@ -39,6 +39,8 @@ pub(crate) struct HloGraph {
     meshes: FxHashMap<Arc<Mesh>, MeshId>,
     /// The mesh of most shardings.
     pub main_mesh: Option<MeshId>,
+    /// Whether the program is annotated with tiles: then indices that count up are as good as batch dimensions.
+    tiles: bool,
 }
 
 /// A computation that is being gone through: how far, and what follows.
@@ -52,6 +54,15 @@ struct Frame {
 impl HloGraph {
     /// Of a prepared module: no calls, and one caller for each computation.
     pub(crate) fn new(module: &Module, computations: &[ComputationId]) -> HloGraph {
+        HloGraph::build(module, computations, false)
+    }
+
+    /// The same, of a program that is annotated with tiles.
+    pub(crate) fn for_tiles(module: &Module, computations: &[ComputationId]) -> HloGraph {
+        HloGraph::build(module, computations, true)
+    }
+
+    fn build(module: &Module, computations: &[ComputationId], tiles: bool) -> HloGraph {
         let slots = module.instruction_slots();
         let mut g = HloGraph {
             graph: Graph::default(),
@@ -64,6 +75,7 @@ impl HloGraph {
             manual: ManualAxes::new(module, computations),
             meshes: FxHashMap::default(),
             main_mesh: None,
+            tiles,
         };
         for &c in computations {
             for &i in module[c].instructions() {
@@ -298,9 +310,13 @@ impl HloGraph {
             let dims = leaf_dims(&module[i].shape);
             (dims.first().map(|d| identity(d, 1, 1)), OpClass::Barrier(direction))
         } else {
-            (rule_of(module, i), class_of(module, i))
+            (rule_of(module, i, self.tiles), class_of(module, i))
         };
         let Some(rule) = rule else { return };
+        if self.tiles && matches!(module[i].op, Op::Scatter(_)) && self.values(module, i).len() > 1 {
+            self.scatter_each(module, i, &rule);
+            return;
+        }
         let mut tensors: SmallVec<[TensorRef; 3]> = SmallVec::new();
         for &x in operands {
             tensors.extend(self.values(module, x).iter().map(|&v| TensorRef::from(v)));
@@ -311,6 +327,27 @@ impl HloGraph {
         }
         let has_shared_operands = operands.iter().any(|&x| is_shared(module, i, x));
         self.add_op(i, GraphOp { rule: Rc::new(rule), tensors, class, has_shared_operands });
+    }
+
+    /// A scatter of several arrays as one of each: GSPMD does not tie them.
+    fn scatter_each(&mut self, module: &Module, i: InstructionId, rule: &crate::rules::Rule) {
+        let operands: Vec<Option<ValueRef>> =
+            module[i].operands().iter().flat_map(|&x| self.values(module, x).to_vec()).collect();
+        let results = self.values(module, i).to_vec();
+        let count = results.len();
+        for (n, result) in results.into_iter().enumerate() {
+            let picked = [n, count, count + 1 + n, rule.operands + n];
+            let mut own = rule.clone();
+            own.operands = 3;
+            own.tensors = picked.iter().filter_map(|&t| rule.tensors.get(t).cloned()).collect();
+            let mut tensors: SmallVec<[TensorRef; 3]> =
+                picked[..3].iter().map(|&t| operands.get(t).copied().flatten().into()).collect();
+            tensors.push(result.into());
+            if own.tensors.len() == tensors.len() {
+                let class = OpClass::Other;
+                self.add_op(i, GraphOp { rule: Rc::new(own), tensors, class, has_shared_operands: false });
+            }
+        }
     }
 
     fn view(&self, outside: &TensorSharding, manual: &[u32], from_outside: bool) -> ManualView {

@@ -40,7 +40,8 @@ pub(super) fn class_of(module: &Module, i: InstructionId) -> OpClass {
 }
 
 /// The rule of an instruction, over the leaves of its operands and of its result; `None` if shardings do not go through.
-pub(super) fn rule_of(module: &Module, i: InstructionId) -> Option<Rule> {
+/// With `tiles`, indices that count up along a dimension make it one of the batch, as GSPMD has it.
+pub(super) fn rule_of(module: &Module, i: InstructionId, tiles: bool) -> Option<Rule> {
     let instruction = &module[i];
     let operands: Vec<Dims> = instruction.operands().iter().flat_map(|&x| leaf_dims(&module[x].shape)).collect();
     let results = leaf_dims(&instruction.shape);
@@ -104,22 +105,39 @@ pub(super) fn rule_of(module: &Module, i: InstructionId) -> Option<Rule> {
         }
         Op::Gather(g) => {
             let d = &g.dims;
+            let mut batch =
+                Batch::new(&d.operand_batching_dims, &d.start_indices_batching_dims, &d.collapsed_slice_dims);
+            if tiles {
+                batch.add_counting(
+                    module,
+                    instruction.operands().get(1),
+                    d.index_vector_dim,
+                    &d.start_index_map,
+                    s.operands,
+                );
+            }
             let dims = IndexedDims {
                 offset: &d.offset_dims,
-                collapsed: &d.collapsed_slice_dims,
-                operand_batching: &d.operand_batching_dims,
-                indices_batching: &d.start_indices_batching_dims,
+                collapsed: &batch.collapsed,
+                operand_batching: &batch.operand,
+                indices_batching: &batch.indices,
                 index_vector: d.index_vector_dim,
             };
             ops::gather(s, &dims)
         }
         Op::Scatter(sc) => {
             let d = &sc.dims;
+            let mut batch =
+                Batch::new(&d.input_batching_dims, &d.scatter_indices_batching_dims, &d.inserted_window_dims);
+            if tiles {
+                let indices = instruction.operands().get(results.len());
+                batch.add_counting(module, indices, d.index_vector_dim, &d.scatter_dims_to_operand_dims, s.operands);
+            }
             let dims = IndexedDims {
                 offset: &d.update_window_dims,
-                collapsed: &d.inserted_window_dims,
-                operand_batching: &d.input_batching_dims,
-                indices_batching: &d.scatter_indices_batching_dims,
+                collapsed: &batch.collapsed,
+                operand_batching: &batch.operand,
+                indices_batching: &batch.indices,
                 index_vector: d.index_vector_dim,
             };
             ops::scatter(s, &dims, reduces(module, sc.to_apply))
@@ -157,6 +175,48 @@ pub(super) fn rule_of(module: &Module, i: InstructionId) -> Option<Rule> {
         }
         _ => return None,
     })
+}
+
+/// The batch dimensions of a gather or scatter.
+struct Batch {
+    operand: Vec<i64>,
+    indices: Vec<i64>,
+    collapsed: Vec<i64>,
+}
+
+impl Batch {
+    fn new(operand: &[i64], indices: &[i64], collapsed: &[i64]) -> Batch {
+        Batch { operand: operand.to_vec(), indices: indices.to_vec(), collapsed: collapsed.to_vec() }
+    }
+
+    /// Adds dimensions of the operand whose index is a count along a dimension of the indices: each row of them is about
+    /// its own row of the operand.
+    fn add_counting(
+        &mut self,
+        module: &Module,
+        indices: Option<&InstructionId>,
+        index_vector: i64,
+        map: &[i64],
+        shapes: &[Dims],
+    ) {
+        let Some(&indices) = indices else { return };
+        let parts: Vec<InstructionId> = match &module[indices].op {
+            Op::Concatenate { dimension } if *dimension == index_vector => module[indices].operands().to_vec(),
+            _ => vec![indices],
+        };
+        for (&part, &of_operand) in parts.iter().zip(map) {
+            let size = |dims: &[i64], d: i64| usize::try_from(d).ok().and_then(|d| dims.get(d)).copied();
+            let Op::Iota { dimension } = module[part].op else { continue };
+            let counted = module[part].shape.as_array().and_then(|a| size(a.dims(), dimension));
+            let whole = shapes.first().and_then(|s| size(s, of_operand));
+            let fits = counted.is_some() && counted == whole && dimension != index_vector;
+            if fits && self.collapsed.contains(&of_operand) && !self.indices.contains(&dimension) {
+                self.operand.push(of_operand);
+                self.indices.push(dimension);
+                self.collapsed.retain(|&d| d != of_operand);
+            }
+        }
+    }
 }
 
 fn dot_dims(d: &DotDimensionNumbers) -> DotDims<'_> {

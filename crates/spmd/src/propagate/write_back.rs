@@ -78,7 +78,12 @@ impl Writer<'_> {
             .leaves()
             .into_iter()
             .enumerate()
-            .map(|(n, (_, shape))| self.leaf(values.get(n).copied().flatten(), shape, manual))
+            .map(|(n, (_, shape))| {
+                let value = values.get(n).copied().flatten();
+                // An element of a tuple is inside a manual computation if what it was made of is.
+                let manual = value.map_or(manual, |v| self.built.manual.of(self.built.owners[v.index()].0));
+                self.leaf(value, shape, manual)
+            })
             .collect();
         match (module[i].shape.is_tuple(), leaves.len()) {
             (false, 1) => {
