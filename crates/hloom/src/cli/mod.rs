@@ -17,6 +17,7 @@ mod output;
 mod progress;
 mod render;
 mod run;
+mod sharding_passes;
 mod stats;
 mod table;
 mod verify;

@@ -1,13 +1,14 @@
 //! What comes after propagation.
 
-use super::edit::{Insertions, all_ops, name_id};
+use super::edit::{Insertions, Uses, add_unary, all_ops, name_id};
+use super::groups::given_sharding;
 use super::import::{named, transform};
 use super::read::{main_function, of_function, per_value};
 use super::write::{set_attribute, set_of_function};
 use crate::rules::gcd;
 use hloom_ir::device_list::AxisRef;
 use hloom_ir::sharding::NamedSharding;
-use hloom_stablehlo::mlir::{AttrId, Module, OpId, OpKind, ValueId};
+use hloom_stablehlo::mlir::{Attr, AttrId, Module, OpId, OpKind, ValueId};
 
 /// Hands the shardings of edges that are operations to what they are edges of, and takes the edges away.
 pub(super) fn sink_edges(m: &mut Module<'_>) {
@@ -48,6 +49,37 @@ pub(super) fn constraints_to_reshards(m: &mut Module<'_>) {
             m.ops[op.index()].name = name;
         }
     }
+}
+
+/// A sum that a reshard asks to be made: an all-reduce in front of it, over the axes along which it no longer is in parts.
+pub(super) fn sums_before_reshards(m: &mut Module<'_>) {
+    let uses = Uses::new(m);
+    let mut insertions = Insertions::default();
+    for op in all_ops(m) {
+        let (OpKind::SdyReshard, Some(&input)) = (m.kind(op), m.op(op).operands.first()) else { continue };
+        let given = given_sharding(m, &uses, input).and_then(|id| named(m, id));
+        let wanted = m.find(op, "sharding").and_then(|id| named(m, id));
+        let (Some((mut given, mesh)), Some((wanted, _))) = (given, wanted) else { continue };
+        let is_kept = |a: &AxisRef| wanted.unreduced.contains(a);
+        let summed: Vec<AxisRef> = given.unreduced.iter().filter(|a| !is_kept(a)).cloned().collect();
+        if summed.is_empty() {
+            continue;
+        }
+        given.unreduced.retain(is_kept);
+        let out = m.add_sharding(&given, mesh);
+        let axis = |a: &AxisRef| {
+            let name = given.mesh.axes.get(a.axis as usize).map_or("", |x| &x.0);
+            a.sub_axis.map_or_else(|| format!("\"{name}\""), |(pre, size)| format!("\"{name}\":({pre}){size}"))
+        };
+        let axes: Vec<String> = summed.iter().map(axis).collect();
+        let axes = Attr::Opaque(format!("#sdy<axis_ref_list{{{}}}>", axes.join(", ")).into_bytes().into());
+        let axes = m.add_attr(axes);
+        let (sum, result) = add_unary(m, "sdy.all_reduce", input, Some(("out_sharding", out)), Some(op));
+        set_attribute(m, sum, "reduction_axes", axes);
+        insertions.before(op, sum);
+        m.ops[op.index()].operands[0] = result;
+    }
+    insertions.apply(m);
 }
 
 /// No dimension is left open.

@@ -179,5 +179,6 @@ fn pipeline(m: &mut Module<'_>, pass: &PassName, state: &mut State) -> Result<()
     export::divide_inputs_and_outputs(m);
     export::remove_sub_axes(m);
     export::close(m);
+    export::sums_before_reshards(m);
     Ok(())
 }
