@@ -39,6 +39,7 @@ pub use hloom_passes as passes;
 pub use hloom_plan as plan;
 pub use hloom_report as report;
 pub use hloom_runtime as runtime;
+pub use hloom_spmd as spmd;
 pub use hloom_stablehlo as stablehlo;
 pub use hloom_target as target;
 pub use hloom_value as value;

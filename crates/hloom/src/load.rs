@@ -251,11 +251,12 @@ fn stablehlo_text(bytes: &[u8]) -> bool {
         let end = rest.iter().position(|&b| b == b'\n').unwrap_or(rest.len());
         rest = rest[end..].trim_ascii_start();
     }
-    let starts: [&[u8]; 10] = [
+    let starts: [&[u8]; 11] = [
         b"module @",
         b"module {",
         b"module attributes",
         b"func.func",
+        b"sdy.mesh",
         b"builtin.module",
         b"\"builtin.module\"",
         b"\"func.func\"",

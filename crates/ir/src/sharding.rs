@@ -4,6 +4,9 @@
 //! the reader's. Among the ways to write one tiling, [`ShardingKind::canonical`] is the one that XLA keeps.
 
 mod canonical;
+mod named;
+
+pub use named::same_devices;
 
 use crate::device_list::{AxisRef, IotaTransform, Mesh};
 use crate::metadata::Metadata;
@@ -152,6 +155,8 @@ pub struct DimSharding {
     pub axes: Vec<AxisRef>,
     /// Whether propagation may add no more (`?` in text means it may).
     pub closed: bool,
+    /// In which round of propagation it takes part, the first if nothing is said. Only Shardy writes it (`{"x"}p1`).
+    pub priority: Option<u32>,
 }
 
 impl Sharding {

@@ -120,7 +120,8 @@ impl Tiling {
     /// How a sharding cuts an array of that rank over `devices`.
     fn of(sharding: &LeafSharding, rank: usize, devices: usize) -> Replicate<Tiling> {
         let whole = Tiling::whole(rank, devices);
-        let tiles = match &sharding.kind {
+        let kind = sharding.kind.without_names().ok_or_else(|| error("a sharding does not fit its mesh"))?;
+        let tiles = match &kind {
             ShardingKind::Replicated | ShardingKind::Unknown | ShardingKind::Manual | ShardingKind::Maximal { .. } => {
                 return Ok(whole);
             }
@@ -129,7 +130,7 @@ impl Tiling {
                 let summand = (0..devices as i64).collect();
                 return Ok(Tiling { summands: devices as i64, summand, rest: vec![0; devices], ..whole });
             }
-            ShardingKind::Named(_) => return Err(error("named shardings cannot be partitioned yet")),
+            ShardingKind::Named(_) => return Ok(whole),
         };
         let devices_of = match &tiles.devices {
             TileDevices::Explicit(list) => Some(list.clone()),
@@ -177,14 +178,12 @@ impl Tiling {
 
 /// Says of those results that are `open` (one for each, or one for all) how they are best spread over the devices.
 pub fn spread_results(module: &mut Module, devices: usize, open: &[bool]) -> Replicate<()> {
-    let meshes = axes::Meshes::of(module, devices);
-    spread::spread_results(module, &meshes, devices, open)
+    spread::spread_results(module, devices, open)
 }
 
 /// Makes of a program of global arrays one that each of `devices` partitions runs on its parts.
 pub fn replicate(module: &mut Module, devices: usize) -> Replicate<()> {
     let mut work = Work { devices, gathered: FxHashMap::default(), made: Vec::new() };
-    let meshes = axes::Meshes::of(module, devices);
     let entry = module.entry();
     let computations: Vec<ComputationId> = module.computations().to_vec();
     for computation in computations {
@@ -197,7 +196,7 @@ pub fn replicate(module: &mut Module, devices: usize) -> Replicate<()> {
         if is_entry {
             changed |= work.parameters(module, computation)?;
         }
-        changed |= work.boundaries(module, computation, &meshes)?;
+        changed |= work.boundaries(module, computation)?;
         if is_entry {
             if let Some(sharding) = result {
                 work.results(module, computation, &sharding)?;
@@ -380,34 +379,14 @@ impl Work {
     }
 
     /// Where manual computations begin and end.
-    fn boundaries(&mut self, module: &mut Module, c: ComputationId, meshes: &axes::Meshes) -> Replicate<bool> {
+    fn boundaries(&mut self, module: &mut Module, c: ComputationId) -> Replicate<bool> {
         let mut dead = Vec::new();
         for i in module[c].instructions().to_vec() {
-            let Op::CustomCall(call) = &module[i].op else { continue };
-            let (key, inward) = match &*call.target {
-                "xla.sdy.GlobalToLocalShape" => ("xla.sdy.in_shardings", true),
-                "xla.sdy.LocalToGlobalShape" => ("xla.sdy.out_shardings", false),
-                _ => continue,
-            };
-            let shardings = meshes.boundary(module, i, key, true)?;
-            let operands: Vec<InstructionId> = module[i].operands().to_vec();
-            let mut values = Vec::new();
-            for (&x, tiling) in operands.iter().zip(&shardings) {
-                values.push(if inward { self.cut(module, x, tiling)? } else { self.gather(module, x, tiling)? });
-            }
-            if module[i].shape.is_tuple() {
-                for user in module[i].users().to_vec() {
-                    let Op::GetTupleElement { index } = module[user].op else {
-                        return Err(error(format!("{} uses a manual computation as a tuple", module[user].name())));
-                    };
-                    let value = usize::try_from(index).ok().and_then(|n| values.get(n)).copied();
-                    let value = value.ok_or_else(|| error("a manual computation has no such result"))?;
-                    module.replace_all_uses(user, value).map_err(broken)?;
-                    dead.push(user);
-                }
-            } else if let [value] = values[..] {
-                module.replace_all_uses(i, value).map_err(broken)?;
-            }
+            let Some(edge) = axes::Edge::of(module, i) else { continue };
+            let x = module[i].operands()[0];
+            let tiling = edge.tiling(self.devices, true)?;
+            let value = if edge.inward { self.cut(module, x, &tiling)? } else { self.gather(module, x, &tiling)? };
+            module.replace_all_uses(i, value).map_err(broken)?;
             dead.push(i);
         }
         let changed = !dead.is_empty();

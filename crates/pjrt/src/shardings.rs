@@ -39,13 +39,22 @@ impl Shardings {
     pub fn of(module: &Module, outputs: usize) -> (Shardings, Shardings) {
         let Some(entry) = module.entry() else { return Default::default() };
         let replicated = || Sharding::Leaf(Box::new(LeafSharding::from(ShardingKind::Replicated)));
-        let of = |sharding: &Option<Box<Sharding>>| sharding.as_deref().cloned().unwrap_or_else(replicated);
+        // JAX reads tiles, and takes what is not decided for a mistake.
+        let plain = |leaf: &LeafSharding| match leaf.kind.without_names() {
+            Some(ShardingKind::Unknown) | None => replicated(),
+            Some(kind) => Sharding::Leaf(Box::new(kind.canonical().into())),
+        };
+        let of = |sharding: &Option<Box<Sharding>>| match sharding.as_deref() {
+            Some(Sharding::Leaf(leaf)) => plain(leaf),
+            Some(tuple) => tuple.clone(),
+            None => replicated(),
+        };
         let parameters = module.parameters(entry);
         let parameters = Shardings::new(parameters.iter().map(|&p| of(&module[p].common.sharding)));
         let root = module.root(entry).and_then(|root| module[root].common.sharding.as_deref());
         let leaves = root.map_or(&[][..], Sharding::leaves);
         let output = |i: usize| match leaves.get(i) {
-            Some(leaf) => Sharding::Leaf(Box::new(leaf.clone())),
+            Some(leaf) => plain(leaf),
             None => replicated(),
         };
         (parameters, Shardings::new((0..outputs).map(output)))

@@ -208,7 +208,8 @@ fn tile_assignment(g: &mut Generator<'_, '_>, rank: usize, n: i64) -> TileAssign
 fn named_sharding(g: &mut Generator<'_, '_>, rank: usize, n: i64) -> NamedSharding {
     let axes = if n % 2 == 0 { vec![("a".into(), 2), ("b".into(), n / 2)] } else { vec![("a".into(), n)] };
     let last = AxisRef { axis: axes.len() as u32 - 1, sub_axis: None };
-    let mut dims: Vec<_> = (0..rank).map(|_| DimSharding { axes: Vec::new(), closed: g.choices.chance(70) }).collect();
+    let mut dims: Vec<_> =
+        (0..rank).map(|_| DimSharding { axes: Vec::new(), closed: g.choices.chance(70), priority: None }).collect();
     dims[g.choices.below(rank)].axes.push(AxisRef { axis: 0, sub_axis: None });
     let mut sharding = NamedSharding {
         mesh: Arc::new(Mesh { axes, devices: MeshDevices::Iota }),

@@ -20,6 +20,7 @@ mod progress;
 mod render;
 mod report;
 mod run;
+mod sharding_passes;
 mod stats;
 mod table;
 mod verify;

@@ -2,7 +2,7 @@
 
 use super::args::OptArgs;
 use super::table::{Align, Table};
-use super::{Outcome, Result, Stop, input, json, output, progress};
+use super::{Outcome, Result, Stop, input, json, output, progress, sharding_passes};
 use hloom::engine::{backend_for, registry};
 use hloom::formats::hlo_text::{self, PrintOptions};
 use hloom::ir::diagnostic::{Blame, Diagnostic};
@@ -14,6 +14,9 @@ const PRINT: PrintOptions = PrintOptions { elide_constants: false };
 
 pub(crate) fn run(args: &OptArgs) -> Result {
     let Some(file) = &args.file else { return list() };
+    if let Some(passes) = args.passes.as_deref().filter(|p| sharding_passes::are_meant(p)) {
+        return sharding_passes::run(args, file, passes);
+    }
     let target = input::target(&args.target)?;
     let at_fault = |d: Diagnostic| Stop(say(&[d], Outcome::UsageAtFault));
     let backend = backend_for(&target);
@@ -53,6 +56,9 @@ fn list() -> Result {
     let mut table = Table::new(&[("pass", Align::Left), ("what it does", Align::Left)]);
     for pass in registry().all() {
         table.row([pass.name.to_owned(), pass.statement.to_owned()]);
+    }
+    for (name, statement) in sharding_passes::all() {
+        table.row([name.to_owned(), statement.to_owned()]);
     }
     output::to_stdout(table.render().as_bytes())?;
     Ok(Outcome::Well)

@@ -63,3 +63,36 @@ fn passes_are_listed_and_misspelt_ones_are_helped() {
     let ran = folder.hloom(&["opt", "m.hlo", "--passes", "fusio"]).exits(2);
     assert!(ran.stderr.contains("did you mean `fusion`?"), "{}", ran.stderr);
 }
+
+#[test]
+fn shardings_are_propagated_over_stablehlo() {
+    let program = "sdy.mesh @mesh = <[\"x\"=2]>
+func.func @main(%arg0: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{\"x\"}]>}) -> tensor<8xf32> {
+  %0 = stablehlo.negate %arg0 : tensor<8xf32>
+  return %0 : tensor<8xf32>
+}
+";
+    let folder = Folder::new("opt-shardings").with("m.mlir", program);
+    let text = folder.hloom(&["opt", "m.mlir", "--passes", "sdy-basic-propagate"]).exits(0).stdout;
+    assert!(
+        text.contains("stablehlo.negate %arg0 {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{\"x\", ?}]>]>}"),
+        "{text}"
+    );
+    let told = folder.hloom(&["opt", "m.mlir", "--passes", "sdy-basic-propagate='keep=1'"]).exits(2).stderr;
+    assert!(told.contains("keep-sharding-rules"), "{told}");
+}
+
+#[test]
+fn shardings_are_propagated_over_hlo() {
+    let program = "HloModule m
+ENTRY e {
+  a = f32[8] parameter(0), sharding={devices=[4]<=[4]}
+  b = f32[8] parameter(1)
+  ROOT c = f32[8] add(a, b)
+}
+";
+    let folder = Folder::new("opt-tiles").with("m.hlo", program);
+    let passes = "sharding-propagation='is_spmd=true allow_propagation_to_parameters=true,true'";
+    let text = folder.hloom(&["opt", "m.hlo", "--passes", passes]).exits(0).stdout;
+    assert!(text.lines().any(|l| l.contains("b = f32[8]") && l.contains("sharding={devices=[4]<=[4]}")), "{text}");
+}

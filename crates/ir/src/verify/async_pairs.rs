@@ -73,6 +73,8 @@ fn carries(instruction: &Instruction) -> bool {
         Op::CustomCall(call) => matches!(
             &*call.target,
             "Sharding"
+                | "SPMDFullToShardShape"
+                | "SPMDShardToFullShape"
                 | "LocalToGlobalShape"
                 | "GlobalToLocalShape"
                 | "xla.sdy.LocalToGlobalShape"

@@ -3,7 +3,7 @@
 //! Shardings are carried forward through the entry computation and what it calls, dimension by dimension. It is a
 //! suggestion only: whatever is said of a result, it is cut so.
 
-use super::axes::Meshes;
+use super::axes::Edge;
 use super::{Replicate, Tiling, error};
 use hloom_ir::Op;
 use hloom_ir::entity::{ComputationId, InstructionId};
@@ -122,7 +122,7 @@ impl Spread {
 }
 
 /// Says of the results of the entry that are `open` how they are spread.
-pub(super) fn spread_results(module: &mut Module, meshes: &Meshes, devices: usize, open: &[bool]) -> Replicate<()> {
+pub(super) fn spread_results(module: &mut Module, devices: usize, open: &[bool]) -> Replicate<()> {
     let Some(entry) = module.entry() else { return Ok(()) };
     let Some(root) = module.root(entry) else { return Ok(()) };
     let leaves = module[root].shape.leaves().len();
@@ -130,7 +130,7 @@ pub(super) fn spread_results(module: &mut Module, meshes: &Meshes, devices: usiz
     if !(0..leaves).any(is_open) {
         return Ok(());
     }
-    let mut flow = Flow { module, meshes, devices, steps: 0 };
+    let mut flow = Flow { module, devices, steps: 0 };
     let arguments: Vec<Leaves> = module.parameters(entry).iter().map(|&p| flow.annotated(p)).collect();
     let found = flow.computation(entry, &arguments, 0)?;
     let said: Vec<LeafSharding> = match module[root].common.sharding.as_deref() {
@@ -153,7 +153,6 @@ pub(super) fn spread_results(module: &mut Module, meshes: &Meshes, devices: usiz
 
 struct Flow<'m> {
     module: &'m Module,
-    meshes: &'m Meshes,
     devices: usize,
     steps: usize,
 }
@@ -227,27 +226,21 @@ impl Flow<'_> {
             }
             Op::CustomCall(call) => match &*call.target {
                 // Into a manual computation and out of it, what others than its own axes cut stays so.
-                "xla.sdy.GlobalToLocalShape" => {
-                    let own = self.meshes.boundary(module, i, "xla.sdy.in_shardings", true)?;
-                    let places = self.meshes.free_places(module, i, "xla.sdy.in_shardings")?;
-                    let free = own.iter().enumerate().map(|(n, own)| {
-                        let mut of = one(n)?.clone();
-                        of.summands = None;
-                        for (cut, &parts) in of.dims.iter_mut().zip(&own.parts) {
-                            *cut = cut.take().filter(|c| parts == 1 && c.follows(&places));
-                        }
-                        Some(of).filter(|s| !s.is_whole())
-                    });
-                    return Ok(free.collect());
-                }
-                "xla.sdy.LocalToGlobalShape" => {
-                    let said = self.meshes.boundary(module, i, "xla.sdy.out_shardings", false)?;
-                    let all = said.iter().enumerate().map(|(n, said)| {
-                        let said = Spread::of(said);
-                        let free = one(n).map(|of| Spread { summands: None, ..of.clone() });
-                        self.joined(said.iter().chain(&free))
-                    });
-                    return Ok(all.collect());
+                "SPMDFullToShardShape" | "SPMDShardToFullShape" => {
+                    let Some(edge) = Edge::of(module, i) else { return Ok(Vec::new()) };
+                    if !edge.inward {
+                        let said = Spread::of(&edge.tiling(self.devices, false)?);
+                        let free = one(0).map(|of| Spread { summands: None, ..of.clone() });
+                        return Ok(vec![self.joined(said.iter().chain(&free))]);
+                    }
+                    let Some(mut of) = one(0).cloned() else { return Ok(vec![None]) };
+                    let own = edge.tiling(self.devices, true)?;
+                    let places = edge.free_places(self.devices)?;
+                    of.summands = None;
+                    for (cut, &parts) in of.dims.iter_mut().zip(&own.parts) {
+                        *cut = cut.take().filter(|c| parts == 1 && c.follows(&places));
+                    }
+                    return Ok(vec![Some(of).filter(|s| !s.is_whole())]);
                 }
                 "Sharding" => {
                     let said = self.annotated(i);

@@ -34,6 +34,8 @@ pub(super) fn resolve<'a>(dialect: &'a str, name: &'a str, registered: bool) -> 
         "sdy.propagation_barrier" => OpForm::Named(&["allowed_direction"]),
         "sdy.named_computation" => OpForm::Named(&["?in_shardings", "name", "?out_shardings"]),
         "sdy.constant" => OpForm::Named(&["value"]),
+        "sdy.data_flow_edge" => OpForm::Named(&["?sharding"]),
+        "sdy.func_data_flow_edge" => OpForm::Named(&[]),
         "sdy.all_gather" => OpForm::Named(&["gathering_axes", "out_sharding"]),
         "sdy.all_slice" => OpForm::Named(&["out_sharding", "slicing_axes"]),
         "sdy.all_to_all" => OpForm::Named(&["out_sharding", "params"]),

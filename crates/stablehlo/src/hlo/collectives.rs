@@ -2,7 +2,7 @@
 
 use super::{Translate, Translator};
 use crate::mlir::{Attr, AttrId, OpKind};
-use hloom_ir::device_list::{AxisRef, Mesh, MeshDevices, ReplicaGroups};
+use hloom_ir::device_list::{AxisRef, ReplicaGroups};
 use hloom_ir::diagnostic::codes::mlir as codes;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::op::{
@@ -47,7 +47,7 @@ impl Translator<'_, '_> {
         let axes = self.m.field(id, "axes").ok_or_else(bad)?;
         let axes = self.m.list(axes).iter().map(|&axis| {
             let name = self.m.as_str(self.m.field(axis, "name")?)?;
-            let index = mesh.axes.iter().position(|(n, _)| n == name)? as u32;
+            let index = mesh.axes.iter().position(|(n, _)| **n == *name)? as u32;
             let sub_axis = match self.m.field(axis, "sub_axis") {
                 Some(sub) => {
                     Some((self.m.as_int(self.m.field(sub, "pre_size")?)?, self.m.as_int(self.m.field(sub, "size")?)?))
@@ -57,10 +57,7 @@ impl Translator<'_, '_> {
             Some(AxisRef { axis: index, sub_axis })
         });
         let axes = axes.collect::<Option<Vec<_>>>().ok_or_else(bad)?;
-        let devices =
-            if mesh.devices.is_empty() { MeshDevices::Iota } else { MeshDevices::Explicit(mesh.devices.clone()) };
-        let axes_of_mesh = mesh.axes.into_iter().map(|(n, s)| (n.into_boxed_str(), s)).collect();
-        Ok(ReplicaGroups::MeshAxes { mesh: Arc::new(Mesh { axes: axes_of_mesh, devices }), axes })
+        Ok(ReplicaGroups::MeshAxes { mesh: Arc::new(mesh), axes })
     }
 
     fn collective(&self) -> Translate<Collective> {

@@ -78,7 +78,6 @@ impl<'m> Translator<'m, '_> {
                 _ => {}
             }
         }
-        self.export_meshes();
         Ok(())
     }
 
@@ -298,14 +297,10 @@ impl<'m> Translator<'m, '_> {
         if !sharded {
             return self.packed(results);
         }
+        // A result of which nothing is said is left to propagation.
         let leaves: Vec<LeafSharding> =
             shardings.into_iter().map(|s| s.unwrap_or_else(|| ShardingKind::Unknown.into())).collect();
         let tuple = self.tuple(results)?;
-        let leaves = leaves.into_iter().map(|l| match l.kind {
-            ShardingKind::Unknown => ShardingKind::Replicated.into(),
-            _ => l,
-        });
-        let leaves: Vec<LeafSharding> = leaves.collect();
         let single = leaves.first().cloned();
         self.out.instruction_mut(tuple).common.sharding = Some(Box::new(Sharding::Tuple(leaves)));
         if results.len() != 1 {

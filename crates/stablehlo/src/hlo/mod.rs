@@ -27,6 +27,7 @@ mod sharding;
 mod special;
 
 use crate::mlir::{self, AttrId, OpId, OpKind, RegionId, ValueId};
+use hloom_ir::device_list::Mesh;
 use hloom_ir::diagnostic::codes::mlir as codes;
 use hloom_ir::diagnostic::{Code, Diagnostic, Span};
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
@@ -36,7 +37,9 @@ use hloom_ir::literal::ArrayLiteral;
 use hloom_ir::module::NewInstruction;
 use hloom_ir::{Module, Op, Shape};
 use rustc_hash::FxHashMap;
+use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// What a part of the translation gives.
 pub(crate) type Translate<T> = Result<T, Box<Diagnostic>>;
@@ -125,6 +128,8 @@ pub(crate) struct Translator<'m, 'a> {
     routes: FxHashMap<i64, Vec<i64>>,
     /// Axes of meshes that the code being translated handles itself.
     manual_axes: Vec<String>,
+    /// Meshes by their names, so that shardings over one share it.
+    meshes: RefCell<FxHashMap<Box<[u8]>, Arc<Mesh>>>,
 }
 
 impl<'m, 'a> Translator<'m, 'a> {
@@ -158,6 +163,7 @@ impl<'m, 'a> Translator<'m, 'a> {
             inlining: 0,
             routes: FxHashMap::default(),
             manual_axes: Vec::new(),
+            meshes: RefCell::default(),
         })
     }
 

@@ -163,6 +163,7 @@ impl Translator<'_, '_> {
             K::SdyNamedComputation => self.named_computation(),
             K::SdyShardingGroup => self.sharding_group(),
             K::SdyPropagationBarrier => self.propagation_barrier(),
+            K::SdyDataFlowEdge | K::SdyFuncDataFlowEdge => self.passed_on(),
             K::SdyMesh => Ok(()),
 
             K::UniformQuantize | K::UniformDequantize => Err(self.error(

@@ -1,18 +1,20 @@
 //! What is said about how values are spread over devices, and other annotations.
 //!
-//! Shardings of GSPMD become shardings of HLO. Those of Shardy do too, and are kept as text in frontend attributes,
-//! in the form that XLA uses when it takes Shardy's operations through HLO.
+//! Shardings of GSPMD become shardings of HLO, and so do those of Shardy, as named ones over their meshes. A manual
+//! computation is its body in place: each value goes from its whole shape to that of a shard through a custom call, and
+//! back, as in GSPMD; the values inside name the manual axes.
 
 use super::{Translate, Translator};
 use crate::mlir::{Attr, AttrId};
 use hloom_formats::hlo_text::read_sharding;
+use hloom_ir::device_list::{AxisRef, Mesh};
 use hloom_ir::diagnostic::codes::mlir as codes;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::instruction::FrontendAttributes;
 use hloom_ir::op::CustomCall;
-use hloom_ir::sharding::{LeafSharding, Sharding};
+use hloom_ir::sharding::{LeafSharding, NamedSharding, Sharding, ShardingKind};
 use hloom_ir::{Op, Shape};
-use std::rc::Rc;
+use std::sync::Arc;
 
 impl Translator<'_, '_> {
     /// Puts what the program says besides on the instruction that was made for the operation at hand.
@@ -30,16 +32,10 @@ impl Translator<'_, '_> {
     /// Puts one annotation on an instruction.
     pub(super) fn annotation(&mut self, id: InstructionId, name: &str, value: AttrId) -> Translate<()> {
         match name {
-            "mhlo.sharding" => {
+            "mhlo.sharding" | "sdy.sharding" => {
                 if let Some(sharding) = self.sharding(name, value)? {
                     self.out.instruction_mut(id).common.sharding = Some(Box::new(sharding));
                 }
-            }
-            "sdy.sharding" => {
-                if let Some(sharding) = self.sharding(name, value)? {
-                    self.out.instruction_mut(id).common.sharding = Some(Box::new(sharding));
-                }
-                self.frontend(id, "xla.sdy.sharding", &self.m.attr_text(value));
             }
             "sdy.sharding_rule" => self.frontend(id, "xla.sdy.sharding_rule", &self.m.attr_text(value)),
             "mhlo.frontend_attributes" => {
@@ -86,7 +82,7 @@ impl Translator<'_, '_> {
     /// The sharding that an attribute holds, if HLO can say it.
     pub(super) fn sharding(&self, name: &str, value: AttrId) -> Translate<Option<Sharding>> {
         let m = self.m;
-        let leaf = |id| m.hlo_sharding(id, &self.manual_axes).map(LeafSharding::from);
+        let leaf = |id| self.named(id).map(|n| LeafSharding::from(ShardingKind::Named(n)));
         match m.attr(value) {
             Attr::String(text) if text.starts_with(b"{") => match read_sharding(text) {
                 Ok(sharding) => Ok(Some(sharding)),
@@ -126,17 +122,22 @@ impl Translator<'_, '_> {
         self.bad_attribute(name, "a sharding over a known mesh")
     }
 
-    /// Puts the meshes of the module among its frontend attributes.
-    pub(super) fn export_meshes(&mut self) {
-        let m = self.m;
-        let meshes = m.meshes.iter().filter_map(|&op| {
-            Some(format!("{} = {}", m.string_attr(op, "sym_name")?, m.sdy_text(m.find(op, "mesh")?)?))
-        });
-        let meshes: Vec<String> = meshes.collect();
-        if !meshes.is_empty() {
-            let text = format!("{{{}}}", meshes.join(", "));
-            self.out.config.frontend_attributes.insert("xla.sdy.meshes".into(), text.into());
+    /// A `sdy.sharding` as a named sharding, of a value that is in the manual computations around it.
+    fn named(&self, id: AttrId) -> Option<NamedSharding> {
+        let mesh = self.mesh(self.m.field(id, "mesh")?)?;
+        let named = self.m.named_sharding(id, &mesh)?;
+        Some(within(named, &self.manual_axes))
+    }
+
+    /// A mesh, the same one each time.
+    fn mesh(&self, id: AttrId) -> Option<Arc<Mesh>> {
+        let Attr::Symbol(name) = self.m.attr(id) else { return self.m.mesh(id).map(Arc::new) };
+        if let Some(mesh) = self.meshes.borrow().get(&**name) {
+            return Some(mesh.clone());
         }
+        let mesh = Arc::new(self.m.mesh(id)?);
+        self.meshes.borrow_mut().insert(Box::from(&**name), mesh.clone());
+        Some(mesh)
     }
 
     fn call_to(&mut self, target: &str, operands: &[InstructionId], shapes: Vec<Shape>) -> Translate<InstructionId> {
@@ -161,10 +162,6 @@ impl Translator<'_, '_> {
         if let Some(s) = self.sharding("sharding", sharding)? {
             self.out.instruction_mut(id).common.sharding = Some(Box::new(s));
         }
-        let text = self.m.attr_text(sharding);
-        let inner = text.strip_prefix("#sdy.sharding").unwrap_or(&text);
-        let text = format!("#sdy.sharding_per_value<[{inner}]>");
-        self.frontend(id, "xla.sdy.sharding", &text);
         self.bind(id)
     }
 
@@ -180,78 +177,65 @@ impl Translator<'_, '_> {
         let operands = self.operands()?;
         let axes = self.attr("manual_axes").and_then(|id| m.field(id, "axes"));
         let axes = axes.map_or(&[][..], |a| m.list(a)).iter().filter_map(|&a| m.as_str(a).map(str::to_owned));
-        let axes: Vec<String> = axes.collect();
-        let text = |id: Option<AttrId>| id.map(|id| m.attr_text(id)).unwrap_or_default();
-        let manual = text(self.attr("manual_axes"));
-        let ins = text(self.attr("in_shardings"));
-        let outs = text(self.attr("out_shardings"));
-
+        let inside: Vec<String> = self.manual_axes.iter().cloned().chain(axes).collect();
+        let ins = self.edge_shardings("in_shardings", operands.len())?;
+        let outs = self.edge_shardings("out_shardings", m.op(self.at).result_count as usize)?;
         let arguments: Vec<_> = m.arguments(region).map(crate::mlir::ValueId).collect();
         if arguments.len() != operands.len() {
             return Err(self.error(&codes::BAD_OPERANDS, "a manual computation takes other values than its body"));
         }
         let mut locals = Vec::new();
-        if !operands.is_empty() {
-            let mut shapes = Vec::new();
-            for &argument in &arguments {
-                shapes.push(self.type_shape(m.value_type(argument))?);
+        for ((&x, &argument), sharding) in operands.iter().zip(&arguments).zip(ins) {
+            let whole = self.shape(x).clone();
+            if !whole.is_array() {
+                locals.push(x);
+                continue;
             }
-            let local = self.call_to("xla.sdy.GlobalToLocalShape", &operands, shapes)?;
-            self.mark_manual(local, &manual, "xla.sdy.in_shardings", &ins);
-            locals.push(local);
-            if operands.len() > 1 {
-                locals = (0..operands.len()).map(|i| self.element(local, i)).collect::<Translate<_>>()?;
-            }
+            let shape = self.type_shape(m.value_type(argument))?;
+            let placed = self.placed("Sharding", x, whole, sharding.clone())?;
+            locals.push(self.placed("SPMDFullToShardShape", placed, shape, within(sharding, &inside))?);
         }
-        let outer_axes = self.manual_axes.clone();
-        self.manual_axes.extend(axes);
-        let results = self.body_call(region, &locals)?;
-        self.manual_axes = outer_axes;
-        if results.is_empty() {
-            return Ok(());
+        let outer = std::mem::replace(&mut self.manual_axes, inside.clone());
+        let results = self.inline_region(region, &locals);
+        self.manual_axes = outer;
+        let results = results?;
+        if results.len() != outs.len() {
+            return Err(self.error(&codes::BAD_OPERANDS, "a manual computation gives other values than its body"));
         }
         let shapes = self.result_shapes()?;
-        let count = shapes.len();
-        let global = self.call_to("xla.sdy.LocalToGlobalShape", &results, shapes)?;
-        self.mark_manual(global, &manual, "xla.sdy.out_shardings", &outs);
-        if count == 1 { self.bind(global) } else { self.bind_tuple(global) }
-    }
-
-    fn mark_manual(&mut self, id: InstructionId, axes: &str, key: &str, shardings: &str) {
-        if let Op::CustomCall(call) = &mut self.out.instruction_mut(id).op {
-            call.has_side_effect = true;
+        let mut wholes = Vec::new();
+        for ((&local, shape), sharding) in results.iter().zip(shapes).zip(outs) {
+            let part = self.shape(local).clone();
+            if !part.is_array() {
+                wholes.push(local);
+                continue;
+            }
+            let placed = self.placed("Sharding", local, part, within(sharding.clone(), &inside))?;
+            wholes.push(self.placed("SPMDShardToFullShape", placed, shape, sharding)?);
         }
-        self.frontend(id, "xla.sdy.manual_axes", axes);
-        self.frontend(id, key, shardings);
+        self.bind_all(&wholes)
     }
 
-    /// The body of a manual computation as a computation of its own, called here.
-    fn body_call(
+    /// The shardings of the values at the edge of a manual computation.
+    fn edge_shardings(&self, name: &'static str, count: usize) -> Translate<Vec<NamedSharding>> {
+        let list = self.attr(name).and_then(|id| self.m.field(id, "shardings"));
+        let list = list.map_or(&[][..], |s| self.m.list(s));
+        let shardings: Option<Vec<NamedSharding>> = list.iter().map(|&s| self.named(s)).collect();
+        shardings.filter(|s| s.len() == count).ok_or_else(|| self.bad_sharding(name))
+    }
+
+    /// A custom call that says how a value is spread.
+    fn placed(
         &mut self,
-        region: crate::mlir::RegionId,
-        operands: &[InstructionId],
-    ) -> Translate<Vec<InstructionId>> {
-        let m = self.m;
-        let Some(block) = m.region(region).blocks.first() else {
-            return Err(self.error(&codes::BAD_OPERANDS, "a manual computation has no body"));
-        };
-        let outer = self.begin("xla.sdy.manual_computation_body");
-        self.info = Rc::default();
-        for (i, value) in m.arguments(region).enumerate() {
-            let shape = self.type_shape(m.value_type(crate::mlir::ValueId(value)))?;
-            self.map[value as usize] = Some(self.emit(Op::parameter(i as i64), [].as_slice(), shape)?);
-        }
-        let results = self.block(&block.ops)?;
-        let root = self.packed(&results)?;
-        let shape = self.shape(root).clone();
-        let count = results.len();
-        let to_apply = self.end(outer, root);
-        let call = self.emit(Op::Call { to_apply, is_composite: false }, operands, shape)?;
-        self.frontend(call, "inlineable", "false");
-        if count == 1 {
-            return Ok(vec![call]);
-        }
-        (0..count).map(|i| self.element(call, i)).collect()
+        target: &str,
+        x: InstructionId,
+        shape: Shape,
+        sharding: NamedSharding,
+    ) -> Translate<InstructionId> {
+        let id = self.call_to(target, &[x], vec![shape])?;
+        let sharding = Sharding::leaf(ShardingKind::Named(sharding));
+        self.out.instruction_mut(id).common.sharding = Some(Box::new(sharding));
+        Ok(id)
     }
 
     /// A named part of a function is its body in place.
@@ -260,6 +244,12 @@ impl Translator<'_, '_> {
         let operands = self.operands()?;
         let results = self.inline_region(region, &operands)?;
         self.bind_all(&results)
+    }
+
+    /// An edge of Shardy's data flow is the value that it is about.
+    pub(super) fn passed_on(&mut self) -> Translate<()> {
+        let x = self.operand(0)?;
+        self.bind(x)
     }
 
     pub(super) fn sharding_group(&mut self) -> Translate<()> {
@@ -281,4 +271,19 @@ impl Translator<'_, '_> {
         self.frontend(id, "xla.sdy.allowed_direction", &direction);
         self.bind(id)
     }
+}
+
+/// The sharding of a value inside manual computations over these axes: they are the program's own, and cut nothing.
+fn within(mut named: NamedSharding, manual: &[String]) -> NamedSharding {
+    let axes = named.mesh.axes.iter().enumerate();
+    let manual: Vec<u32> =
+        axes.filter(|(_, (name, _))| manual.iter().any(|m| **m == **name)).map(|(i, _)| i as u32).collect();
+    let is_free = |axis: &AxisRef| !manual.contains(&axis.axis);
+    for dim in &mut named.dims {
+        dim.axes.retain(is_free);
+    }
+    named.replicated.retain(is_free);
+    named.unreduced.retain(is_free);
+    named.manual = manual.into_iter().map(|axis| AxisRef { axis, sub_axis: None }).collect();
+    named
 }

@@ -92,7 +92,8 @@ kinds! {
     SdyMesh "sdy.mesh", SdyShardingConstraint "sdy.sharding_constraint", SdyReshard "sdy.reshard",
     SdyManualComputation "sdy.manual_computation", SdyShardingGroup "sdy.sharding_group",
     SdyPropagationBarrier "sdy.propagation_barrier", SdyNamedComputation "sdy.named_computation",
-    SdyConstant "sdy.constant", SdyReturn "sdy.return",
+    SdyConstant "sdy.constant", SdyReturn "sdy.return", SdyDataFlowEdge "sdy.data_flow_edge",
+    SdyFuncDataFlowEdge "sdy.func_data_flow_edge",
     SdyAllGather "sdy.all_gather", SdyAllSlice "sdy.all_slice", SdyAllToAll "sdy.all_to_all",
     SdyCollectivePermute "sdy.collective_permute", SdyAllReduce "sdy.all_reduce", SdyReduceScatter "sdy.reduce_scatter",
     SdyReplicatedToUnreduced "sdy.replicated_to_unreduced", SdyShardedToUnreduced "sdy.sharded_to_unreduced",
@@ -103,6 +104,91 @@ impl OpKind {
     pub fn is_return(self) -> bool {
         matches!(self, OpKind::Return | OpKind::FuncReturn | OpKind::SdyReturn)
     }
+    /// Whether each element of its result is made of the corresponding elements of its operands.
+    pub fn is_elementwise(self) -> bool {
+        use OpKind::*;
+        self.is_elementwise_chlo()
+            || matches!(
+                self,
+                Abs | Add
+                    | And
+                    | Atan2
+                    | Cbrt
+                    | Ceil
+                    | Clamp
+                    | Compare
+                    | Complex
+                    | Convert
+                    | Cosine
+                    | CountLeadingZeros
+                    | Divide
+                    | Exponential
+                    | ExponentialMinusOne
+                    | Floor
+                    | Imag
+                    | IsFinite
+                    | Log
+                    | LogPlusOne
+                    | Logistic
+                    | Maximum
+                    | Minimum
+                    | Multiply
+                    | Negate
+                    | Not
+                    | Or
+                    | Popcnt
+                    | Power
+                    | Real
+                    | ReducePrecision
+                    | Remainder
+                    | RoundNearestAfz
+                    | RoundNearestEven
+                    | Rsqrt
+                    | Select
+                    | ShiftLeft
+                    | ShiftRightArithmetic
+                    | ShiftRightLogical
+                    | Sign
+                    | Sine
+                    | Sqrt
+                    | Subtract
+                    | Tan
+                    | Tanh
+                    | Xor
+            )
+    }
+
+    fn is_elementwise_chlo(self) -> bool {
+        use OpKind::*;
+        matches!(
+            self,
+            ChloAcos
+                | ChloAcosh
+                | ChloAsin
+                | ChloAsinh
+                | ChloAtan
+                | ChloAtanh
+                | ChloBesselI1e
+                | ChloConj
+                | ChloCosh
+                | ChloDigamma
+                | ChloErf
+                | ChloErfInv
+                | ChloErfc
+                | ChloIsInf
+                | ChloIsNegInf
+                | ChloIsPosInf
+                | ChloLgamma
+                | ChloMulhi
+                | ChloNextAfter
+                | ChloPolygamma
+                | ChloSinh
+                | ChloSquare
+                | ChloTan
+                | ChloZeta
+        )
+    }
+
     /// Whether it compares a value with what it should be.
     pub fn is_expectation(self) -> bool {
         use OpKind::*;

@@ -10,6 +10,7 @@
 
 pub mod dense;
 pub mod kind;
+pub mod module_text;
 pub mod print;
 pub mod sdy;
 

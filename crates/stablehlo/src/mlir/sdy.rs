@@ -1,40 +1,21 @@
-//! Shardy's attributes: meshes and shardings, as text and as shardings of HLO.
+//! Shardy's attributes: meshes and shardings, as text and as the IR's meshes and shardings.
 //!
 //! Both readers give them as structs: `sdy.mesh` {axes, device_ids}, `sdy.mesh_axis` {name, size}, `sdy.sharding`
-//! {mesh, dims, replicated, unreduced}, `sdy.dim_sharding` {axes, closed, priority}, `sdy.axis_ref` {name, sub_axis},
+//! {mesh, dims, replicated, unreduced, reduction}, `sdy.dim_sharding` {axes, closed, priority}, `sdy.axis_ref` {name, sub_axis},
 //! `sdy.sub_axis` {pre_size, size}, `sdy.sharding_per_value` {shardings} and `sdy.manual_axes` {axes}.
 
 use super::print::MAX_TEXT;
-use super::{Attr, AttrId, Module};
-use hloom_ir::device_list::IotaTransform;
-use hloom_ir::sharding::{ShardingKind, SubgroupType, Subgroups, TileAssignment, TileDevices};
-use smallvec::SmallVec;
+use super::{Attr, AttrId, Module, Named, Signedness, Type, TypeId};
+use hloom_ir::device_list::{AxisRef, Mesh, MeshDevices};
+use hloom_ir::sharding::{DimSharding, NamedSharding, UnreducedReduction};
+use std::borrow::Cow;
 use std::fmt::Write;
+use std::sync::Arc;
 
 /// No mesh has more axes, and no array more dimensions, than this; what claims more has no sharding in HLO.
 const MAX_AXES: usize = 128;
 
-/// No mesh has more devices than this; one that claims more has no sharding in HLO.
-const MAX_DEVICES: i64 = 1 << 22;
-
-/// A mesh: axes with their sizes, major first, and the devices where they are not in order.
-#[derive(Clone, Debug, Default)]
-pub struct Mesh {
-    /// Names and sizes.
-    pub axes: Vec<(String, i64)>,
-    /// The devices in order; empty for `0..n`.
-    pub devices: Vec<i64>,
-}
-
-/// An axis of a mesh or a part of one.
-#[derive(Clone, Debug, PartialEq)]
-struct Axis {
-    index: usize,
-    /// The size of what comes before the part, and of the part.
-    part: (i64, i64),
-}
-
-impl Module<'_> {
+impl<'a> Module<'a> {
     /// The mesh that an attribute holds, or that the symbol in it names.
     pub fn mesh(&self, id: AttrId) -> Option<Mesh> {
         let id = match self.attr(id) {
@@ -50,11 +31,127 @@ impl Module<'_> {
             return None;
         }
         let axes = axes.iter().map(|&a| {
-            let name = self.as_str(self.field(a, "name")?)?.to_owned();
+            let name = self.as_str(self.field(a, "name")?)?.into();
             Some((name, self.as_int(self.field(a, "size")?)?))
         });
+        let axes: Vec<(Box<str>, i64)> = axes.collect::<Option<_>>()?;
         let devices = self.field(id, "device_ids").and_then(|d| self.as_ints(d)).unwrap_or_default();
-        Some(Mesh { axes: axes.collect::<Option<_>>()?, devices })
+        let devices = match &devices[..] {
+            [] => MeshDevices::Iota,
+            &[device] if axes.is_empty() => MeshDevices::Maximal(device),
+            _ => MeshDevices::Explicit(devices),
+        };
+        Some(Mesh { axes, devices })
+    }
+
+    /// A `sdy.sharding` over its mesh, which [`Module::mesh`] gives. `None` if it refers to what is not there.
+    pub fn named_sharding(&self, id: AttrId, mesh: &Arc<Mesh>) -> Option<NamedSharding> {
+        let list = |id: Option<AttrId>| -> Option<Vec<AxisRef>> {
+            let axes = id.map_or(&[][..], |a| self.list(a));
+            if axes.len() > MAX_AXES {
+                return None;
+            }
+            axes.iter().map(|&a| self.axis(mesh, a)).collect()
+        };
+        let dims = self.field(id, "dims").map_or(&[][..], |d| self.list(d));
+        if dims.len() > MAX_AXES {
+            return None;
+        }
+        let dims = dims.iter().map(|&d| {
+            let priority = self.field(d, "priority").and_then(|p| self.as_int(p)).and_then(|p| u32::try_from(p).ok());
+            let closed = self.field(d, "closed").and_then(|c| self.as_bool(c)) == Some(true);
+            Some(DimSharding { axes: list(self.field(d, "axes"))?, closed, priority })
+        });
+        let reduction = match self.field(id, "reduction").and_then(|r| self.as_str(r)) {
+            Some("max") => UnreducedReduction::Max,
+            Some("min") => UnreducedReduction::Min,
+            _ => UnreducedReduction::Sum,
+        };
+        Some(NamedSharding {
+            mesh: mesh.clone(),
+            dims: dims.collect::<Option<_>>()?,
+            replicated: list(self.field(id, "replicated"))?,
+            unreduced: list(self.field(id, "unreduced"))?,
+            manual: Vec::new(),
+            reduction,
+        })
+    }
+
+    fn axis(&self, mesh: &Mesh, id: AttrId) -> Option<AxisRef> {
+        let name = self.as_str(self.field(id, "name")?)?;
+        let axis = mesh.axes.iter().position(|(n, _)| **n == *name)?;
+        let size = mesh.axes[axis].1;
+        let sub_axis = self.sub_axis(id);
+        let part = sub_axis.unwrap_or((1, size));
+        let fits = part.0 > 0 && part.1 > 0 && part.0.checked_mul(part.1).is_some_and(|n| size % n == 0);
+        fits.then_some(AxisRef { axis: axis as u32, sub_axis })
+    }
+
+    /// A `sdy.sharding` attribute for a sharding over the mesh that the attribute `mesh` names or holds.
+    pub fn add_sharding(&mut self, named: &NamedSharding, mesh: AttrId) -> AttrId {
+        let structure = |m: &mut Self, name: &'static str, fields: Vec<Named<'a>>| {
+            m.add_attr(Attr::Struct(Cow::Borrowed(name), fields))
+        };
+        let index = self.index_type();
+        let integer = |m: &mut Self, n: i64| m.add_attr(Attr::Integer(n, index));
+        let list = |m: &mut Self, axes: &[AxisRef]| {
+            let mut items = Vec::with_capacity(axes.len());
+            for axis in axes {
+                let name = named.mesh.axes.get(axis.axis as usize).map_or("", |a| &a.0);
+                let name = m.add_attr(Attr::String(Cow::Owned(name.as_bytes().to_vec())));
+                let mut fields: Vec<Named<'a>> = vec![("name".into(), name)];
+                if let Some((pre, size)) = axis.sub_axis {
+                    let (pre, size) = (integer(m, pre), integer(m, size));
+                    let sub = structure(m, "sdy.sub_axis", vec![("pre_size".into(), pre), ("size".into(), size)]);
+                    fields.push(("sub_axis".into(), sub));
+                }
+                items.push(structure(m, "sdy.axis_ref", fields));
+            }
+            m.add_attr(Attr::Array(items))
+        };
+        let mut dims = Vec::with_capacity(named.dims.len());
+        for dim in &named.dims {
+            let axes = list(self, &dim.axes);
+            let closed = self.add_attr(Attr::Bool(dim.closed));
+            let mut fields: Vec<Named<'a>> = vec![("axes".into(), axes), ("closed".into(), closed)];
+            if let Some(priority) = dim.priority {
+                let priority = integer(self, i64::from(priority));
+                fields.push(("priority".into(), priority));
+            }
+            dims.push(structure(self, "sdy.dim_sharding", fields));
+        }
+        let dims = self.add_attr(Attr::Array(dims));
+        let mut fields: Vec<Named<'a>> = vec![("mesh".into(), mesh), ("dims".into(), dims)];
+        for (key, axes) in [("replicated", &named.replicated), ("unreduced", &named.unreduced)] {
+            if !axes.is_empty() {
+                let axes = list(self, axes);
+                fields.push((key.into(), axes));
+            }
+        }
+        let word = match named.reduction {
+            UnreducedReduction::Sum => None,
+            UnreducedReduction::Max => Some("max"),
+            UnreducedReduction::Min => Some("min"),
+        };
+        if let Some(word) = word {
+            let word = self.add_attr(Attr::Keyword(Cow::Borrowed(word)));
+            fields.push(("reduction".into(), word));
+        }
+        structure(self, "sdy.sharding", fields)
+    }
+
+    /// A `sdy.sharding_per_value` of these shardings.
+    pub fn add_sharding_per_value(&mut self, shardings: Vec<AttrId>) -> AttrId {
+        let list = self.add_attr(Attr::Array(shardings));
+        self.add_attr(Attr::Struct(Cow::Borrowed("sdy.sharding_per_value"), vec![("shardings".into(), list)]))
+    }
+
+    fn index_type(&mut self) -> TypeId {
+        let found = self.types.iter().position(|t| *t == Type::Integer(64, Signedness::Signless));
+        match found {
+            Some(i) => TypeId(i as u32),
+            None => self.add_type(Type::Integer(64, Signedness::Signless)),
+        }
     }
 
     /// An attribute of Shardy as text; `None` for others.
@@ -99,15 +196,17 @@ impl Module<'_> {
     }
 
     fn write_mesh(&self, out: &mut String, id: AttrId) {
-        let mesh = self.mesh(id).unwrap_or_default();
         out.push_str("<[");
-        for (i, (name, size)) in mesh.axes.iter().enumerate() {
-            let separator = if i > 0 { ", " } else { "" };
-            let _ = write!(out, "{separator}\"{name}\"={size}");
+        if let Some(mesh) = self.mesh(id) {
+            for (i, (name, size)) in mesh.axes.iter().enumerate() {
+                let separator = if i > 0 { ", " } else { "" };
+                let _ = write!(out, "{separator}\"{name}\"={size}");
+            }
         }
         out.push(']');
-        if !mesh.devices.is_empty() {
-            let _ = write!(out, ", device_ids={:?}", mesh.devices);
+        let devices = self.field(id, "device_ids").and_then(|d| self.as_ints(d)).unwrap_or_default();
+        if !devices.is_empty() {
+            let _ = write!(out, ", device_ids={devices:?}");
         }
         out.push('>');
     }
@@ -163,157 +262,12 @@ impl Module<'_> {
         for key in ["replicated", "unreduced"] {
             let axes = self.field(id, key).map_or(&[][..], |a| self.list(a));
             if !axes.is_empty() {
-                let _ = write!(out, ", {key}={{");
+                let word = self.field(id, "reduction").filter(|_| key == "unreduced").and_then(|r| self.as_str(r));
+                let _ = write!(out, ", {key}={}{{", word.unwrap_or(""));
                 self.write_axes(out, axes);
                 out.push('}');
             }
         }
         out.push('>');
     }
-
-    /// A `sdy.sharding` as a sharding of HLO: tiles along the dimensions, then the axes that it is a sum over, then those
-    /// that cut nothing, as manual where they are among `manual`, as replicated otherwise. `None` if it refers to what is not there.
-    pub fn hlo_sharding(&self, id: AttrId, manual: &[String]) -> Option<ShardingKind> {
-        let mesh = self.mesh(self.field(id, "mesh")?)?;
-        let count = mesh.axes.iter().try_fold(1i64, |n, &(_, s)| if s > 0 { n.checked_mul(s) } else { None })?;
-        if count > MAX_DEVICES {
-            return None;
-        }
-        if mesh.axes.is_empty() {
-            return Some(match mesh.devices.first() {
-                Some(&device) => ShardingKind::Maximal { device },
-                None => ShardingKind::Replicated,
-            });
-        }
-        let mut order: Vec<Axis> = Vec::new();
-        let mut tiles: SmallVec<[i64; 4]> = SmallVec::new();
-        let dims = self.field(id, "dims").map_or(&[][..], |d| self.list(d));
-        if dims.len() > MAX_AXES {
-            return None;
-        }
-        for &dim in dims {
-            let mut size = 1i64;
-            for &axis in self.field(dim, "axes").map_or(&[][..], |a| self.list(a)) {
-                let axis = self.axis(&mesh, axis)?;
-                if order.len() >= MAX_AXES {
-                    return None;
-                }
-                if manual.contains(&mesh.axes[axis.index].0) {
-                    continue;
-                }
-                size = size.checked_mul(axis.part.1)?;
-                order.push(axis);
-            }
-            tiles.push(size);
-        }
-        let data_rank = tiles.len();
-        let mut unreduced_size = 1i64;
-        for &axis in self.field(id, "unreduced").map_or(&[][..], |a| self.list(a)) {
-            let axis = self.axis(&mesh, axis)?;
-            if order.len() >= MAX_AXES {
-                return None;
-            }
-            if !manual.contains(&mesh.axes[axis.index].0) {
-                unreduced_size = unreduced_size.checked_mul(axis.part.1)?;
-                order.push(axis);
-            }
-        }
-        let (mut manual_size, mut rest_size) = (1i64, 1i64);
-        let (mut manual_axes, mut rest) = (Vec::new(), Vec::new());
-        for (index, (name, size)) in mesh.axes.iter().enumerate() {
-            for part in remaining(&order, index, *size)? {
-                if manual.contains(name) {
-                    manual_size *= part.1;
-                    manual_axes.push(Axis { index, part });
-                } else {
-                    rest_size *= part.1;
-                    rest.push(Axis { index, part });
-                }
-            }
-        }
-        if tiles.iter().all(|&t| t == 1) && unreduced_size == 1 {
-            if manual_axes.is_empty() {
-                return Some(ShardingKind::Replicated);
-            }
-            if rest_size == 1 {
-                return Some(ShardingKind::Manual);
-            }
-        }
-        order.extend(manual_axes);
-        order.extend(rest);
-        let mut types = Vec::new();
-        if unreduced_size > 1 {
-            tiles.push(unreduced_size);
-            types.push(SubgroupType::Unreduced);
-        }
-        if manual_size > 1 {
-            tiles.push(manual_size);
-            types.push(SubgroupType::Manual);
-        }
-        if rest_size > 1 {
-            tiles.push(rest_size);
-            types.push(SubgroupType::Replicated);
-        }
-        let subgroups = match &types[..] {
-            [] => Subgroups::None,
-            [SubgroupType::Replicated] => Subgroups::ReplicateLast,
-            _ => Subgroups::Types(types),
-        };
-        debug_assert!(tiles.len() >= data_rank);
-        let tiled = ShardingKind::Tiled(TileAssignment { dims: tiles, devices: devices(&mesh, &order)?, subgroups });
-        Some(if unreduced_size > 1 { tiled.canonical() } else { tiled })
-    }
-
-    fn axis(&self, mesh: &Mesh, id: AttrId) -> Option<Axis> {
-        let name = self.as_str(self.field(id, "name")?)?;
-        let index = mesh.axes.iter().position(|(n, _)| n == name)?;
-        let size = mesh.axes[index].1;
-        let part = self.sub_axis(id).unwrap_or((1, size));
-        let fits = part.0 > 0 && part.1 > 0 && part.0.checked_mul(part.1).is_some_and(|n| size % n == 0);
-        fits.then_some(Axis { index, part })
-    }
-}
-
-/// The parts of axis `index` of that size that `used` leaves over, major first, each with the size of what comes before.
-fn remaining(used: &[Axis], index: usize, size: i64) -> Option<Vec<(i64, i64)>> {
-    let mut parts: Vec<(i64, i64)> = used.iter().filter(|a| a.index == index).map(|a| a.part).collect();
-    parts.sort_unstable();
-    let mut left = Vec::new();
-    let mut before = 1;
-    for (pre, part) in parts {
-        if pre < before || pre % before != 0 {
-            return None;
-        }
-        if pre > before {
-            left.push((before, pre / before));
-        }
-        before = pre * part;
-    }
-    if before < size {
-        left.push((before, size / before));
-    }
-    Some(left)
-}
-
-/// The devices in the order of `axes`.
-fn devices(mesh: &Mesh, axes: &[Axis]) -> Option<TileDevices> {
-    // The mesh as an array of the parts of its axes, each axis cut where a part begins.
-    let mut sizes: SmallVec<[i64; 4]> = SmallVec::new();
-    let mut keys: Vec<(usize, i64)> = Vec::new();
-    for index in 0..mesh.axes.len() {
-        let mut parts: Vec<(i64, i64)> = axes.iter().filter(|a| a.index == index).map(|a| a.part).collect();
-        parts.sort_unstable();
-        for (pre, size) in parts {
-            keys.push((index, pre));
-            sizes.push(size);
-        }
-    }
-    let perm: Option<SmallVec<[i64; 4]>> =
-        axes.iter().map(|a| Some(keys.iter().position(|&k| k == (a.index, a.part.0))? as i64)).collect();
-    let transform = IotaTransform { reshape_dims: sizes, transpose_perm: perm? }.canonical();
-    if mesh.devices.is_empty() {
-        return Some(TileDevices::Iota(transform));
-    }
-    let order = transform.expand(MAX_DEVICES)?;
-    order.iter().map(|&i| mesh.devices.get(i as usize).copied()).collect::<Option<_>>().map(TileDevices::Explicit)
 }

@@ -182,6 +182,11 @@ impl<'a> Parser<'a> {
             ("contracting_dims", _) => {
                 return self.dimension_pair("lhs_contracting_dimensions", "rhs_contracting_dimensions", parsed);
             }
+            ("sharding", K::SdyDataFlowEdge) => {
+                let id = self.sdy_sharding()?;
+                parsed.set("sharding", id);
+                return Ok(());
+            }
             ("precision", _) => return self.precision_clause(parsed),
             ("format", _) => return self.format_clause(parsed),
             ("tolerance", _) => return self.tolerance_clause(parsed),

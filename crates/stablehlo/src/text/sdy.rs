@@ -124,6 +124,10 @@ impl<'a> Parser<'a> {
             let key = self.expect_word("replicated or unreduced")?;
             self.expect(b'=')?;
             let key = if key == "replicated" { "replicated" } else { "unreduced" };
+            if let Some(reduction) = self.word() {
+                let id = self.m.add_attr(Attr::Keyword(Cow::Borrowed(reduction)));
+                fields.push(("reduction".into(), id));
+            }
             self.expect(b'{')?;
             let axes = self.list_until(b'}', Self::sdy_axis)?;
             let axes = self.array(axes);

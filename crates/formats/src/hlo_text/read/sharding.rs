@@ -437,7 +437,7 @@ impl<'a> Reader<'a> {
 
     /// `{'x', ?}`.
     fn dim_sharding(&mut self, mesh: &Mesh) -> Read<DimSharding> {
-        let mut dim = DimSharding { axes: Vec::new(), closed: true };
+        let mut dim = DimSharding { axes: Vec::new(), closed: true, priority: None };
         self.list(|r| {
             if !dim.closed {
                 return r.expected("`}` after `?`");

@@ -148,7 +148,7 @@ fn named_sharding(proto: &NamedShardingProto) -> Result<NamedSharding> {
         dims: proto
             .dim_shardings
             .iter()
-            .map(|d| Ok(DimSharding { axes: axes(&d.axes)?, closed: d.is_closed }))
+            .map(|d| Ok(DimSharding { axes: axes(&d.axes)?, closed: d.is_closed, priority: None }))
             .collect::<Result<_>>()?,
         replicated: axes(&proto.replicated_axes)?,
         unreduced: axes(&proto.unreduced_axes)?,

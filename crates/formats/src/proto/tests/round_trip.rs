@@ -379,8 +379,8 @@ fn shardings() -> Vec<Sharding> {
         ShardingKind::Named(NamedSharding {
             mesh: mesh(devices),
             dims: vec![
-                DimSharding { axes: vec![axis(0, None), axis(1, Some((1, 2)))], closed: true },
-                DimSharding { axes: Vec::new(), closed: false },
+                DimSharding { axes: vec![axis(0, None), axis(1, Some((1, 2)))], closed: true, priority: None },
+                DimSharding { axes: Vec::new(), closed: false, priority: None },
             ],
             replicated: vec![axis(1, Some((2, 2)))],
             unreduced: Vec::new(),

@@ -1,0 +1,262 @@
+//! The rounds of propagation, and the worklist of each.
+//!
+//! Rounds nest: priorities that the user gave, then those of operations, then a worklist until nothing changes. An operation
+//! goes back on the list when one of its values changes. Operations are taken in the order of the program at first, then
+//! the latest change first.
+
+use super::graph::{Direction, Graph, MeshId, OpClass, OpRef, Origin, TensorSharding, ValueRef};
+use super::projection::TensorProjection;
+use super::strategy::{Step, Strategy};
+use crate::axes::Axis;
+use crate::rules::FactorKind;
+use smallvec::SmallVec;
+
+/// Which rounds there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Rounds {
+    pub strategy: Strategy,
+    /// Element-wise operations before others, and so on.
+    pub op_priority: bool,
+    /// Dimensions of priority 0 before those of 1, and so on.
+    pub user_priority: bool,
+}
+
+/// The rounds of operations, each of which allows what those before it do.
+const OP_ROUNDS: usize = 5;
+
+/// Carries the shardings of the graph as far as they go.
+pub(crate) fn run(graph: &mut Graph, rounds: Rounds) {
+    sync_groups(graph);
+    if !rounds.user_priority {
+        op_rounds(graph, rounds);
+        return;
+    }
+    let later = hold_back_priorities(graph);
+    op_rounds(graph, rounds);
+    let mut priorities: Vec<u32> = later.iter().flat_map(|(_, s)| s.dims.iter().map(|d| d.priority)).collect();
+    priorities.sort_unstable();
+    priorities.dedup();
+    for priority in priorities.into_iter().filter(|&p| p > 0) {
+        for (value, given) in &later {
+            release_priority(graph, *value, given, priority);
+        }
+        op_rounds(graph, rounds);
+    }
+}
+
+/// Members of a group start with the sharding that one of them has, if no other has another.
+fn sync_groups(graph: &mut Graph) {
+    for group in 0..graph.groups.len() {
+        let members = graph.groups[group].clone();
+        let said = |v: &ValueRef| graph.values[v.index()].sharding.clone().filter(|s| !s.says_nothing());
+        let mut found: Option<TensorSharding> = None;
+        let mut source = None;
+        let mut conflict = false;
+        for member in &members {
+            if let Some(sharding) = said(member) {
+                conflict |= found.as_ref().is_some_and(|f| *f != sharding);
+                if found.is_none() {
+                    (found, source) = (Some(sharding), Some(*member));
+                }
+            }
+        }
+        let (Some(sharding), Some(source), false) = (found, source, conflict) else { continue };
+        for member in members {
+            if graph.values[member.index()].sharding.as_ref() != Some(&sharding) {
+                set(graph, member, sharding.clone(), Origin::Group(source));
+            }
+        }
+    }
+}
+
+/// Takes dimensions of a later priority out of the shardings: their axes are used by no one meanwhile. Gives back the
+/// shardings that had some.
+fn hold_back_priorities(graph: &mut Graph) -> Vec<(ValueRef, TensorSharding)> {
+    let mut later = Vec::new();
+    for (i, value) in graph.values.iter_mut().enumerate() {
+        let Some(sharding) = &mut value.sharding else { continue };
+        if sharding.dims.iter().all(|d| d.priority == 0) {
+            continue;
+        }
+        later.push((ValueRef(i as u32), sharding.clone()));
+        for dim in &mut sharding.dims {
+            if dim.priority > 0 {
+                sharding.replicated.extend(dim.axes.drain(..));
+                dim.closed = true;
+                dim.priority = 0;
+            }
+        }
+        sharding.replicated.sort_unstable_by_key(|a| (a.index, a.pre));
+    }
+    later
+}
+
+fn release_priority(graph: &mut Graph, value: ValueRef, given: &TensorSharding, priority: u32) {
+    let Some(sharding) = &mut graph.values[value.index()].sharding else { return };
+    for (dim, given) in sharding.dims.iter_mut().zip(&given.dims) {
+        if given.priority == priority {
+            dim.axes.clone_from(&given.axes);
+            dim.closed = given.closed;
+            sharding.replicated.retain(|a| !given.axes.contains(a));
+        }
+    }
+}
+
+fn op_rounds(graph: &mut Graph, rounds: Rounds) {
+    let all = if rounds.op_priority { 0..OP_ROUNDS } else { OP_ROUNDS - 1..OP_ROUNDS };
+    for round in all {
+        propagate_results(graph, rounds.strategy);
+        worklist(graph, rounds.strategy, round);
+        propagate_results(graph, rounds.strategy);
+    }
+}
+
+fn propagate_results(graph: &mut Graph, strategy: Strategy) {
+    for op in graph.results.clone() {
+        propagate_op(graph, op, strategy, |_, _| Direction::Both);
+    }
+}
+
+/// In which direction an operation hands axes on along a factor, in a round.
+fn direction(class: OpClass, shared: bool, kind: FactorKind, round: usize) -> Direction {
+    let by_uses = |round: usize| if shared && round == 0 { Direction::None } else { Direction::Both };
+    let mut allowed = match class {
+        OpClass::Barrier(direction) => return direction,
+        OpClass::Elementwise | OpClass::PassThrough => by_uses(round),
+        OpClass::DynamicSlice => by_uses(round).and(Direction::Forward),
+        OpClass::Broadcast | OpClass::Other => Direction::None,
+    };
+    let late = if class == OpClass::Broadcast { Direction::Backward } else { Direction::Both };
+    if round >= 2 && kind == FactorKind::PassThrough {
+        allowed = allowed.or(late);
+    }
+    if round >= 3 {
+        allowed = allowed.or(late);
+    }
+    if round >= 4 { Direction::Both } else { allowed }
+}
+
+/// Operations to look at: the last that was added first, each at most once.
+struct Worklist {
+    stack: Vec<OpRef>,
+    is_on: Vec<bool>,
+}
+
+impl Worklist {
+    fn push(&mut self, op: OpRef) {
+        if !std::mem::replace(&mut self.is_on[op.index()], true) {
+            self.stack.push(op);
+        }
+    }
+
+    fn pop(&mut self) -> Option<OpRef> {
+        let op = self.stack.pop()?;
+        self.is_on[op.index()] = false;
+        Some(op)
+    }
+}
+
+fn worklist(graph: &mut Graph, strategy: Strategy, round: usize) {
+    let mut list = Worklist { stack: Vec::with_capacity(graph.ops.len()), is_on: vec![false; graph.ops.len()] };
+    let mut is_result = vec![false; graph.ops.len()];
+    graph.results.iter().for_each(|op| is_result[op.index()] = true);
+    (0..graph.ops.len() as u32).rev().map(OpRef).filter(|op| !is_result[op.index()]).for_each(|op| list.push(op));
+    while let Some(op) = list.pop() {
+        let node = &graph.ops[op.index()];
+        let (class, shared) = (node.class, node.has_shared_operands);
+        let changed = propagate_op(graph, op, strategy, |_, kind| direction(class, shared, kind, round));
+        for value in changed {
+            let value = &graph.values[value.index()];
+            let users = value.users.iter().rev().copied();
+            value.def.into_iter().chain(users).filter(|&o| o != op && !is_result[o.index()]).for_each(|o| list.push(o));
+        }
+    }
+}
+
+/// The mesh that all shardings are over, where they are over one: those over none fit any.
+fn common_mesh<'s>(graph: &Graph, shardings: impl Iterator<Item = &'s TensorSharding>) -> Option<MeshId> {
+    let mut common: Option<MeshId> = None;
+    for sharding in shardings {
+        let is_empty = |id: MeshId| graph.mesh_of(id).axes.is_empty() && !graph.is_maximal(id);
+        match common {
+            None => common = Some(sharding.mesh),
+            Some(found) if is_empty(sharding.mesh) || graph.mesh_of(found) == graph.mesh_of(sharding.mesh) => {}
+            Some(found) if is_empty(found) => common = Some(sharding.mesh),
+            Some(_) => return None,
+        }
+    }
+    common.filter(|&id| !graph.is_maximal(id))
+}
+
+/// Hands axes on through one operation; gives the values that changed.
+fn propagate_op(
+    graph: &mut Graph,
+    op: OpRef,
+    strategy: Strategy,
+    direction: impl Fn(usize, FactorKind) -> Direction,
+) -> SmallVec<[ValueRef; 4]> {
+    let node = &graph.ops[op.index()];
+    let mut changed = SmallVec::new();
+    let of = |value: Option<ValueRef>| value.and_then(|v| graph.values[v.index()].sharding.as_ref());
+    let Some(mesh) = common_mesh(graph, node.tensors.iter().filter_map(|t| of(t.value))) else { return changed };
+    let rule = node.rule.clone();
+    let mut tensors: SmallVec<[TensorProjection; 3]> = SmallVec::new();
+    for (tensor, factors) in node.tensors.iter().zip(&rule.tensors) {
+        let sharding = of(tensor.value);
+        tensors.push(match (&tensor.view, sharding) {
+            (Some(view), Some(sharding)) => TensorProjection::new(&rule.factors, factors, Some(&view.apply(sharding))),
+            (Some(view), None) if view.from_outside => {
+                let open = view.add(&TensorSharding::fully_open(mesh, factors.len()));
+                TensorProjection::new(&rule.factors, factors, Some(&open))
+            }
+            _ => TensorProjection::new(&rule.factors, factors, sharding),
+        });
+    }
+    let along = |factor: usize| {
+        let f = rule.factors[factor];
+        if f.blocked { Direction::None } else { direction(factor, f.kind) }
+    };
+    let elementwise = node.class == OpClass::Elementwise;
+    let mut step = Step { tensors: &mut tensors, operands: rule.operands, factors: &rule.factors, elementwise };
+    let updated = step.run(strategy, along);
+    for (i, updated) in updated.into_iter().enumerate() {
+        let tensor = &graph.ops[op.index()].tensors[i];
+        let (true, Some(value)) = (updated, tensor.value) else { continue };
+        let mut new = tensors[i].sharding(mesh, &rule.factors, &rule.tensors[i]);
+        if let Some(view) = &tensor.view {
+            new = view.revert(&new);
+        }
+        let same = match &graph.values[value.index()].sharding {
+            None => new.has_no_axes(),
+            Some(old) => *old == new,
+        };
+        if same {
+            continue;
+        }
+        let group = graph.values[value.index()].group;
+        set(graph, value, new.clone(), Origin::Through(op));
+        changed.push(value);
+        if let Some(group) = group {
+            for member in graph.groups[group as usize].clone() {
+                if member != value {
+                    set(graph, member, new.clone(), Origin::Group(value));
+                    changed.push(member);
+                }
+            }
+        }
+    }
+    changed
+}
+
+fn set(graph: &mut Graph, value: ValueRef, sharding: TensorSharding, origin: Origin) {
+    debug_assert!(no_axis_twice(&sharding), "{sharding:?}");
+    graph.history.push((value, origin, sharding.clone()));
+    graph.values[value.index()].sharding = Some(sharding);
+}
+
+/// Whether no part of an axis is used twice.
+pub(crate) fn no_axis_twice(sharding: &TensorSharding) -> bool {
+    let lists = sharding.dims.iter().map(|d| &d.axes).chain([&sharding.replicated, &sharding.unreduced]);
+    let all: Vec<Axis> = lists.flatten().copied().collect();
+    all.iter().enumerate().all(|(i, a)| all[..i].iter().all(|b| !a.overlaps(*b)))
+}

@@ -1,0 +1,281 @@
+//! The sharding rules of HLO's instructions.
+
+use crate::factors::OpClass;
+use crate::rules::FactorKind::{NeedReplication, PassThrough, Permutation};
+use crate::rules::ops::{self, ConvolutionDims, DotDims, IndexedDims, RaggedMode, Shapes};
+use crate::rules::{Dims, Rule, RuleBuilder, parse};
+use hloom_ir::attributes::{DotDimensionNumbers, TransposeA, Window};
+use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::module::Module;
+use hloom_ir::op::{BinaryOp, Scan};
+use hloom_ir::{Op, Shape};
+
+/// The dimensions of each leaf; none for what is no array.
+pub(super) fn leaf_dims(shape: &Shape) -> Vec<Dims> {
+    let dims = |s: &Shape| s.as_array().map_or_else(Dims::new, |a| Dims::from_slice(a.dims()));
+    shape.leaves().iter().map(|(_, s)| dims(s)).collect()
+}
+
+/// When an instruction's turn comes.
+pub(super) fn class_of(module: &Module, i: InstructionId) -> OpClass {
+    match &module[i].op {
+        Op::BitcastConvert => {
+            let same = module[i]
+                .operands()
+                .first()
+                .is_some_and(|&x| leaf_dims(&module[x].shape) == leaf_dims(&module[i].shape));
+            if same { OpClass::Elementwise } else { OpClass::Other }
+        }
+        op if op.is_elementwise() || matches!(op, Op::Copy) => OpClass::Elementwise,
+        Op::Reshape { .. } | Op::Transpose { .. } | Op::Bitcast => OpClass::PassThrough,
+        Op::DynamicSlice { .. } | Op::DynamicUpdateSlice => OpClass::DynamicSlice,
+        Op::Broadcast { .. } => OpClass::Broadcast,
+        Op::CustomCall(call) => match &*call.target {
+            "Sharding" => OpClass::Elementwise,
+            "MoveToHost" | "MoveToDevice" => OpClass::PassThrough,
+            _ => OpClass::Other,
+        },
+        _ => OpClass::Other,
+    }
+}
+
+/// The rule of an instruction, over the leaves of its operands and of its result; `None` if shardings do not go through.
+/// With `tiles`, indices that count up along a dimension make it one of the batch, as GSPMD has it.
+pub(super) fn rule_of(module: &Module, i: InstructionId, tiles: bool) -> Option<Rule> {
+    let instruction = &module[i];
+    let operands: Vec<Dims> = instruction.operands().iter().flat_map(|&x| leaf_dims(&module[x].shape)).collect();
+    let results = leaf_dims(&instruction.shape);
+    let s = Shapes { operands: &operands, results: &results };
+    if let Some(text) = instruction.common.frontend_attribute("xla.sdy.sharding_rule") {
+        let rule = parse(text)?;
+        let ranks = operands.iter().chain(&results).map(|d| d.len());
+        let fits = rule.operands == operands.len() && rule.tensors.iter().map(|t| t.len()).eq(ranks);
+        return fits.then_some(rule);
+    }
+    Some(match &instruction.op {
+        Op::BitcastConvert => ops::bitcast_convert(s),
+        op if op.is_elementwise() => ops::elementwise(s),
+        Op::Copy
+        | Op::StochasticConvert
+        | Op::Map { .. }
+        | Op::AllReduce(_)
+        | Op::CollectivePermute(_)
+        | Op::CollectiveBroadcast { .. } => ops::elementwise(s),
+        Op::Broadcast { dimensions } => ops::broadcast(s, dimensions),
+        Op::Transpose { dimensions } => ops::transpose(s, dimensions),
+        Op::Reshape { .. } | Op::Bitcast => return ops::reshape(s),
+        Op::Dot(dot) => ops::dot(s, &dot_dims(&dot.dims)),
+        Op::RaggedDot(dot) => {
+            let dims = dot_dims(&dot.dims);
+            let &[ragged] = dot.lhs_ragged.as_slice() else { return None };
+            let mode = match (dims.lhs_contracting.contains(&ragged), dims.lhs_batch.contains(&ragged)) {
+                (true, _) => RaggedMode::Contracting,
+                (_, true) => RaggedMode::Batch,
+                _ => RaggedMode::NonContracting,
+            };
+            ops::ragged_dot(s, &dims, ragged, dot.rhs_group.first().copied(), mode)
+        }
+        Op::Convolution(c) => {
+            let d = &c.dims;
+            let dims = ConvolutionDims {
+                input_batch: d.input_batch,
+                input_feature: d.input_feature,
+                input_spatial: &d.input_spatial,
+                kernel_input_feature: d.kernel_input_feature,
+                kernel_output_feature: d.kernel_output_feature,
+                kernel_spatial: &d.kernel_spatial,
+                output_batch: d.output_batch,
+                output_feature: d.output_feature,
+                output_spatial: &d.output_spatial,
+                feature_group_count: c.feature_group_count,
+                batch_group_count: c.batch_group_count,
+            };
+            ops::convolution(s, &dims)
+        }
+        Op::Reduce { dimensions, .. } => ops::reduce(s, dimensions),
+        Op::ReduceWindow { window, .. } => ops::reduce_window(s, trivial(window)),
+        Op::SelectAndScatter { window, .. } => ops::select_and_scatter(s, trivial(window)),
+        Op::Concatenate { dimension } => ops::concatenate(s, *dimension, is_rotation(module, i)),
+        Op::Pad { .. } | Op::Slice { .. } => ops::resized(s, Permutation, false),
+        Op::DynamicSlice { .. } | Op::TopK { .. } => ops::resized(s, NeedReplication, true),
+        Op::DynamicUpdateSlice => {
+            let starts = instruction.operands().get(2..).unwrap_or(&[]);
+            let constant = |&x: &InstructionId| matches!(module[x].op, Op::Constant(_));
+            ops::dynamic_update_slice(s, starts.iter().all(constant))
+        }
+        Op::Gather(g) => {
+            let d = &g.dims;
+            let mut batch =
+                Batch::new(&d.operand_batching_dims, &d.start_indices_batching_dims, &d.collapsed_slice_dims);
+            if tiles {
+                batch.add_counting(
+                    module,
+                    instruction.operands().get(1),
+                    d.index_vector_dim,
+                    &d.start_index_map,
+                    s.operands,
+                );
+            }
+            let dims = IndexedDims {
+                offset: &d.offset_dims,
+                collapsed: &batch.collapsed,
+                operand_batching: &batch.operand,
+                indices_batching: &batch.indices,
+                index_vector: d.index_vector_dim,
+            };
+            ops::gather(s, &dims)
+        }
+        Op::Scatter(sc) => {
+            let d = &sc.dims;
+            let mut batch =
+                Batch::new(&d.input_batching_dims, &d.scatter_indices_batching_dims, &d.inserted_window_dims);
+            if tiles {
+                let indices = instruction.operands().get(results.len());
+                batch.add_counting(module, indices, d.index_vector_dim, &d.scatter_dims_to_operand_dims, s.operands);
+            }
+            let dims = IndexedDims {
+                offset: &d.update_window_dims,
+                collapsed: &batch.collapsed,
+                operand_batching: &batch.operand,
+                indices_batching: &batch.indices,
+                index_vector: d.index_vector_dim,
+            };
+            ops::scatter(s, &dims, reduces(module, sc.to_apply))
+        }
+        Op::Sort { dimension, .. } => ops::sort(s, *dimension),
+        Op::Reverse { dimensions } => {
+            ops::along(s, |d| if dimensions.contains(&(d as i64)) { Permutation } else { PassThrough })
+        }
+        Op::Fft { length, .. } => ops::fft(s, length.len()),
+        Op::Cholesky { .. } => ops::cholesky(s),
+        Op::TriangularSolve { left_side, transpose_a, .. } => {
+            ops::triangular_solve(s, *left_side, *transpose_a != TransposeA::None)
+        }
+        Op::RngBitGenerator { .. } => ops::rng_bit_generator(s),
+        Op::Scan(scan) => scan_rule(s, scan)?,
+        Op::AllGather(a) => ops::reshaping_collective(s, &[a.dimension]),
+        Op::AllToAll { split_dimension: Some(d), .. } => {
+            let changed: Vec<i64> = (0..results.first().map_or(0, |d| d.len()))
+                .filter(|&d| operands.first().map(|o| o.get(d)) != results.first().map(|r| r.get(d)))
+                .map(|d| d as i64)
+                .chain([*d])
+                .collect();
+            ops::reshaping_collective(s, &changed)
+        }
+        Op::ReduceScatter(r) => ops::reshaping_collective(s, &[r.dimension]),
+        Op::BatchNormInference { feature_index, .. } => ops::batch_norm_inference(s, *feature_index),
+        Op::CustomCall(call) => {
+            if let Some(batch) = instruction.common.frontend_attribute("num_batch_dims") {
+                return Some(ops::batched(s, batch.parse().ok()?));
+            }
+            match &*call.target {
+                "Sharding" => ops::elementwise(s),
+                target => return ops::custom_call(s, target),
+            }
+        }
+        _ => return None,
+    })
+}
+
+/// The batch dimensions of a gather or scatter.
+struct Batch {
+    operand: Vec<i64>,
+    indices: Vec<i64>,
+    collapsed: Vec<i64>,
+}
+
+impl Batch {
+    fn new(operand: &[i64], indices: &[i64], collapsed: &[i64]) -> Batch {
+        Batch { operand: operand.to_vec(), indices: indices.to_vec(), collapsed: collapsed.to_vec() }
+    }
+
+    /// Adds dimensions of the operand whose index is a count along a dimension of the indices: each row of them is about
+    /// its own row of the operand.
+    fn add_counting(
+        &mut self,
+        module: &Module,
+        indices: Option<&InstructionId>,
+        index_vector: i64,
+        map: &[i64],
+        shapes: &[Dims],
+    ) {
+        let Some(&indices) = indices else { return };
+        let parts: Vec<InstructionId> = match &module[indices].op {
+            Op::Concatenate { dimension } if *dimension == index_vector => module[indices].operands().to_vec(),
+            _ => vec![indices],
+        };
+        for (&part, &of_operand) in parts.iter().zip(map) {
+            let size = |dims: &[i64], d: i64| usize::try_from(d).ok().and_then(|d| dims.get(d)).copied();
+            let Op::Iota { dimension } = module[part].op else { continue };
+            let counted = module[part].shape.as_array().and_then(|a| size(a.dims(), dimension));
+            let whole = shapes.first().and_then(|s| size(s, of_operand));
+            let fits = counted.is_some() && counted == whole && dimension != index_vector;
+            if fits && self.collapsed.contains(&of_operand) && !self.indices.contains(&dimension) {
+                self.operand.push(of_operand);
+                self.indices.push(dimension);
+                self.collapsed.retain(|&d| d != of_operand);
+            }
+        }
+    }
+}
+
+fn dot_dims(d: &DotDimensionNumbers) -> DotDims<'_> {
+    DotDims {
+        lhs_batch: &d.lhs_batch,
+        rhs_batch: &d.rhs_batch,
+        lhs_contracting: &d.lhs_contracting,
+        rhs_contracting: &d.rhs_contracting,
+    }
+}
+
+fn trivial(window: &Window) -> impl Fn(usize) -> bool + '_ {
+    |d| window.dims.get(d).is_none_or(|w| w.size == 1 && w.stride == 1 && w.padding_low == 0 && w.padding_high == 0)
+}
+
+/// Whether what is put together are slices that exchange places.
+fn is_rotation(module: &Module, i: InstructionId) -> bool {
+    let source = |&x: &InstructionId| match module[x].op {
+        Op::Slice { .. } => (module[x].operands().first().copied().unwrap_or(x), true),
+        _ => (x, false),
+    };
+    let sources: Vec<_> = module[i].operands().iter().map(source).collect();
+    sources.iter().all(|s| s.1) || (sources.windows(2).all(|w| w[0].0 == w[1].0) && sources.iter().any(|s| s.1))
+}
+
+/// Whether a computation is one operation whose order does not matter, on its two parameters.
+fn reduces(module: &Module, c: ComputationId) -> bool {
+    use BinaryOp::{Add, And, Maximum, Minimum, Multiply, Or};
+    module.root(c).is_some_and(|root| {
+        matches!(module[root].op, Op::Binary(Add | Multiply | Minimum | Maximum | And | Or))
+            && module[root].operands().iter().all(|&x| matches!(module[x].op, Op::Parameter { .. }))
+    })
+}
+
+/// Inputs and outputs go together but for the scanned dimension, and so do the carries, which lack it.
+fn scan_rule(s: Shapes<'_>, scan: &Scan) -> Option<Rule> {
+    let carries = usize::try_from(scan.num_carries).ok()?;
+    let inputs = s.operands.len().checked_sub(carries)?;
+    let outputs = s.results.len().checked_sub(carries)?;
+    let shape = s.operands.first()?;
+    let dim = usize::try_from(scan.dimension).ok()?;
+    let without: Dims = shape.iter().enumerate().filter(|&(d, _)| d != dim).map(|(_, &n)| n).collect();
+    let alike = s.operands[..inputs].iter().chain(&s.results[..outputs]).all(|d| d == shape)
+        && s.operands[inputs..].iter().chain(&s.results[outputs..]).all(|d| *d == without);
+    if !alike {
+        return None;
+    }
+    let mut b = RuleBuilder::new(s.operands, s.results);
+    for (d, &size) in shape.iter().enumerate() {
+        let of_carry = (d != dim).then(|| d - usize::from(d > dim));
+        let places = |own: usize| -> Vec<Option<usize>> {
+            std::iter::repeat_n(Some(d), own).chain(std::iter::repeat_n(of_carry, carries)).collect()
+        };
+        let kind = match (d == dim, scan.is_associative) {
+            (false, _) => PassThrough,
+            (true, Some(true)) => Permutation,
+            (true, _) => NeedReplication,
+        };
+        b.factor(&places(inputs), &places(outputs), size, kind, false);
+    }
+    Some(b.build())
+}

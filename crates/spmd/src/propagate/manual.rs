@@ -1,0 +1,84 @@
+//! Which instructions are inside manual computations, and over which axes.
+
+use hloom_ir::Op;
+use hloom_ir::device_list::AxisRef;
+use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
+use hloom_ir::module::Module;
+use hloom_ir::sharding::{Sharding, ShardingKind};
+use std::rc::Rc;
+
+/// For each instruction, the manual axes of its values; none outside manual computations.
+pub(crate) struct ManualAxes {
+    of: Vec<Option<Rc<[u32]>>>,
+}
+
+impl ManualAxes {
+    /// What is said at the edges of manual computations, carried to what is between them: first to users, then to
+    /// operands of which nothing is known (constants, the number of the device).
+    pub(super) fn new(module: &Module, computations: &[ComputationId]) -> ManualAxes {
+        let mut found = ManualAxes { of: vec![None; module.instruction_slots()] };
+        // Callers come before what they call.
+        for &c in computations {
+            for &i in module[c].instructions() {
+                if found.of[i.index()].is_none() {
+                    found.of[i.index()] = found.forward(module, i);
+                }
+                found.into_bodies(module, i);
+            }
+        }
+        for &c in computations.iter().rev() {
+            for &i in module[c].instructions().iter().rev() {
+                let Some(own) = found.of[i.index()].clone() else { continue };
+                let stays_outside =
+                    matches!(&module[i].op, Op::CustomCall(call) if &*call.target == "SPMDFullToShardShape");
+                if stays_outside {
+                    continue;
+                }
+                for &x in module[i].operands() {
+                    let slot = &mut found.of[x.index()];
+                    if slot.is_none() && !matches!(module[x].op, Op::Parameter { .. }) {
+                        *slot = Some(own.clone());
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// The manual axes of an instruction.
+    pub(crate) fn of(&self, i: InstructionId) -> &[u32] {
+        self.of.get(i.index()).and_then(|o| o.as_deref()).unwrap_or(&[])
+    }
+
+    fn forward(&self, module: &Module, i: InstructionId) -> Option<Rc<[u32]>> {
+        if let Some(said) = annotated(module, i) {
+            return (!said.is_empty()).then(|| said.iter().map(|a| a.axis).collect());
+        }
+        if matches!(&module[i].op, Op::CustomCall(call) if &*call.target == "SPMDShardToFullShape") {
+            return None;
+        }
+        module[i].operands().iter().find_map(|x| self.of[x.index()].clone())
+    }
+
+    fn into_bodies(&mut self, module: &Module, i: InstructionId) {
+        let Some(own) = self.of[i.index()].clone() else { return };
+        if matches!(module[i].op, Op::While { .. } | Op::Conditional { .. }) {
+            for c in module[i].op.called_computations() {
+                for p in module.parameters(c) {
+                    self.of[p.index()] = Some(own.clone());
+                }
+            }
+        }
+    }
+}
+
+/// The manual axes that an instruction's own sharding names.
+fn annotated(module: &Module, i: InstructionId) -> Option<&[AxisRef]> {
+    match module[i].common.sharding.as_deref()? {
+        Sharding::Leaf(leaf) => match &leaf.kind {
+            ShardingKind::Named(named) if !named.mesh.axes.is_empty() => Some(&named.manual),
+            _ => None,
+        },
+        Sharding::Tuple(_) => None,
+    }
+}

@@ -1,0 +1,235 @@
+//! Shardings of the graph as shardings of the module.
+
+use super::hlo_graph::{HloGraph, is_shell};
+use super::prepare::failed;
+use super::report::{PropagationReport, PropagationStep, StepSource};
+use crate::factors::{Origin, TensorSharding, ValueRef};
+use crate::shardy::{evenly_cut, whole_axes};
+use hloom_ir::device_list::AxisRef;
+use hloom_ir::diagnostic::codes::spmd as codes;
+use hloom_ir::diagnostic::{Diagnostic, Part};
+use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::module::{Module, NewInstruction};
+use hloom_ir::op::CustomCall;
+use hloom_ir::sharding::{LeafSharding, NamedSharding, Sharding, ShardingKind};
+use hloom_ir::{Op, Shape};
+use rustc_hash::FxHashMap;
+
+/// Refuses parameters and results whose given shardings do not cut them into equal parts.
+pub(super) fn check_given(module: &Module) -> Result<(), Vec<Diagnostic>> {
+    let Some(entry) = module.entry() else { return Ok(()) };
+    let mut errors = Vec::new();
+    let root = module.root(entry).filter(|&r| is_shell(module, r));
+    for i in module.parameters(entry).into_iter().chain(root) {
+        let Some(sharding) = module[i].common.sharding.as_deref() else { continue };
+        for ((_, shape), leaf) in module[i].shape.leaves().into_iter().zip(sharding.leaves()) {
+            let (Some(array), ShardingKind::Named(named)) = (shape.as_array(), &leaf.kind) else { continue };
+            let Some(ShardingKind::Tiled(tiles)) = named.to_tiles() else { continue };
+            for (d, (&size, &parts)) in array.dims().iter().zip(&tiles.dims).enumerate() {
+                if size % parts != 0 {
+                    let message = format!(
+                        "dimension {d} of `{}` has {size} elements, which cannot be cut into {parts} equal parts",
+                        module[i].name()
+                    );
+                    let error = Diagnostic::error(&codes::UNEVEN_ARGUMENT, message);
+                    errors.push(error.at_instruction(i, Part::Attribute("sharding")));
+                }
+            }
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+struct Writer<'g> {
+    built: &'g HloGraph,
+}
+
+impl Writer<'_> {
+    fn named(&self, sharding: &TensorSharding, manual: &[u32]) -> NamedSharding {
+        let mut named = self.built.graph.to_named(sharding);
+        for dim in &mut named.dims {
+            dim.closed = true;
+            dim.priority = None;
+        }
+        named.replicated.clear();
+        named.manual = manual.iter().map(|&axis| AxisRef { axis, sub_axis: None }).collect();
+        named
+    }
+
+    /// The sharding of a leaf; what nothing is known of is on all devices alike.
+    fn leaf(&self, value: Option<ValueRef>, shape: &Shape, manual: &[u32]) -> LeafSharding {
+        let known = value.and_then(|v| self.built.graph.values[v.index()].sharding.as_ref());
+        let rank = shape.as_array().map_or(0, |a| a.rank());
+        let kind = match (known, self.built.main_mesh) {
+            (Some(s), _) if s.dims.len() == rank || self.built.graph.is_maximal(s.mesh) => {
+                ShardingKind::Named(self.named(s, manual))
+            }
+            (_, Some(mesh)) => ShardingKind::Named(self.named(&TensorSharding::fully_open(mesh, rank), manual)),
+            (_, None) => ShardingKind::Replicated,
+        };
+        kind.into()
+    }
+
+    fn instruction(&self, module: &Module, i: InstructionId) -> Sharding {
+        let manual = self.built.manual.of(i);
+        let values = self.built.values(module, i);
+        let leaves: Vec<LeafSharding> = module[i]
+            .shape
+            .leaves()
+            .into_iter()
+            .enumerate()
+            .map(|(n, (_, shape))| {
+                let value = values.get(n).copied().flatten();
+                // An element of a tuple is inside a manual computation if what it was made of is.
+                let manual = value.map_or(manual, |v| self.built.manual.of(self.built.owners[v.index()].0));
+                self.leaf(value, shape, manual)
+            })
+            .collect();
+        match (module[i].shape.is_tuple(), leaves.len()) {
+            (false, 1) => {
+                Sharding::Leaf(Box::new(leaves.into_iter().next().unwrap_or(ShardingKind::Replicated.into())))
+            }
+            (false, _) => Sharding::leaf(ShardingKind::Replicated),
+            (true, _) => Sharding::Tuple(leaves),
+        }
+    }
+}
+
+/// Gives every instruction the sharding of its values.
+pub(super) fn shardings(
+    module: &mut Module,
+    built: &HloGraph,
+    computations: &[ComputationId],
+) -> Result<(), Vec<Diagnostic>> {
+    let w = Writer { built };
+    for &c in computations {
+        for i in module[c].instructions().to_vec() {
+            let sharding = w.instruction(module, i);
+            module.instruction_mut(i).common.sharding = Some(Box::new(sharding));
+        }
+    }
+    // What goes into a manual computation is annotated with the sharding outside.
+    for (placed, inside, view) in &built.views {
+        if let Some(s) = &built.graph.values[inside.index()].sharding {
+            let named = w.named(&view.add(s), built.manual.of(*placed));
+            module.instruction_mut(*placed).common.sharding =
+                Some(Box::new(Sharding::leaf(ShardingKind::Named(named))));
+        }
+    }
+    let Some(entry) = module.entry() else { return Ok(()) };
+    for p in module.parameters(entry) {
+        edge_sharding(module, built, p);
+    }
+    results(module, &w, entry)
+}
+
+/// An input that the program leaves open is cut into equal parts along whole axes.
+fn edge_sharding(module: &mut Module, built: &HloGraph, i: InstructionId) {
+    let values = built.values(module, i).to_vec();
+    let shapes: Vec<Vec<i64>> =
+        module[i].shape.leaves().iter().map(|(_, s)| s.as_array().map_or(Vec::new(), |a| a.dims().to_vec())).collect();
+    let Some(mut sharding) = module.instruction_mut(i).common.sharding.take() else { return };
+    let leaves = match &mut *sharding {
+        Sharding::Leaf(leaf) => std::slice::from_mut(&mut **leaf),
+        Sharding::Tuple(all) => all,
+    };
+    for (n, leaf) in leaves.iter_mut().enumerate() {
+        let known = values.get(n).copied().flatten().and_then(|v| built.graph.values[v.index()].sharding.as_ref());
+        if let (ShardingKind::Named(named), Some(known), Some(dims)) = (&mut leaf.kind, known, shapes.get(n)) {
+            at_the_edge(named, known, dims);
+        }
+    }
+    module.instruction_mut(i).common.sharding = Some(sharding);
+}
+
+fn at_the_edge(named: &mut NamedSharding, known: &TensorSharding, dims: &[i64]) {
+    evenly_cut(named, dims);
+    for (dim, known) in named.dims.iter_mut().zip(&known.dims) {
+        dim.closed = known.closed;
+    }
+    whole_axes(named);
+    named.dims.iter_mut().for_each(|d| d.closed = true);
+}
+
+/// The root has the shardings of the results, through an instruction of its own where it computes something in another.
+fn results(module: &mut Module, w: &Writer<'_>, entry: ComputationId) -> Result<(), Vec<Diagnostic>> {
+    let Some(root) = module.root(entry) else { return Ok(()) };
+    let shape = module[root].shape.clone();
+    let mut leaves = Vec::new();
+    for (n, (_, leaf)) in shape.leaves().into_iter().enumerate() {
+        let value = w.built.results.get(n).copied().flatten();
+        let mut sharding = w.leaf(value, leaf, &[]);
+        let known = value.and_then(|v| w.built.graph.values[v.index()].sharding.as_ref());
+        if let (ShardingKind::Named(named), Some(known), Some(array)) = (&mut sharding.kind, known, leaf.as_array()) {
+            at_the_edge(named, known, array.dims());
+        }
+        leaves.push(sharding);
+    }
+    let sharding = match (shape.is_tuple(), leaves.len()) {
+        (true, _) => Sharding::Tuple(leaves),
+        (false, 1) => Sharding::Leaf(Box::new(leaves.remove(0))),
+        (false, _) => return Ok(()),
+    };
+    let same = module[root].common.sharding.as_deref() == Some(&sharding);
+    let mut holder = root;
+    if !same && !is_shell(module, root) && shape.is_array() {
+        let new = NewInstruction {
+            name: "result".into(),
+            op: Op::CustomCall(Box::new(CustomCall::new("Sharding"))),
+            shape,
+            operands: [root].into_iter().collect(),
+            common: Default::default(),
+        };
+        holder = module.add_instruction(entry, new);
+        module.set_root(holder);
+    } else if !same && !is_shell(module, root) {
+        return Err(failed("the results of the program are not written out as a tuple"));
+    }
+    module.instruction_mut(holder).common.sharding = Some(Box::new(sharding));
+    Ok(())
+}
+
+/// How every sharding came about, in terms of instructions.
+pub(crate) fn report_of(built: &HloGraph, module: &Module, computations: &[ComputationId]) -> PropagationReport {
+    let mut last: FxHashMap<ValueRef, usize> = FxHashMap::default();
+    let mut steps = Vec::with_capacity(built.graph.history.len());
+    for (k, (value, origin, sharding)) in built.graph.history.iter().enumerate() {
+        let before = last.get(value).map(|&j| &built.graph.history[j].2);
+        let is_new = |axis: &crate::axes::Axis| {
+            before.is_none_or(|b| !b.dims.iter().flat_map(|d| &d.axes).any(|a| a.contains(*axis)))
+        };
+        let source = match *origin {
+            Origin::Annotated => StepSource::Annotation,
+            Origin::Group(other) => StepSource::Group { step: last.get(&other).copied() },
+            Origin::Through(op) => {
+                let others = built.graph.ops[op.index()].tensors.iter().filter_map(|t| t.value);
+                let gave = |other: &ValueRef| {
+                    let Some(&j) = last.get(other) else { return false };
+                    let axes = built.graph.history[j].2.dims.iter().flat_map(|d| &d.axes);
+                    let new: Vec<_> = sharding.dims.iter().flat_map(|d| &d.axes).filter(|a| is_new(a)).collect();
+                    axes.into_iter().any(|a| new.iter().any(|n| a.overlaps(**n)))
+                };
+                let from = others.filter(|o| o != value).find(gave);
+                let instruction = built.instructions[op.index()];
+                StepSource::Through { instruction, step: from.and_then(|o| last.get(&o).copied()) }
+            }
+        };
+        let (instruction, leaf) = built.owners[value.index()];
+        let kind = ShardingKind::Named(built.graph.to_named(sharding));
+        steps.push(PropagationStep { instruction, leaf, sharding: kind, source });
+        last.insert(*value, k);
+    }
+    let mut aliases = FxHashMap::default();
+    for &c in computations {
+        for &i in module[c].instructions() {
+            for (leaf, value) in built.values(module, i).iter().enumerate() {
+                if let Some(v) = value
+                    && built.owners[v.index()] != (i, leaf)
+                {
+                    aliases.insert((i, leaf), built.owners[v.index()]);
+                }
+            }
+        }
+    }
+    PropagationReport { steps, aliases }
+}
