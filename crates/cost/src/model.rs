@@ -6,6 +6,7 @@ use crate::fused::{Fused, fused_computations};
 use crate::kernel::{Kernel, KernelKind, Placement};
 use crate::roofline;
 use crate::windows::{Machine, MatmulWindows};
+use crate::work::Work;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::module::Module;
@@ -51,6 +52,8 @@ pub struct InstructionCost {
     pub memory_seconds: f64,
     /// How long starting takes, without any work.
     pub latency_seconds: f64,
+    /// How long its products and convolutions would take at the peak of the data sheet.
+    pub peak_seconds: f64,
     /// Operations.
     pub flops: f64,
     /// Operations of products and convolutions among them.
@@ -70,11 +73,17 @@ impl InstructionCost {
             compute_seconds: 0.0,
             memory_seconds: 0.0,
             latency_seconds: 0.0,
+            peak_seconds: 0.0,
             flops: 0.0,
             matmul_flops: 0.0,
             bytes: 0.0,
             windows: None,
         }
+    }
+
+    /// How long the products of `work` would take at the peak of the data sheet.
+    pub(crate) fn at_peak(work: &Work, target: &Target) -> Result<f64, Diagnostic> {
+        work.matmuls.iter().map(|m| Ok(m.flops / target.matmul_rate(m.lhs_type, false)?)).sum()
     }
 
     /// Nothing but time.

@@ -19,15 +19,15 @@ const TILE: f64 = 1024.0;
 /// Tiles in each window of a large unfused instruction.
 const SINGLE_WINDOW_TILES: f64 = 128.0;
 /// Cycles for each tile of it.
-const SINGLE_WINDOW_TILE: f64 = 4.375;
+const SINGLE_WINDOW_TILE: f64 = 4.43;
 /// What windows of results cost for each tile when the sum goes on in another window.
-const REVISIT_TILE: f64 = 0.4;
+const REVISIT_TILE: f64 = 0.55;
 /// What each tile of an f32 operand costs when it is converted again for another window.
-const RECONVERT_TILE: f64 = 2.4;
+const RECONVERT_TILE: f64 = 2.9;
 /// What each fused element-wise operation costs on a tile in a large product.
 const FUSED_TILE: f64 = 0.15;
 /// Cycles for each piece that is contiguous in main memory, where a window is narrower than the array.
-const PIECE: f64 = 5.0;
+const PIECE: f64 = 3.63;
 
 /// The windows of a product: rows, columns and contracted elements.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -71,9 +71,9 @@ impl<'t> Machine<'t> {
         let cycles = match kernel.kind {
             KernelKind::Free | KernelKind::Scalar => return Ok(InstructionCost::free()),
             KernelKind::Single => self.single(kernel, known),
-            KernelKind::Loop => self.fused_loop(kernel, known),
+            KernelKind::Loop => self.fused_loop(kernel),
             KernelKind::Relayout => self.relayout(kernel),
-            KernelKind::Matmul => self.matmul(kernel)?,
+            KernelKind::Matmul => self.matmul(kernel, known)?,
         };
         Ok(InstructionCost {
             seconds: cycles.total / self.clock,
@@ -81,6 +81,7 @@ impl<'t> Machine<'t> {
             compute_seconds: cycles.compute / self.clock,
             memory_seconds: cycles.memory / self.clock,
             latency_seconds: cycles.start / self.clock,
+            peak_seconds: InstructionCost::at_peak(&kernel.work, self.target)?,
             flops: kernel.work.flops(),
             matmul_flops: kernel.work.matmul_flops(),
             bytes: kernel.bytes_in(0),
@@ -120,13 +121,13 @@ impl<'t> Machine<'t> {
     }
 
     /// A fusion without products: copies and arithmetic of different windows overlap.
-    fn fused_loop(&self, kernel: &Kernel, known: Option<&WindowConfig>) -> Cycles {
+    fn fused_loop(&self, kernel: &Kernel) -> Cycles {
         let m = &self.model;
         let w = kernel.work.elementwise;
         let units = w.simple + m.loop_convert * w.convert + m.loop_transcendental * w.transcendental;
         let compute = (m.loop_simple * units + m.loop_reduce * w.reduced) / TILE;
         let memory = kernel.bytes_in(0) / (self.memory * m.loop_stream);
-        let windows = known.map_or(kernel.bytes() / m.window_bytes, WindowConfig::count).max(1.0);
+        let windows = (kernel.bytes() / m.window_bytes).max(1.0);
         let total = m.loop_start + compute.max(memory) + compute.min(memory) / windows;
         Cycles { total, compute, memory, start: m.loop_start, windows: None }
     }
@@ -138,14 +139,17 @@ impl<'t> Machine<'t> {
         Cycles { total: m.relayout_start + memory + compute, compute, memory, start: m.relayout_start, windows: None }
     }
 
-    fn matmul(&self, kernel: &Kernel) -> Result<Cycles, Diagnostic> {
-        let Some((first, further)) = kernel.work.matmuls.split_first() else {
-            return Ok(self.fused_loop(kernel, None));
-        };
+    fn matmul(&self, kernel: &Kernel, known: Option<&WindowConfig>) -> Result<Cycles, Diagnostic> {
+        let Some((first, further)) = kernel.work.matmuls.split_first() else { return Ok(self.fused_loop(kernel)) };
         let rate = self.target.matmul_rate(first.lhs_type, first.is_highest)? / self.clock;
         let mut cycles = None;
         if kernel.bytes() > self.model.search_from {
-            cycles = self.search(kernel, first, rate);
+            let sides = Sides::new(kernel, first);
+            let counts = known.and_then(|config| WindowCounts::of(config, kernel, first));
+            cycles = match counts {
+                Some(counts) => Some(self.windowed(&sides, first, rate, counts)),
+                None => self.search(&sides, first, rate),
+            };
         }
         let mut cycles = cycles.unwrap_or_else(|| self.closed_form(kernel, first, rate));
         // The further products of a fusion run with everything in fast memory.
@@ -186,18 +190,17 @@ impl<'t> Machine<'t> {
     }
 
     /// A product that takes many windows: the cycles of the best that fit.
-    fn search(&self, kernel: &Kernel, p: &Matmul, rate: f64) -> Option<Cycles> {
-        let sides = Sides::new(kernel, p);
+    fn search(&self, sides: &Sides, p: &Matmul, rate: f64) -> Option<Cycles> {
         let mut best: Option<Cycles> = None;
         for rows in sizes(&[256, 512, 640, 1024, 1280, 2048, 4096, 8192], p.rows) {
             for columns in sizes(&[256, 512, 1024, 1792, 2048, 4096, 8192], p.columns) {
                 for contracted in sizes(&[256, 512, 1024, 2048, 4096], p.contracted) {
                     let windows = MatmulWindows { rows, columns, contracted };
-                    let found = self.windowed(&sides, p, rate, windows);
-                    if let Some(found) = found
-                        && best.as_ref().is_none_or(|b| found.total < b.total)
-                    {
-                        best = Some(found);
+                    if self.fits(sides, windows) {
+                        let found = self.windowed(sides, p, rate, WindowCounts::in_windows(p, windows));
+                        if best.as_ref().is_none_or(|b| found.total < b.total) {
+                            best = Some(found);
+                        }
                     }
                 }
             }
@@ -205,35 +208,74 @@ impl<'t> Machine<'t> {
         best
     }
 
-    /// The cycles of a product with these windows; `None` if they do not fit.
-    fn windowed(&self, s: &Sides, p: &Matmul, rate: f64, w: MatmulWindows) -> Option<Cycles> {
+    /// Whether such windows fit into fast memory: two of each operand, so that the next is copied behind this one, and
+    /// two of a result that is copied back.
+    fn fits(&self, s: &Sides, w: MatmulWindows) -> bool {
+        let operands = 2.0 * (w.rows * w.contracted * s.lhs_held + w.contracted * w.columns * s.rhs_held);
+        let result = 4.0 * w.rows * w.columns * if s.result > 0.0 { 2.0 } else { 1.0 };
+        operands + result <= self.model.scoped_bytes
+    }
+
+    /// The cycles of a product that is cut so.
+    fn windowed(&self, s: &Sides, p: &Matmul, rate: f64, n: WindowCounts) -> Cycles {
         let m = &self.model;
-        let is_written = s.result > 0.0;
-        let held = 2.0 * (w.rows * w.contracted * s.lhs_held + w.contracted * w.columns * s.rhs_held)
-            + 4.0 * w.rows * w.columns * if is_written { 2.0 } else { 1.0 };
-        if held > m.scoped_bytes {
-            return None;
-        }
-        let (nm, nn) = ((p.rows / w.rows).ceil(), (p.columns / w.columns).ceil());
-        let nk = (p.contracted / w.contracted).ceil();
         let stream = self.memory * m.search_stream;
-        let is_cut = w.contracted < p.contracted;
-        let pieces = |bytes: f64| if is_cut { 1.0 + PIECE * stream / (w.contracted * 8.0 * bytes) } else { 1.0 };
-        let lhs_times = if nk > 1.0 || nm > 1.0 { nn } else { 1.0 };
-        let rhs_times = if nk > 1.0 { nm } else { 1.0 };
-        let copied =
-            (s.lhs * lhs_times * pieces(s.lhs_bytes) + s.rhs * rhs_times * pieces(s.rhs_bytes) + s.others) / stream;
+        let is_cut = n.contracted > 1.0;
+        let pieces =
+            |bytes: f64| if is_cut { 1.0 + PIECE * stream / (n.windows.contracted * 8.0 * bytes) } else { 1.0 };
+        let lhs_times = if n.contracted > 1.0 || n.rows > 1.0 { n.columns } else { 1.0 };
+        let rhs_times = if n.contracted > 1.0 { n.rows } else { 1.0 };
+        let lhs = s.lhs * lhs_times * pieces(s.lhs_bytes);
+        let rhs = s.rhs * rhs_times * pieces(s.rhs_bytes);
+        let copied = (lhs + rhs + s.others) / stream;
         let result_tiles = p.batch * p.rows * p.columns / TILE;
-        let mut compute = self.padded_flops(p) / rate + REVISIT_TILE * result_tiles * (nk - 1.0);
+        let mut compute = self.padded_flops(p) / rate + REVISIT_TILE * result_tiles * (n.contracted - 1.0);
         compute += if p.result_type == ElementType::F32 { 0.0 } else { m.search_narrow_tile * result_tiles };
-        if p.lhs_type == ElementType::F32 && nn > 1.0 {
-            compute += RECONVERT_TILE * p.batch * p.rows * p.contracted / TILE * nn;
+        if p.lhs_type == ElementType::F32 && n.columns > 1.0 {
+            compute += RECONVERT_TILE * p.batch * p.rows * p.contracted / TILE * n.columns;
         }
         // What is fused in front of an operand is done again with every window of it.
         compute += FUSED_TILE * (s.behind + s.lhs_work * lhs_times + s.rhs_work * rhs_times);
         let back = s.result / stream;
-        let total = m.search_start + compute.max(copied) + compute.min(copied) / (nm * nn * nk) + back;
-        Some(Cycles { total, compute, memory: copied + back, start: m.search_start, windows: Some(w) })
+        let count = n.rows * n.columns * n.contracted;
+        let total = m.search_start + compute.max(copied) + compute.min(copied) / count + back;
+        Cycles { total, compute, memory: copied + back, start: m.search_start, windows: Some(n.windows) }
+    }
+}
+
+/// How many windows a product takes along each of its dimensions, and how large they are.
+struct WindowCounts {
+    rows: f64,
+    columns: f64,
+    contracted: f64,
+    windows: MatmulWindows,
+}
+
+impl WindowCounts {
+    fn in_windows(p: &Matmul, windows: MatmulWindows) -> WindowCounts {
+        WindowCounts {
+            rows: (p.rows / windows.rows).ceil(),
+            columns: (p.columns / windows.columns).ceil(),
+            contracted: (p.contracted / windows.contracted).ceil(),
+            windows,
+        }
+    }
+
+    /// The windows that a compiler wrote down: tiles of the result's window, and how many windows there are. `None` where
+    /// they are not those of the product's result.
+    fn of(config: &WindowConfig, kernel: &Kernel, p: &Matmul) -> Option<WindowCounts> {
+        let tiles: f64 = config.output.iter().map(|&n| n.max(1) as f64).product();
+        let (&minor, all) = (config.output.last()?, config.count());
+        let result = kernel.results.first()?.tiles;
+        let columns = (p.columns / (128.0 * minor.max(1) as f64)).ceil().max(1.0);
+        // Windows at the edges are not full, so there are a few more than would do.
+        let needed = (result / tiles).ceil().max(columns);
+        let contracted = (all / needed).floor().max(1.0);
+        let rows = (all / contracted / columns).round().max(1.0);
+        let is_whole = (rows * columns * contracted / all - 1.0).abs() < 0.01;
+        let windows =
+            MatmulWindows { rows: p.rows / rows, columns: p.columns / columns, contracted: p.contracted / contracted };
+        is_whole.then_some(WindowCounts { rows, columns, contracted, windows })
     }
 }
 
