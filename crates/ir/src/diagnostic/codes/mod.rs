@@ -11,6 +11,7 @@
 //! | 0800–0899 | files and the command line ([`io`]) |
 //! | 0900–0999 | StableHLO: reading, translating, checking ([`mlir`]) |
 //! | 1000–1199 | running a program ([`eval`]) |
+//! | 1300–1399 | costs and simulations ([`simulate`]) |
 
 pub mod eval;
 pub mod infer;
@@ -19,6 +20,7 @@ pub mod mlir;
 pub mod passes;
 pub mod plan;
 pub mod proto;
+pub mod simulate;
 pub mod text;
 pub mod verify;
 
@@ -45,10 +47,21 @@ pub(crate) use codes;
 
 /// Every code, by area and then number.
 pub fn all() -> impl Iterator<Item = &'static Code> {
-    [text::ALL, proto::ALL, infer::ALL, verify::ALL, plan::ALL, passes::ALL, io::ALL, mlir::ALL, eval::ALL]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        text::ALL,
+        proto::ALL,
+        infer::ALL,
+        verify::ALL,
+        plan::ALL,
+        passes::ALL,
+        io::ALL,
+        mlir::ALL,
+        eval::ALL,
+        simulate::ALL,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }
 
 /// The code written `H0123` (or `h123`, or `123`).
@@ -80,6 +93,7 @@ mod tests {
             (io::ALL, 800..900),
             (mlir::ALL, 900..1000),
             (eval::ALL, 1000..1200),
+            (simulate::ALL, 1300..1400),
         ] {
             assert!(codes.iter().all(|c| range.contains(&c.number)), "a code lies outside {range:?}");
         }
