@@ -43,6 +43,11 @@ pub struct Target {
     pub sorted_computations: bool,
     /// Whether dialect b tells the page of each allocation.
     pub pages: bool,
+    /// Whether element-wise work between two matrix products is done while the second reads its operands, not while the
+    /// first writes its result.
+    pub fuses_into_consumers: bool,
+    /// Whether every operand of a convolution passes through a fusion of its own inside the convolution's.
+    pub wraps_operands: bool,
     /// Its memories, by colour.
     pub spaces: Vec<MemorySpace>,
     /// What it computes with.
@@ -62,6 +67,8 @@ pub struct MemorySpace {
     pub name: String,
     /// How large it is, where that is known.
     pub bytes: Option<i64>,
+    /// How much of it is kept for the windows of running operations, where some is.
+    pub reserved: i64,
     /// Bytes a second, by the data sheet.
     pub bandwidth: Option<f64>,
     /// What programs reach of it.
@@ -165,6 +172,8 @@ impl Target {
             late_backend_config: false,
             sorted_computations: false,
             pages: false,
+            fuses_into_consumers: false,
+            wraps_operands: false,
             spaces: Vec::new(),
             compute: Compute { devices_per_chip: 1, ..Compute::default() },
             links: Vec::new(),
@@ -196,6 +205,8 @@ impl Target {
             "late_backend_config" => self.late_backend_config = flag(entry)?,
             "sorted_computations" => self.sorted_computations = flag(entry)?,
             "pages" => self.pages = flag(entry)?,
+            "fuses_into_consumers" => self.fuses_into_consumers = flag(entry)?,
+            "wraps_operands" => self.wraps_operands = flag(entry)?,
             _ => return Err(unknown(entry, "here")),
         }
         Ok(())
@@ -227,6 +238,7 @@ fn memory_space(table: &Table) -> Result<MemorySpace, Wrong> {
         colour: -1,
         name: String::new(),
         bytes: None,
+        reserved: 0,
         bandwidth: None,
         efficiency: 1.0,
         latency_seconds: 0.0,
@@ -244,6 +256,7 @@ fn memory_space(table: &Table) -> Result<MemorySpace, Wrong> {
             "bandwidth" => space.bandwidth = Some(rate(entry)?),
             "efficiency" => space.efficiency = share(entry)?,
             "latency_us" => space.latency_seconds = number(entry)? * 1e-6,
+            "reserved" => space.reserved = at_least(entry, 0)?,
             "alignment" => space.alignment = at_least(entry, 1)?,
             "untiled_granule" => space.untiled_granule = at_least(entry, 1)?,
             "ignores_tiles" => space.ignores_tiles = flag(entry)?,
