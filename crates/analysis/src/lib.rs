@@ -6,3 +6,4 @@ pub mod cost;
 pub mod devices;
 pub mod effects;
 pub mod summary;
+pub mod trip_count;

@@ -42,6 +42,7 @@ pub use hloom_runtime as runtime;
 pub use hloom_spmd as spmd;
 pub use hloom_stablehlo as stablehlo;
 pub use hloom_target as target;
+pub use hloom_tpu as tpu;
 pub use hloom_value as value;
 pub use hloom_value::Array;
 pub use load::{Format, Loaded, Rejected, Source, Verified, load, load_bytes, parse};

@@ -3,12 +3,16 @@
 //! Invariants of a [`Target`]: memory spaces have different colours, one of them is colour 0, and every alignment and
 //! granule is at least 1.
 
-use crate::text::{Entry, Table, Value, read};
-use hloom_ir::diagnostic::codes::plan::{BAD_TARGET, UNKNOWN_TARGET};
-use hloom_ir::diagnostic::{Blame, Diagnostic, did_you_mean};
+use crate::compute::Compute;
+use crate::edit::Description;
+use crate::entries::{Wrong, at_least, each, flag, number, rate, share, text, unknown};
+use crate::links::Link;
+use crate::text::{Entry, Table};
+use crate::windows::WindowModel;
+use hloom_ir::diagnostic::Diagnostic;
 
 /// A machine.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Target {
     /// Its name, as on the command line.
     pub name: String,
@@ -39,12 +43,23 @@ pub struct Target {
     pub sorted_computations: bool,
     /// Whether dialect b tells the page of each allocation.
     pub pages: bool,
+    /// Whether element-wise work between two matrix products is done while the second reads its operands, not while the
+    /// first writes its result.
+    pub fuses_into_consumers: bool,
+    /// Whether every operand of a convolution passes through a fusion of its own inside the convolution's.
+    pub wraps_operands: bool,
     /// Its memories, by colour.
     pub spaces: Vec<MemorySpace>,
+    /// What it computes with.
+    pub compute: Compute,
+    /// How devices are joined, the nearest first.
+    pub links: Vec<Link>,
+    /// What instructions cost where the compiler cuts them into windows; machines without have rates and launches.
+    pub windows: Option<WindowModel>,
 }
 
 /// A kind of memory. In layouts it is the `n` of `S(n)`, in dumps the colour.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct MemorySpace {
     /// Its number.
     pub colour: i64,
@@ -52,6 +67,14 @@ pub struct MemorySpace {
     pub name: String,
     /// How large it is, where that is known.
     pub bytes: Option<i64>,
+    /// How much of it is kept for the windows of running operations, where some is.
+    pub reserved: i64,
+    /// Bytes a second, by the data sheet.
+    pub bandwidth: Option<f64>,
+    /// What programs reach of it.
+    pub efficiency: f64,
+    /// Seconds before the first byte of a copy arrives.
+    pub latency_seconds: f64,
     /// Where values may begin.
     pub alignment: i64,
     /// The size of an array without tiles is a multiple of this.
@@ -78,7 +101,7 @@ macro_rules! builtin {
 }
 
 /// The descriptions that come with hloom, by name.
-const BUILTIN: &[(&str, &str)] = builtin![
+pub(crate) const BUILTIN: &[(&str, &str)] = builtin![
     "cpu", "tpu-v2", "tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7x", "gpu-a100", "gpu-h100",
     "gpu-h200",
 ];
@@ -91,46 +114,45 @@ impl Target {
 
     /// The machine of that name.
     pub fn named(name: &str) -> Result<Target, Diagnostic> {
-        match BUILTIN.iter().find(|(n, _)| *n == name) {
-            Some((name, text)) => Target::from_text(text, name),
-            None => {
-                let all: Vec<&str> = Target::names().collect();
-                let unknown = Diagnostic::error(&UNKNOWN_TARGET, format!("there is no target `{name}`"))
-                    .blame(Blame::Data)
-                    .note(format!("the targets are {}; a path to a description is taken too", all.join(", ")));
-                Err(match did_you_mean(name, Target::names()) {
-                    Some(near) => unknown.help(format!("did you mean `{near}`?")),
-                    None => unknown,
-                })
-            }
-        }
+        Description::named(name)?.target()
     }
 
     /// The machine that `text` describes; `file` is what errors call it.
     pub fn from_text(text: &str, file: &str) -> Result<Target, Diagnostic> {
-        let bad = |line: usize, message: String| {
-            Diagnostic::error(&BAD_TARGET, format!("{file}:{line}: {message}")).blame(Blame::Data)
-        };
-        let tables = read(text).map_err(|e| bad(e.line, e.message))?;
+        Description::from_text(text, file)?.target()
+    }
+
+    /// The machine that these tables describe.
+    pub(crate) fn from_tables(tables: &[Table]) -> Result<Target, Wrong> {
         let mut target = Target::plain();
-        let (head, rest) = tables.split_first().ok_or_else(|| bad(1, "it is empty".into()))?;
-        for entry in &head.entries {
-            target.set(entry).map_err(|message| bad(entry.line, message))?;
-        }
+        let (head, rest) = tables.split_first().ok_or((1, "it is empty".to_owned()))?;
+        each(head, |entry| target.set(entry))?;
         if target.name.is_empty() {
-            return Err(bad(1, "it has no `name`".into()));
+            return Err((1, "it has no `name`".into()));
         }
         for table in rest {
-            let space = memory_space(table).map_err(|(line, message)| bad(line, message))?;
-            if target.space(space.colour).is_some() {
-                return Err(bad(table.line, format!("colour {} is described twice", space.colour)));
+            match (table.name.as_str(), table.is_listed) {
+                ("memory", true) => {
+                    let space = memory_space(table)?;
+                    if target.space(space.colour).is_some() {
+                        return Err((table.line, format!("colour {} is described twice", space.colour)));
+                    }
+                    target.spaces.push(space);
+                }
+                ("rate", true) => target.compute.add_rate(table)?,
+                ("cache", true) => target.compute.add_cache(table)?,
+                ("link", true) => target.links.push(Link::read(table)?),
+                ("windows", false) => target.windows = Some(WindowModel::read(table)?),
+                (name, _) => {
+                    let known = "tables are `[[memory]]`, `[[rate]]`, `[[cache]]`, `[[link]]` and `[windows]`";
+                    return Err((table.line, format!("nothing is known of a table `{name}` written so; {known}")));
+                }
             }
-            target.spaces.push(space);
         }
         target.spaces.sort_by_key(|s| s.colour);
         match target.space(0) {
             Some(_) => Ok(target),
-            None => Err(bad(1, "it has no memory of colour 0".into())),
+            None => Err((1, "it has no memory of colour 0".into())),
         }
     }
 
@@ -150,11 +172,19 @@ impl Target {
             late_backend_config: false,
             sorted_computations: false,
             pages: false,
+            fuses_into_consumers: false,
+            wraps_operands: false,
             spaces: Vec::new(),
+            compute: Compute { devices_per_chip: 1, ..Compute::default() },
+            links: Vec::new(),
+            windows: None,
         }
     }
 
     fn set(&mut self, entry: &Entry) -> Result<(), String> {
+        if self.compute.set(entry)? {
+            return Ok(());
+        }
         match entry.key.as_str() {
             "name" => self.name = text(entry)?,
             "dialect" => {
@@ -175,7 +205,9 @@ impl Target {
             "late_backend_config" => self.late_backend_config = flag(entry)?,
             "sorted_computations" => self.sorted_computations = flag(entry)?,
             "pages" => self.pages = flag(entry)?,
-            other => return Err(format!("nothing is known of `{other}` here")),
+            "fuses_into_consumers" => self.fuses_into_consumers = flag(entry)?,
+            "wraps_operands" => self.wraps_operands = flag(entry)?,
+            _ => return Err(unknown(entry, "here")),
         }
         Ok(())
     }
@@ -201,62 +233,43 @@ impl Target {
     }
 }
 
-fn memory_space(table: &Table) -> Result<MemorySpace, (usize, String)> {
-    if table.name != "memory" {
-        return Err((table.line, format!("nothing is known of `[[{}]]`; memories are `[[memory]]`", table.name)));
-    }
+fn memory_space(table: &Table) -> Result<MemorySpace, Wrong> {
     let mut space = MemorySpace {
         colour: -1,
         name: String::new(),
         bytes: None,
+        reserved: 0,
+        bandwidth: None,
+        efficiency: 1.0,
+        latency_seconds: 0.0,
         alignment: 1,
         untiled_granule: 1,
         ignores_tiles: false,
         preset: false,
         by_start: false,
     };
-    for entry in &table.entries {
-        let set = |space: &mut MemorySpace| -> Result<(), String> {
-            match entry.key.as_str() {
-                "colour" => space.colour = at_least(entry, 0)?,
-                "name" => space.name = text(entry)?,
-                "bytes" => space.bytes = Some(at_least(entry, 0)?),
-                "alignment" => space.alignment = at_least(entry, 1)?,
-                "untiled_granule" => space.untiled_granule = at_least(entry, 1)?,
-                "ignores_tiles" => space.ignores_tiles = flag(entry)?,
-                "preset" => space.preset = flag(entry)?,
-                "by_start" => space.by_start = flag(entry)?,
-                other => return Err(format!("nothing is known of `{other}` of a memory")),
-            }
-            Ok(())
-        };
-        set(&mut space).map_err(|message| (entry.line, message))?;
-    }
+    each(table, |entry| {
+        match entry.key.as_str() {
+            "colour" => space.colour = at_least(entry, 0)?,
+            "name" => space.name = text(entry)?,
+            "bytes" => space.bytes = Some(at_least(entry, 0)?),
+            "bandwidth" => space.bandwidth = Some(rate(entry)?),
+            "efficiency" => space.efficiency = share(entry)?,
+            "latency_us" => space.latency_seconds = number(entry)? * 1e-6,
+            "reserved" => space.reserved = at_least(entry, 0)?,
+            "alignment" => space.alignment = at_least(entry, 1)?,
+            "untiled_granule" => space.untiled_granule = at_least(entry, 1)?,
+            "ignores_tiles" => space.ignores_tiles = flag(entry)?,
+            "preset" => space.preset = flag(entry)?,
+            "by_start" => space.by_start = flag(entry)?,
+            _ => return Err(unknown(entry, "of a memory")),
+        }
+        Ok(())
+    })?;
     if space.colour < 0 {
         return Err((table.line, "a memory needs a `colour`".into()));
     }
     Ok(space)
-}
-
-fn text(entry: &Entry) -> Result<String, String> {
-    match &entry.value {
-        Value::Text(text) => Ok(text.clone()),
-        _ => Err(format!("`{}` is a \"text\"", entry.key)),
-    }
-}
-
-fn flag(entry: &Entry) -> Result<bool, String> {
-    match entry.value {
-        Value::Flag(flag) => Ok(flag),
-        _ => Err(format!("`{}` is true or false", entry.key)),
-    }
-}
-
-fn at_least(entry: &Entry, least: i64) -> Result<i64, String> {
-    match entry.value {
-        Value::Integer(n) if n >= least => Ok(n),
-        _ => Err(format!("`{}` is an integer of at least {least}", entry.key)),
-    }
 }
 
 #[cfg(test)]
@@ -269,6 +282,11 @@ mod tests {
             let target = Target::named(name).unwrap_or_else(|d| panic!("{d}"));
             assert_eq!(target.name, name);
             assert!(target.space(0).is_some_and(|s| s.alignment > 1), "{name}");
+            assert!(target.bandwidth(0).is_ok() && !target.links.is_empty(), "{name}");
+            for element_type in [hloom_ir::ElementType::F32, hloom_ir::ElementType::Bf16] {
+                assert!(target.matmul_rate(element_type, false).is_ok(), "{name}");
+            }
+            assert_eq!(target.windows.is_some(), name.starts_with("tpu-"), "{name}");
         }
     }
 
@@ -287,10 +305,23 @@ mod tests {
                 "name = \"x\"\n[[memory]]\ncolour = 0\nalignment = 0\n",
                 "x.toml:4: `alignment` is an integer of at least 1",
             ),
+            ("name = \"x\"\n[[rate]]\ntype = \"f99\"\n", "x.toml:3: there is no element type \"f99\""),
+            ("name = \"x\"\n[[link]]\nkind = \"torus\"\n", "x.toml:2: a link needs a `bandwidth`"),
+            ("name = \"x\"\n[windows]\nloop_start = 1\n", "x.toml:2: `[windows]` needs `window_bytes`"),
             ("name = \"x\"\n[[memory]]\ncolour = 0\n[[memory]]\ncolour = 0\n", "x.toml:4: colour 0 is described twice"),
         ];
         for (text, message) in cases {
             assert_eq!(Target::from_text(text, "x.toml").unwrap_err().message, message);
         }
+    }
+
+    #[test]
+    fn a_rate_that_is_not_said_is_named() {
+        let bare = Target::from_text("name = \"x\"\n[[memory]]\ncolour = 0\n", "x.toml").unwrap();
+        let message = bare.bandwidth(0).unwrap_err().message;
+        assert_eq!(message, "the description of `x` does not say the bandwidth of memory 0");
+        let h100 = Target::named("gpu-h100").unwrap();
+        assert!(h100.vector_rate(hloom_ir::ElementType::C64).is_ok(), "complex numbers are pairs");
+        assert!(h100.matmul_rate(hloom_ir::ElementType::F8e5m2, false).unwrap() > 1.9e15, "all f8 types have one rate");
     }
 }

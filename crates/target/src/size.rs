@@ -11,7 +11,7 @@ impl Target {
     /// The bytes that a value of that shape takes, padding included.
     pub fn byte_size(&self, shape: &Shape) -> Option<i64> {
         match shape {
-            Shape::Array(array) | Shape::Buffer(array) => self.array_size(array),
+            Shape::Array(array) | Shape::Buffer(array) => self.array_bytes(array),
             Shape::Tuple(elements) => {
                 let table = i64::try_from(elements.len()).ok()?.checked_mul(self.tuple_pointer_bytes)?;
                 round_up(table, self.tuple_granule)
@@ -29,7 +29,8 @@ impl Target {
         }
     }
 
-    fn array_size(&self, array: &ArrayShape) -> Option<i64> {
+    /// The bytes that an array takes, padding included.
+    pub fn array_bytes(&self, array: &ArrayShape) -> Option<i64> {
         let elements = array.element_count()?;
         if elements == 0 {
             return Some(0);

@@ -1,10 +1,11 @@
-//! The part of TOML that descriptions are written in: comments, `key = value` with integers, strings and booleans, and
-//! tables in a list (`[[memory]]`).
+//! The part of TOML that descriptions are written in: comments, `key = value` with numbers, strings and booleans,
+//! tables (`[windows]`) and tables in a list (`[[memory]]`).
 //!
-//! Everything read remembers its line, so that whoever finds a value wrong can say where it is.
+//! Everything read remembers its line, so that whoever finds a value wrong can say where it is. What was read can be
+//! written again ([`write`]); comments are not kept.
 
 /// A value and the line it stands on.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Entry {
     /// The key.
     pub key: String,
@@ -15,10 +16,12 @@ pub struct Entry {
 }
 
 /// A value.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Value {
     /// `12`, `16_384`.
     Integer(i64),
+    /// `1.5`, `1.638e12`; always finite.
+    Number(f64),
     /// `"text"`, without escapes.
     Text(String),
     /// `true` or `false`.
@@ -26,10 +29,12 @@ pub enum Value {
 }
 
 /// The entries under one heading.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Table {
-    /// What stands between the double brackets; empty for the entries before the first heading.
+    /// What stands between the brackets; empty for the entries before the first heading.
     pub name: String,
+    /// Whether it is one of a list (`[[name]]`), not the only one of its name (`[name]`).
+    pub is_listed: bool,
     /// The line of the heading, from 1.
     pub line: usize,
     /// The entries in order.
@@ -47,7 +52,7 @@ pub struct TextError {
 
 /// Reads a description; the first table holds what comes before any heading.
 pub fn read(text: &str) -> Result<Vec<Table>, TextError> {
-    let mut tables = vec![Table { name: String::new(), line: 1, entries: Vec::new() }];
+    let mut tables: Vec<Table> = vec![Table { name: String::new(), is_listed: false, line: 1, entries: Vec::new() }];
     for (n, raw) in text.lines().enumerate() {
         let line = n + 1;
         let error = |message: String| TextError { line, message };
@@ -56,15 +61,21 @@ pub fn read(text: &str) -> Result<Vec<Table>, TextError> {
             continue;
         }
         if content.starts_with('[') {
-            let name = content.strip_prefix("[[").and_then(|c| c.strip_suffix("]]"));
-            let name = name.ok_or_else(|| error("a heading is written `[[name]]`".into()))?;
-            tables.push(Table { name: name.trim().to_owned(), line, entries: Vec::new() });
+            let listed = content.strip_prefix("[[").and_then(|c| c.strip_suffix("]]"));
+            let single = content.strip_prefix('[').and_then(|c| c.strip_suffix(']'));
+            let name = listed.or(single).map(str::trim).filter(|n| is_name(n));
+            let name = name.ok_or_else(|| error("a heading is written `[name]` or `[[name]]`".into()))?;
+            let is_listed = listed.is_some();
+            if tables.iter().any(|t| t.name == name && !(t.is_listed && is_listed)) {
+                return Err(error(format!("`[{name}]` is given twice")));
+            }
+            tables.push(Table { name: name.to_owned(), is_listed, line, entries: Vec::new() });
             continue;
         }
         let (key, value) = content.split_once('=').ok_or_else(|| error("expected `key = value`".into()))?;
         let key = key.trim().to_owned();
         let value = read_value(value.trim())
-            .ok_or_else(|| error(format!("the value of `{key}` is neither an integer, nor a \"text\", nor a flag")))?;
+            .ok_or_else(|| error(format!("the value of `{key}` is neither a number, nor a \"text\", nor a flag")))?;
         if let Some(table) = tables.last_mut() {
             if table.entries.iter().any(|e| e.key == key) {
                 return Err(error(format!("`{key}` is given twice")));
@@ -88,7 +99,43 @@ fn without_comment(line: &str) -> &str {
     line
 }
 
-fn read_value(text: &str) -> Option<Value> {
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
+}
+
+/// The tables as text that [`read`] reads.
+pub fn write(tables: &[Table]) -> String {
+    let mut out = String::new();
+    for table in tables {
+        match (table.name.is_empty(), table.is_listed) {
+            (true, _) => {}
+            (false, true) => out.push_str(&format!("\n[[{}]]\n", table.name)),
+            (false, false) => out.push_str(&format!("\n[{}]\n", table.name)),
+        }
+        for Entry { key, value, .. } in &table.entries {
+            let value = match value {
+                Value::Integer(n) => n.to_string(),
+                Value::Number(n) => write_number(*n),
+                Value::Text(text) => format!("\"{text}\""),
+                Value::Flag(flag) => flag.to_string(),
+            };
+            out.push_str(&format!("{key} = {value}\n"));
+        }
+    }
+    out
+}
+
+/// A number so that it is read as one, and the same one.
+fn write_number(n: f64) -> String {
+    match n.abs() {
+        0.0 => "0.0".to_owned(),
+        a if !(1e-3..1e6).contains(&a) => format!("{n:e}"),
+        _ => format!("{n:?}"),
+    }
+}
+
+/// The value that is written so, if it is one.
+pub fn read_value(text: &str) -> Option<Value> {
     if let Some(inner) = text.strip_prefix('"') {
         let inner = inner.strip_suffix('"')?;
         return (!inner.contains(['"', '\\'])).then(|| Value::Text(inner.to_owned()));
@@ -98,7 +145,14 @@ fn read_value(text: &str) -> Option<Value> {
         "false" => return Some(Value::Flag(false)),
         _ => {}
     }
-    text.replace('_', "").parse().ok().map(Value::Integer)
+    let digits = text.replace('_', "");
+    if let Ok(integer) = digits.parse() {
+        return Some(Value::Integer(integer));
+    }
+    // `inf`, `nan` and words are numbers to the parser, not to a description.
+    let is_number = digits.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'))
+        && !digits.contains(|c: char| c.is_ascii_alphabetic() && !matches!(c, 'e' | 'E'));
+    digits.parse().ok().filter(|n: &f64| is_number && n.is_finite()).map(Value::Number)
 }
 
 #[cfg(test)]
@@ -117,8 +171,26 @@ mod tests {
 
     #[test]
     fn says_which_line_is_wrong() {
-        for (text, line) in [("a = 1\nb", 2), ("a = x", 1), ("a = 1\na = 2", 2), ("\n[x]", 2), ("a = \"x", 1)] {
+        for (text, line) in [
+            ("a = 1\nb", 2),
+            ("a = x", 1),
+            ("a = 1\na = 2", 2),
+            ("\n[x", 2),
+            ("[x]\n[x]", 2),
+            ("a = \"x", 1),
+            ("a = inf", 1),
+            ("a = -nan", 1),
+            ("a = 1e999", 1),
+        ] {
             assert_eq!(read(text).unwrap_err().line, line, "{text:?}");
         }
+    }
+
+    #[test]
+    fn what_is_written_reads_the_same() {
+        let text = "name = \"x\"\n\n[windows]\na = 1.638e12\nb = 0.5\nc = 3.0\nd = 1.25e-7\n\n[[memory]]\ncolour = 0\n";
+        let tables = read(text).unwrap();
+        assert_eq!(write(&tables), text);
+        assert_eq!(tables[1].entries[2].value, Value::Number(3.0));
     }
 }

@@ -20,6 +20,7 @@ use hloom_ir::verify::VerifiedModule;
 use std::ops::{Add, AddAssign, Mul};
 
 pub use bytes::shape_bytes;
+pub use positions::window_positions;
 pub use trip_count::known_trip_count;
 
 /// What something costs.

@@ -10,7 +10,7 @@ use hloom_ir::attributes::WindowDim;
 const WALK: u64 = 1 << 16;
 
 /// Pairs of a window element and an output element that meet an element of an input of that size.
-pub(super) fn window_positions(window: &WindowDim, input: u64, output: u64) -> u64 {
+pub fn window_positions(window: &WindowDim, input: u64, output: u64) -> u64 {
     let size = u64::try_from(window.size).unwrap_or(0);
     let (walked, step, counted, stride) = if size <= output {
         (size, window.window_dilation, output, window.stride)

@@ -72,6 +72,9 @@ pub(crate) struct CompileArgs {
     /// How many devices, where the module does not say
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) devices: Option<u32>,
+    /// The slice of a TPU-like machine that the program runs on, as 2x4; as square as can be, unless given
+    #[arg(long, value_name = "AxB")]
+    pub(crate) topology: Option<String>,
     /// How much time the code is worth
     #[arg(long, value_enum, default_value = "full")]
     pub(crate) effort: EffortArg,
@@ -90,6 +93,9 @@ pub(crate) struct CompileArgs {
     /// Fail if any instruction has no native code
     #[arg(long)]
     pub(crate) strict: bool,
+    /// Write the module after each stage for a TPU-like machine into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dump_after_each: Option<String>,
 }
 
 /// How much time code is worth.

@@ -1,5 +1,7 @@
 //! `hloom compile`: a module compiled for a machine, as a file to be loaded or as what any stage made.
 
+mod tpu;
+
 use super::args::{CompileArgs, EffortArg};
 use super::{Outcome, Result, Stop, input, output, progress};
 use hloom::Verified;
@@ -19,6 +21,9 @@ const PRINT: PrintOptions = PrintOptions { elide_constants: false };
 
 pub(crate) fn run(args: &CompileArgs) -> Result {
     let target = input::target(&args.target)?;
+    if target.windows.is_some() {
+        return tpu::run(args, &target);
+    }
     let backend = backend_for(&target).map_err(|d| {
         output::to_stderr(&format!("{d}\n"));
         Stop(Outcome::UsageAtFault)

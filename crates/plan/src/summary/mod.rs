@@ -113,6 +113,34 @@ pub fn sharings(plan: &Plan<'_>) -> Vec<Sharing> {
     sharings
 }
 
+/// How much of a memory space is in use at each time of the schedule.
+#[derive(Clone, Debug)]
+pub struct SpaceLevel {
+    /// Its colour.
+    pub colour: i64,
+    /// Bytes in use, by time.
+    pub bytes: Vec<i128>,
+}
+
+/// How much of each memory space is in use at each time of the schedule, by colour.
+pub fn levels(plan: &Plan<'_>) -> Vec<SpaceLevel> {
+    let mut changes: BTreeMap<i64, Vec<i128>> = BTreeMap::new();
+    let end = plan.schedule.end() as usize;
+    for stay in stays(plan) {
+        let change = changes.entry(stay.colour).or_insert_with(|| vec![0; end + 2]);
+        change[(stay.start as usize).min(end)] += i128::from(stay.bytes);
+        change[(stay.end as usize).min(end) + 1] -= i128::from(stay.bytes);
+    }
+    let summed = |(colour, mut bytes): (i64, Vec<i128>)| {
+        for time in 1..bytes.len() {
+            bytes[time] += bytes[time - 1];
+        }
+        bytes.truncate(end.max(1));
+        SpaceLevel { colour, bytes }
+    };
+    changes.into_iter().map(summed).collect()
+}
+
 /// Sums an assignment up, by memory space.
 pub fn summarise(plan: &Plan<'_>, target: &Target) -> Vec<SpaceSummary> {
     let mut spaces: BTreeMap<i64, SpaceSummary> = BTreeMap::new();

@@ -12,6 +12,7 @@
 //! | 0900–0999 | StableHLO: reading, translating, checking ([`mlir`]) |
 //! | 1000–1199 | running a program ([`eval`]) |
 //! | 1200–1299 | shardings and partitioning ([`spmd`]) |
+//! | 1300–1399 | costs and simulations ([`simulate`]) |
 
 pub mod eval;
 pub mod infer;
@@ -20,6 +21,7 @@ pub mod mlir;
 pub mod passes;
 pub mod plan;
 pub mod proto;
+pub mod simulate;
 pub mod spmd;
 pub mod text;
 pub mod verify;
@@ -47,10 +49,22 @@ pub(crate) use codes;
 
 /// Every code, by area and then number.
 pub fn all() -> impl Iterator<Item = &'static Code> {
-    [text::ALL, proto::ALL, infer::ALL, verify::ALL, plan::ALL, passes::ALL, io::ALL, mlir::ALL, eval::ALL, spmd::ALL]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        text::ALL,
+        proto::ALL,
+        infer::ALL,
+        verify::ALL,
+        plan::ALL,
+        passes::ALL,
+        io::ALL,
+        mlir::ALL,
+        eval::ALL,
+        spmd::ALL,
+        simulate::ALL,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }
 
 /// The code written `H0123` (or `h123`, or `123`).
@@ -83,6 +97,7 @@ mod tests {
             (mlir::ALL, 900..1000),
             (eval::ALL, 1000..1200),
             (spmd::ALL, 1200..1300),
+            (simulate::ALL, 1300..1400),
         ] {
             assert!(codes.iter().all(|c| range.contains(&c.number)), "a code lies outside {range:?}");
         }

@@ -49,4 +49,10 @@ super::codes! {
     618 SHORT_RANGE "a live range does not cover the time in which a value is needed",
         "A value's memory may be given to another outside of its live range. The assignment states one that begins after the value is made or ends before it is read for the last time.",
         "";
+    620 MISSING_RATE "a target's description lacks a number",
+        "What a program costs is computed from a machine's rates: bandwidths, operations a second by element type, its clock, its links. The message names the one that the description does not give. Give it in a description of your own, or for one run with `--set`.",
+        "hloom simulate m.hlo --target my.toml";
+    621 BAD_TOPOLOGY "devices cannot be joined so",
+        "A topology is sizes with `x` between them: `2x2` for a torus, `64x8` for 64 hosts of 8 devices each. Its dimensions must fit the target's links, and its devices the program.",
+        "hloom simulate m.hlo --target tpu-v6e --topology 2x2x2";
 }

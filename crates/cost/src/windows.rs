@@ -1,0 +1,355 @@
+//! Cycles of kernels that are cut into windows: each is copied into fast memory, computed on and copied back, and the
+//! copies of the next go on behind the arithmetic of this one.
+//!
+//! The formulas and their constants ([`hloom_target::WindowModel`]) come from fits to a compiler's own estimates. What
+//! lies in fast memory already costs no copy. Where the windows are known (the compiler wrote them down) they are used;
+//! otherwise the best are searched, as the compiler does.
+
+use crate::dumped::WindowConfig;
+use crate::kernel::{ArrayUse, Kernel, KernelKind};
+use crate::matmul::{Matmul, Producer};
+use crate::model::InstructionCost;
+use crate::work::Elementwise;
+use hloom_ir::ElementType;
+use hloom_ir::diagnostic::Diagnostic;
+use hloom_target::{Target, WindowModel};
+
+/// Elements of a tile.
+const TILE: f64 = 1024.0;
+/// Tiles in each window of a large unfused instruction.
+const SINGLE_WINDOW_TILES: f64 = 128.0;
+/// Cycles for each tile of it.
+const SINGLE_WINDOW_TILE: f64 = 4.43;
+/// What windows of results cost for each tile when the sum goes on in another window.
+const REVISIT_TILE: f64 = 0.55;
+/// What each tile of an f32 operand costs when it is converted again for another window.
+const RECONVERT_TILE: f64 = 2.9;
+/// What each fused element-wise operation costs on a tile in a large product.
+const FUSED_TILE: f64 = 0.15;
+/// Cycles for each piece that is contiguous in main memory, where a window is narrower than the array.
+const PIECE: f64 = 3.63;
+
+/// The windows of a product: rows, columns and contracted elements.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct MatmulWindows {
+    /// Rows of a window of the result.
+    pub rows: f64,
+    /// Columns of a window of the result.
+    pub columns: f64,
+    /// Elements that are summed in a window.
+    pub contracted: f64,
+}
+
+/// What the formulas need of the machine, in cycles.
+pub(crate) struct Machine<'t> {
+    target: &'t Target,
+    model: WindowModel,
+    clock: f64,
+    /// Bytes a cycle of main memory.
+    memory: f64,
+    unit: f64,
+}
+
+/// Cycles, and what of them the units and the memory are busy.
+struct Cycles {
+    total: f64,
+    compute: f64,
+    memory: f64,
+    start: f64,
+    windows: Option<MatmulWindows>,
+}
+
+impl<'t> Machine<'t> {
+    pub(crate) fn new(target: &'t Target, model: WindowModel) -> Result<Machine<'t>, Diagnostic> {
+        let clock = target.clock()?;
+        let unit = target.compute.matrix_unit.unwrap_or(128) as f64;
+        Ok(Machine { target, model, clock, memory: target.bandwidth(0)? / clock, unit })
+    }
+
+    /// What a kernel costs, with the windows that are known of it.
+    pub(crate) fn cost(&self, kernel: &Kernel, known: Option<&WindowConfig>) -> Result<InstructionCost, Diagnostic> {
+        let cycles = match kernel.kind {
+            KernelKind::Free | KernelKind::Scalar => return Ok(InstructionCost::free()),
+            KernelKind::Single => self.single(kernel, known),
+            KernelKind::Loop => self.fused_loop(kernel),
+            KernelKind::Relayout => self.relayout(kernel),
+            KernelKind::Matmul => self.matmul(kernel, known)?,
+        };
+        Ok(InstructionCost {
+            seconds: cycles.total / self.clock,
+            cycles: Some(cycles.total),
+            compute_seconds: cycles.compute / self.clock,
+            memory_seconds: cycles.memory / self.clock,
+            latency_seconds: cycles.start / self.clock,
+            peak_seconds: InstructionCost::at_peak(&kernel.work, self.target)?,
+            flops: kernel.work.flops(),
+            matmul_flops: kernel.work.matmul_flops(),
+            bytes: kernel.bytes_in(0),
+            windows: cycles.windows,
+        })
+    }
+
+    /// One instruction on its own: its windows are not overlapped.
+    fn single(&self, kernel: &Kernel, known: Option<&WindowConfig>) -> Cycles {
+        let m = &self.model;
+        let all = || kernel.operands.iter().chain(&kernel.results);
+        let tiles = all().map(|a| a.tiles).fold(0.0, f64::max);
+        let stream = self.memory * m.single_stream;
+        let is_narrow = all().any(|a| a.element_type.bits() < 32);
+        let windows = match known {
+            Some(config) => config.count(),
+            None if kernel.bytes() <= m.single_limit => 1.0,
+            None => (tiles / SINGLE_WINDOW_TILES).ceil(),
+        };
+        if windows <= 1.0 {
+            let memory = kernel.bytes_in(0) / stream;
+            let compute = tiles * if is_narrow { m.single_narrow_tile } else { m.single_tile };
+            return Cycles {
+                total: m.single_first + memory + compute,
+                compute,
+                memory,
+                start: m.single_first,
+                windows: None,
+            };
+        }
+        let narrow_results = |a: &&ArrayUse| a.space == 0 && a.element_type.bits() < 32;
+        let read: f64 = in_memory(&kernel.operands).sum::<f64>();
+        let written: f64 = kernel.results.iter().filter(narrow_results).map(|a| a.bytes).sum();
+        let (memory, compute) = ((read + written) / stream, tiles * SINGLE_WINDOW_TILE);
+        let start = windows * m.single_start;
+        Cycles { total: start + memory + compute, compute, memory, start, windows: None }
+    }
+
+    /// A fusion without products: copies and arithmetic of different windows overlap.
+    fn fused_loop(&self, kernel: &Kernel) -> Cycles {
+        let m = &self.model;
+        let w = kernel.work.elementwise;
+        let units = w.simple + m.loop_convert * w.convert + m.loop_transcendental * w.transcendental;
+        let compute = (m.loop_simple * units + m.loop_reduce * w.reduced) / TILE;
+        let memory = kernel.bytes_in(0) / (self.memory * m.loop_stream);
+        let windows = (kernel.bytes() / m.window_bytes).max(1.0);
+        let total = m.loop_start + compute.max(memory) + compute.min(memory) / windows;
+        Cycles { total, compute, memory, start: m.loop_start, windows: None }
+    }
+
+    fn relayout(&self, kernel: &Kernel) -> Cycles {
+        let m = &self.model;
+        let memory = kernel.bytes_in(0) / (self.memory * m.relayout_stream);
+        let compute = m.relayout_tile * kernel.results.iter().map(|a| a.tiles).sum::<f64>();
+        Cycles { total: m.relayout_start + memory + compute, compute, memory, start: m.relayout_start, windows: None }
+    }
+
+    fn matmul(&self, kernel: &Kernel, known: Option<&WindowConfig>) -> Result<Cycles, Diagnostic> {
+        let Some((first, further)) = kernel.work.matmuls.split_first() else { return Ok(self.fused_loop(kernel)) };
+        let rate = self.target.matmul_rate(first.lhs_type, first.is_highest)? / self.clock;
+        let mut cycles = None;
+        if kernel.bytes() > self.model.search_from {
+            let sides = Sides::new(kernel, first);
+            let counts = known.and_then(|config| WindowCounts::of(config, kernel, first));
+            cycles = match counts {
+                Some(counts) => Some(self.windowed(&sides, first, rate, counts)),
+                None => self.search(&sides, first, rate),
+            };
+        }
+        let mut cycles = cycles.unwrap_or_else(|| self.closed_form(kernel, first, rate));
+        // The further products of a fusion run with everything in fast memory.
+        let more: f64 = further.iter().map(|m| m.flops).sum::<f64>() / (rate * self.model.matmul_share);
+        cycles.total += more;
+        cycles.compute += more;
+        Ok(cycles)
+    }
+
+    /// Multiplications and additions with every dimension filled up to what the matrix units take.
+    fn padded_flops(&self, p: &Matmul) -> f64 {
+        2.0 * p.batch * up(p.rows, 8.0) * up(p.columns, self.unit) * up(p.contracted, self.unit)
+    }
+
+    /// A product that takes few windows.
+    fn closed_form(&self, kernel: &Kernel, p: &Matmul, rate: f64) -> Cycles {
+        let m = &self.model;
+        let windows = (kernel.bytes() / m.window_bytes).max(1.0);
+        let result_tiles = p.batch * (p.rows / 8.0).ceil() * (p.columns / 128.0).ceil();
+        let is_narrow = p.result_type != ElementType::F32;
+        let is_f32 = |t: ElementType| if t == ElementType::F32 { 1.0 } else { 0.0 };
+        let f32_tiles = p.batch * p.contracted * (is_f32(p.lhs_type) * p.rows + is_f32(p.rhs_type) * p.columns) / TILE;
+        let w = kernel.work.elementwise;
+        let fused = (w.simple + 3.0 * w.transcendental + w.convert + 2.0 * w.reduced) / TILE;
+        let mut compute = self.padded_flops(p) / (rate * m.matmul_share) + m.matmul_fill;
+        compute += if is_narrow { m.matmul_narrow_tile * result_tiles } else { 0.0 };
+        compute += m.matmul_elementwise * fused;
+        compute += 0.2 * m.matmul_accumulate * result_tiles * (windows - 1.0).min(16.0);
+        compute += if windows > 1.0 { m.matmul_convert * f32_tiles } else { 0.0 };
+        let read: f64 = in_memory(&kernel.operands).sum();
+        let written: f64 = in_memory(&kernel.results).sum();
+        let copied = read / (self.memory * m.matmul_operand_stream);
+        let back = written / (self.memory * m.matmul_result_stream);
+        let start = if read > 4096.0 { m.matmul_operand_start } else { 0.0 }
+            + if is_narrow || written > 0.0 { m.matmul_result_start } else { 0.0 };
+        let total = start + compute.max(copied) + compute.min(copied) / windows + back;
+        Cycles { total, compute, memory: copied + back, start, windows: None }
+    }
+
+    /// A product that takes many windows: the cycles of the best that fit.
+    fn search(&self, sides: &Sides, p: &Matmul, rate: f64) -> Option<Cycles> {
+        let mut best: Option<Cycles> = None;
+        for rows in sizes(&[256, 512, 640, 1024, 1280, 2048, 4096, 8192], p.rows) {
+            for columns in sizes(&[256, 512, 1024, 1792, 2048, 4096, 8192], p.columns) {
+                for contracted in sizes(&[256, 512, 1024, 2048, 4096], p.contracted) {
+                    let windows = MatmulWindows { rows, columns, contracted };
+                    if self.fits(sides, windows) {
+                        let found = self.windowed(sides, p, rate, WindowCounts::in_windows(p, windows));
+                        if best.as_ref().is_none_or(|b| found.total < b.total) {
+                            best = Some(found);
+                        }
+                    }
+                }
+            }
+        }
+        best
+    }
+
+    /// Whether such windows fit into fast memory: two of each operand, so that the next is copied behind this one, and
+    /// two of a result that is copied back.
+    fn fits(&self, s: &Sides, w: MatmulWindows) -> bool {
+        let operands = 2.0 * (w.rows * w.contracted * s.lhs_held + w.contracted * w.columns * s.rhs_held);
+        let result = 4.0 * w.rows * w.columns * if s.result > 0.0 { 2.0 } else { 1.0 };
+        operands + result <= self.model.scoped_bytes
+    }
+
+    /// The cycles of a product that is cut so.
+    fn windowed(&self, s: &Sides, p: &Matmul, rate: f64, n: WindowCounts) -> Cycles {
+        let m = &self.model;
+        let stream = self.memory * m.search_stream;
+        let is_cut = n.contracted > 1.0;
+        let pieces =
+            |bytes: f64| if is_cut { 1.0 + PIECE * stream / (n.windows.contracted * 8.0 * bytes) } else { 1.0 };
+        let lhs_times = if n.contracted > 1.0 || n.rows > 1.0 { n.columns } else { 1.0 };
+        let rhs_times = if n.contracted > 1.0 { n.rows } else { 1.0 };
+        let lhs = s.lhs * lhs_times * pieces(s.lhs_bytes);
+        let rhs = s.rhs * rhs_times * pieces(s.rhs_bytes);
+        let copied = (lhs + rhs + s.others) / stream;
+        let result_tiles = p.batch * p.rows * p.columns / TILE;
+        let mut compute = self.padded_flops(p) / rate + REVISIT_TILE * result_tiles * (n.contracted - 1.0);
+        compute += if p.result_type == ElementType::F32 { 0.0 } else { m.search_narrow_tile * result_tiles };
+        if p.lhs_type == ElementType::F32 && n.columns > 1.0 {
+            compute += RECONVERT_TILE * p.batch * p.rows * p.contracted / TILE * n.columns;
+        }
+        // What is fused in front of an operand is done again with every window of it.
+        compute += FUSED_TILE * (s.behind + s.lhs_work * lhs_times + s.rhs_work * rhs_times);
+        let back = s.result / stream;
+        let count = n.rows * n.columns * n.contracted;
+        let total = m.search_start + compute.max(copied) + compute.min(copied) / count + back;
+        Cycles { total, compute, memory: copied + back, start: m.search_start, windows: Some(n.windows) }
+    }
+}
+
+/// How many windows a product takes along each of its dimensions, and how large they are.
+struct WindowCounts {
+    rows: f64,
+    columns: f64,
+    contracted: f64,
+    windows: MatmulWindows,
+}
+
+impl WindowCounts {
+    fn in_windows(p: &Matmul, windows: MatmulWindows) -> WindowCounts {
+        WindowCounts {
+            rows: (p.rows / windows.rows).ceil(),
+            columns: (p.columns / windows.columns).ceil(),
+            contracted: (p.contracted / windows.contracted).ceil(),
+            windows,
+        }
+    }
+
+    /// The windows that a compiler wrote down: tiles of the result's window, and how many windows there are. `None` where
+    /// they are not those of the product's result.
+    fn of(config: &WindowConfig, kernel: &Kernel, p: &Matmul) -> Option<WindowCounts> {
+        let tiles: f64 = config.output.iter().map(|&n| n.max(1) as f64).product();
+        let (&minor, all) = (config.output.last()?, config.count());
+        let result = kernel.results.first()?.tiles;
+        let columns = (p.columns / (128.0 * minor.max(1) as f64)).ceil().max(1.0);
+        // Windows at the edges are not full, so there are a few more than would do.
+        let needed = (result / tiles).ceil().max(columns);
+        let contracted = (all / needed).floor().max(1.0);
+        let rows = (all / contracted / columns).round().max(1.0);
+        let is_whole = (rows * columns * contracted / all - 1.0).abs() < 0.01;
+        let windows =
+            MatmulWindows { rows: p.rows / rows, columns: p.columns / columns, contracted: p.contracted / contracted };
+        is_whole.then_some(WindowCounts { rows, columns, contracted, windows })
+    }
+}
+
+/// What a product reads and writes in main memory, by side.
+struct Sides {
+    lhs: f64,
+    rhs: f64,
+    others: f64,
+    result: f64,
+    /// Bytes of an element of each side.
+    lhs_bytes: f64,
+    rhs_bytes: f64,
+    /// The same where a window of it is held in fast memory, none where all of it is there.
+    lhs_held: f64,
+    rhs_held: f64,
+    /// Tiles of element-wise work on each side and behind the product.
+    lhs_work: f64,
+    rhs_work: f64,
+    behind: f64,
+}
+
+impl Sides {
+    fn new(kernel: &Kernel, p: &Matmul) -> Sides {
+        let all: f64 = in_memory(&kernel.operands).sum();
+        let (lhs_bytes, rhs_bytes) = (bytes_of(p.lhs_type), bytes_of(p.rhs_type));
+        let lhs = side(kernel, &p.lhs, p.rows * p.contracted * p.batch * lhs_bytes, 0);
+        let rhs = side(kernel, &p.rhs, p.columns * p.contracted * p.batch * rhs_bytes, 1);
+        let held = |moved: f64, bytes: f64| if moved > 0.0 { bytes } else { 0.0 };
+        let result: f64 = in_memory(&kernel.results).sum();
+        let units = |w: &Elementwise| (w.simple + 3.0 * w.transcendental + w.convert) / TILE;
+        let (lhs_work, rhs_work) = (units(&p.lhs.work), units(&p.rhs.work));
+        Sides {
+            lhs,
+            rhs,
+            others: (all - lhs - rhs).max(0.0),
+            result,
+            lhs_bytes,
+            rhs_bytes,
+            lhs_held: held(lhs, lhs_bytes),
+            rhs_held: held(rhs, rhs_bytes),
+            lhs_work,
+            rhs_work,
+            behind: (units(&kernel.work.elementwise) - lhs_work - rhs_work).max(0.0),
+        }
+    }
+}
+
+/// Bytes in main memory that go into one side of a product. What is much smaller than the operand itself (a vector that
+/// is broadcast) is not cut into windows with it.
+fn side(kernel: &Kernel, producer: &Producer, operand: f64, own: u32) -> f64 {
+    let is_here = |a: &&ArrayUse| match producer.parameters.is_empty() {
+        true => a.index == own,
+        false => producer.parameters.contains(&a.index),
+    };
+    let parts = kernel.operands.iter().filter(is_here).filter(|a| a.space == 0 && a.bytes > 0.1 * operand);
+    parts.map(|a| a.bytes).sum()
+}
+
+/// Bytes of the arrays in main memory.
+fn in_memory(arrays: &[ArrayUse]) -> impl Iterator<Item = f64> + '_ {
+    arrays.iter().filter(|a| a.space == 0).map(|a| a.bytes)
+}
+
+fn bytes_of(element_type: ElementType) -> f64 {
+    f64::from(element_type.bits()) / 8.0
+}
+
+/// The sizes of windows that are tried: these, as far as the whole is larger, and the whole where the last is not.
+fn sizes(candidates: &[i64], whole: f64) -> impl Iterator<Item = f64> + '_ {
+    let smaller = candidates.iter().map(|&c| c as f64).filter(move |&c| c < whole);
+    let largest = candidates.last().map_or(0.0, |&c| c as f64);
+    smaller.chain((whole <= largest).then_some(whole))
+}
+
+fn up(n: f64, granule: f64) -> f64 {
+    (n / granule).ceil() * granule
+}

@@ -1,0 +1,68 @@
+//! The model against what a TPU compiler writes as `estimated_cycles`, on dumps that lie beside the checkout.
+#![allow(clippy::print_stderr, reason = "tests talk to whoever runs them")]
+
+use hloom_cost::CostModel;
+use hloom_cost::dumped::estimated_cycles;
+use hloom_formats::hlo_text;
+use hloom_ir::module::Module;
+use hloom_target::Target;
+use std::path::PathBuf;
+
+/// The dump whose name begins so, or a word that there is none.
+fn dump(prefix: &str) -> Option<Module> {
+    let shared = std::env::var_os("HLOOM_SHARED")
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")), PathBuf::from);
+    let found = std::fs::read_dir(shared.join("seeds")).ok().into_iter().flatten().flatten();
+    let path = found.map(|f| f.path()).find(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(prefix)));
+    let Some(path) = path else {
+        eprintln!("skipped: there are no dumps in {}", shared.display());
+        return None;
+    };
+    hlo_text::read(&std::fs::read(path).ok()?).module
+}
+
+/// The names, predicted cycles and given cycles of the instructions that carry an estimate.
+fn compared(
+    module: &Module,
+    target: &str,
+    given: impl Fn(&str, Option<u64>) -> Option<u64>,
+) -> Vec<(String, f64, f64)> {
+    let target = Target::named(target).unwrap();
+    let model = CostModel::new(module, &target).unwrap();
+    let entry = module.entry().unwrap();
+    let mut rows = Vec::new();
+    for &id in module[entry].instructions() {
+        let Some(given) = given(module[id].name(), estimated_cycles(&module[id])) else { continue };
+        let cost = model.instruction(id).unwrap();
+        rows.push((module[id].name().to_owned(), cost.cycles.unwrap_or(0.0), given as f64));
+    }
+    rows
+}
+
+fn total_error(rows: &[(String, f64, f64)]) -> f64 {
+    let sum = |f: fn(&(String, f64, f64)) -> f64| rows.iter().map(f).sum::<f64>();
+    for (name, predicted, given) in rows {
+        eprintln!("{name}: {predicted:.0} for {given:.0} ({:+.1} %)", (predicted / given - 1.0) * 100.0);
+    }
+    sum(|r| r.1) / sum(|r| r.2) - 1.0
+}
+
+#[test]
+fn cycles_of_a_sharded_mlp_are_near_those_in_its_dump() {
+    let Some(module) = dump("001") else { return };
+    let rows = compared(&module, "tpu-v6e", |_, given| given);
+    assert_eq!(rows.len(), 6, "three conversions and three products carry estimates");
+    let error = total_error(&rows);
+    assert!(error.abs() < 0.1, "all together: {:+.1} %", error * 100.0);
+}
+
+#[test]
+fn cycles_of_products_with_operands_in_fast_memory_are_near_the_compilers() {
+    let Some(module) = dump("000") else { return };
+    // This dump was made before code generation; the compiler's estimates are those of the same program.
+    let known = [("fusion.12", 128_128), ("fusion.10", 108_650), ("fusion", 73_104)];
+    let rows = compared(&module, "tpu-v6e", |name, _| known.iter().find(|(n, _)| *n == name).map(|k| k.1));
+    assert_eq!(rows.len(), 3);
+    let error = total_error(&rows);
+    assert!(error.abs() < 0.1, "all together: {:+.1} %", error * 100.0);
+}

@@ -1,0 +1,84 @@
+//! `hloom compile` for TPU-like machines: the scheduled module, or the memory of it.
+
+use super::super::args::CompileArgs;
+use super::super::{Outcome, Result, Stop, input, output, progress, usage_error};
+use super::{PRINT, fail};
+use hloom::compiler::Emit;
+use hloom::execute::choose_devices;
+use hloom::formats::hlo_text;
+use hloom::ir::diagnostic::{Blame, Diagnostic};
+use hloom::ir::module::Module;
+use hloom::ir::verify::{VerifyOptions, verify};
+use hloom::load::Format;
+use hloom::plan::check::{Assignment, check};
+use hloom::plan::dump::{Part, dump_a, dump_b};
+use hloom::plan::plan;
+use hloom::target::{DumpDialect, Target, Topology};
+use hloom::tpu::{StageName, compile_with};
+
+pub(super) fn run(args: &CompileArgs, target: &Target) -> Result {
+    let form = args.emit.map_or(Emit::Schedule, |e| e.0);
+    if !matches!(form, Emit::Schedule | Emit::Memory) {
+        let message = format!("for {} a schedule is made, or the memory of it, not {}", target.name, form.name());
+        return Err(usage_error(&message));
+    }
+    let mut verified = input::load_verified(&args.file)?;
+    let chosen = choose_devices(verified.module.module(), args.devices.map(|n| n as usize), None);
+    let grid = chosen.map_err(|d| fail(&verified, vec![d]))?.grid;
+    let topology = match &args.topology {
+        Some(text) => Topology::parse(text).map_err(|d| usage_error(&d.message))?,
+        None => target.usual_topology(grid.devices()),
+    };
+    // StableHLO does not say how arguments and results lie: the machine's compiler chooses.
+    if matches!(verified.source.format, Format::StableHlo | Format::StableHloBytecode) {
+        let mut module = verified.module.into_module();
+        module.config.entry_layout = None;
+        verified.module = verify(module, &VerifyOptions::default()).map_err(|invalid| failed(&invalid.diagnostics))?;
+    }
+    if let Some(folder) = &args.dump_after_each {
+        output::make_folder(folder)?;
+    }
+    let mut stopped = None;
+    let mut count = 0;
+    let mut watch = |stage: StageName, module: &Module| {
+        if let (Some(folder), None) = (&args.dump_after_each, &stopped) {
+            count += 1;
+            let path = format!("{folder}/{count:03}.{stage}.hlo");
+            stopped = output::to_path(&path, hlo_text::print(module, &PRINT).as_bytes()).err();
+        }
+    };
+    let compiled = {
+        let _progress = progress::start(format!("compiling {}", verified.source.name));
+        compile_with(&verified.module, target, topology, &mut watch)
+    };
+    if let Some(stop) = stopped {
+        return Err(stop);
+    }
+    let compiled = compiled.map_err(|faults| failed(&faults))?;
+    let text = match form {
+        Emit::Memory => {
+            let planned = plan(&compiled, target).map_err(|faults| failed(&faults))?;
+            let faults = check(&compiled, target, &Assignment::from(&planned));
+            if !faults.is_empty() {
+                return Err(failed(&faults));
+            }
+            match target.dialect {
+                DumpDialect::A => dump_a(&planned, target),
+                DumpDialect::B => dump_b(&planned, target, Part::Allocations),
+            }
+        }
+        _ => hlo_text::print(compiled.module(), &PRINT),
+    };
+    output::to_path(args.output.as_deref().unwrap_or("-"), text.as_bytes())?;
+    Ok(Outcome::Well)
+}
+
+/// Says what is wrong. The module is no longer the one in the file, so there is no text to point at.
+fn failed(faults: &[Diagnostic]) -> Stop {
+    for fault in faults {
+        output::to_stderr(&format!("{fault}\n"));
+        fault.notes.iter().for_each(|n| output::to_stderr(&format!("  {}\n", n.message)));
+    }
+    let ours = faults.iter().any(|d| d.blame == Blame::Hloom);
+    Stop(if ours { Outcome::Bug } else { Outcome::InputAtFault })
+}

@@ -1,0 +1,97 @@
+//! bf16 propagation: what is gathered only to be multiplied at default precision is rounded before it is gathered.
+//!
+//! The matrix unit rounds f32 operands of default precision to bf16. Rounding them before an all-gather changes nothing that
+//! it computes and halves what goes over the links. Other readers, or a precision that was asked for, keep the value as
+//! it is.
+
+use crate::edit::{add, array_of, flow_computations};
+use crate::fusion::operands::{read_as_it_is, wrap};
+use crate::stage::{Stage, StageContext};
+use crate::tiling::retiled;
+use hloom_ir::attributes::{DotAlgorithm, Precision};
+use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::instruction::Common;
+use hloom_ir::module::Module;
+use hloom_ir::op::Op;
+
+/// The stage.
+pub(crate) static STAGE: Stage = Stage {
+    name: "bf16-propagation",
+    statement: "rounds to bf16 before they are gathered those values that are only multiplied at default precision",
+    run: |module: &mut Module, context: &StageContext<'_>| {
+        let mut changes = 0;
+        for c in flow_computations(module) {
+            for i in module[c].instructions().to_vec() {
+                changes += usize::from(narrow(module, i, context.policy.wraps_operands).is_some());
+            }
+        }
+        Ok(changes) as Result<usize, Diagnostic>
+    },
+};
+
+/// An operand of a convolution inside a fusion.
+struct Reading {
+    convolution: InstructionId,
+    operand: usize,
+    parameter: InstructionId,
+    bitcasts: Vec<InstructionId>,
+}
+
+fn narrow(module: &mut Module, gather: InstructionId, wraps: bool) -> Option<()> {
+    let Op::AllGather(attributes) = &module[gather].op else { return None };
+    if attributes.collective.constrain_layout || array_of(module, gather)?.element_type != ElementType::F32 {
+        return None;
+    }
+    if module.root(module[gather].parent()) == Some(gather) {
+        return None;
+    }
+    let mut readings = Vec::new();
+    for &user in module[gather].users() {
+        for (n, &operand) in module[user].operands().iter().enumerate() {
+            if operand == gather {
+                readings.push(reading(module, user, n)?);
+            }
+        }
+    }
+    let &[source] = module[gather].operands() else { return None };
+    let as_bf16 = |module: &Module, i| Some(retiled(&array_of(module, i)?.with_element_type(ElementType::Bf16)));
+    let shape = as_bf16(module, source)?;
+    let rounded = add(module, gather, "convert", Op::Convert, shape, &[source], Common::default());
+    module.replace_operand(gather, 0, rounded).ok()?;
+    module.instruction_mut(gather).shape = as_bf16(module, gather)?.into();
+    for Reading { convolution, operand, parameter, bitcasts } in readings {
+        for &i in [parameter].iter().chain(&bitcasts) {
+            module.instruction_mut(i).shape = as_bf16(module, i)?.into();
+        }
+        if wraps && !bitcasts.is_empty() {
+            wrap(module, (convolution, operand), parameter, &bitcasts, false)?;
+            let dead: Vec<_> = bitcasts.into_iter().rev().filter(|&b| module[b].users().is_empty()).collect();
+            module.remove_instructions(&dead).ok()?;
+        }
+    }
+    Some(())
+}
+
+/// How operand `n` of `user` is read, if that is by a convolution of default precision alone.
+fn reading(module: &Module, user: InstructionId, n: usize) -> Option<Reading> {
+    let Op::Fusion(fusion) = &module[user].op else { return None };
+    let parameter = *module.parameters(fusion.calls).get(n)?;
+    let mut at = parameter;
+    let convolution = loop {
+        let &[only] = module[at].users() else { return None };
+        match &module[only].op {
+            Op::Bitcast => at = only,
+            Op::Convolution(c) => {
+                let is_default = c.precision.algorithm == DotAlgorithm::Unset
+                    && c.precision.operand_precision.iter().all(|&p| p == Precision::Default);
+                break is_default.then_some(only)?;
+            }
+            _ => return None,
+        }
+    };
+    let operand = module[convolution].operands().iter().position(|&o| o == at)?;
+    let (_, bitcasts) = read_as_it_is(module, convolution, operand)?;
+    Some(Reading { convolution, operand, parameter, bitcasts })
+}

@@ -1,0 +1,60 @@
+//! Collectives that run beside other work: all-gathers and collective-permutes become a start and a done.
+
+use crate::edit::{add, flow_computations};
+use crate::stage::{Stage, StageContext};
+use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::instruction::Common;
+use hloom_ir::layout::Layout;
+use hloom_ir::module::Module;
+use hloom_ir::op::Op;
+use hloom_ir::shape::{ArrayShape, Shape};
+
+/// The stage.
+pub(crate) static STAGE: Stage = Stage {
+    name: "start-all-gathers",
+    statement: "makes a start and a done of all-gathers and collective-permutes",
+    run: |module: &mut Module, _: &StageContext<'_>| {
+        let mut changes = 0;
+        for c in flow_computations(module) {
+            for i in module[c].instructions().to_vec() {
+                changes += usize::from(split(module, i).is_some());
+            }
+        }
+        Ok(changes) as Result<usize, Diagnostic>
+    },
+};
+
+fn split(module: &mut Module, i: InstructionId) -> Option<()> {
+    let &[source] = module[i].operands() else { return None };
+    let result = module[i].shape.clone();
+    let from = module[source].shape.clone();
+    if !result.is_array() || !from.is_array() {
+        return None;
+    }
+    let (name, op, done_name, done, shape) = match &module[i].op {
+        Op::AllGather(a) => {
+            let shape = Shape::tuple([from, result.clone()]);
+            ("all-gather-start", Op::AllGatherStart(a.clone()), "all-gather-done", Op::AllGatherDone, shape)
+        }
+        Op::CollectivePermute(p) => {
+            let word: Shape = semaphore().into();
+            let shape = Shape::tuple([from, result.clone(), word.clone(), word]);
+            let start = Op::CollectivePermuteStart(p.clone());
+            ("collective-permute-start", start, "collective-permute-done", Op::CollectivePermuteDone, shape)
+        }
+        _ => return None,
+    };
+    let common = Common { metadata: module[i].common.metadata.clone(), ..Common::default() };
+    let start = add(module, i, name, op, shape, &[source], common);
+    let done = add(module, i, done_name, done, result, &[start], Common::default());
+    module.replace_all_uses(i, done).ok()?;
+    module.remove_instructions(&[i]).ok()
+}
+
+/// The shape of a semaphore.
+pub(crate) fn semaphore() -> ArrayShape {
+    let layout = Layout { memory_space: 2, ..Layout::default() };
+    ArrayShape::new(ElementType::U32, []).with_layout(layout)
+}

@@ -1,0 +1,178 @@
+//! Writing an assignment of memory spaces into the module: layouts, copies, and the schedule around them.
+
+use super::{Decisions, Prefetch};
+use crate::policy::FastMemory;
+use crate::stage::StageContext;
+use hloom_ir::diagnostic::codes::passes::BROKEN_MODULE;
+use hloom_ir::diagnostic::{Blame, Diagnostic};
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::instruction::{Common, Operands};
+use hloom_ir::layout::Layout;
+use hloom_ir::module::{Module, NewInstruction};
+use hloom_ir::op::Op;
+use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_ir::verify::VerifiedModule;
+use hloom_plan::positions::Positions;
+use rustc_hash::FxHashMap;
+
+/// Changes `module`, which is a copy of `verified`, and says how much.
+pub(super) fn apply(
+    verified: &VerifiedModule,
+    module: &mut Module,
+    decisions: &Decisions,
+    _context: &StageContext<'_>,
+    fast: FastMemory,
+) -> Result<usize, Diagnostic> {
+    let Some(positions) = Positions::new(verified.module()) else { return Ok(0) };
+    for &position in &decisions.moved {
+        let i = positions.instruction(position);
+        let shape = with_space(&module[i].shape, &positions.index(position), fast.colour);
+        module.instruction_mut(i).shape = shape;
+    }
+    let mut insertions: FxHashMap<InstructionId, Vec<InstructionId>> = FxHashMap::default();
+    let mut first = None;
+    if let Some((source, reads)) = &decisions.first {
+        let (start, done) = copy(module, *source, fast.colour, Some(0));
+        for read in reads {
+            let _ = module.replace_operand(read.user, read.operand, done);
+        }
+        insertions.entry(reads[0].user).or_default().push(done);
+        first = Some((*source, start));
+    }
+    let mut starts: FxHashMap<InstructionId, Vec<InstructionId>> = FxHashMap::default();
+    for Prefetch { source, before, reads } in &decisions.prefetches {
+        let (start, done) = copy(module, *source, fast.colour, None);
+        for read in reads {
+            let _ = module.replace_operand(read.user, read.operand, done);
+        }
+        starts.entry(*before).or_default().push(start);
+        insertions.entry(reads[0].user).or_default().push(done);
+    }
+    for &(result, operand) in &decisions.evictions {
+        let Some(&value) = module[result].operands().get(operand) else { continue };
+        let (start, done) = copy(module, value, 0, None);
+        let _ = module.replace_operand(result, operand, done);
+        // The way back begins as soon as the value is there.
+        let old = verified.module()[module[result].parent()].instructions();
+        let next = old.iter().position(|&i| i == value).and_then(|at| old.get(at + 1));
+        starts.entry(next.copied().unwrap_or(result)).or_default().push(start);
+        insertions.entry(result).or_default().push(done);
+    }
+    for c in verified.module().computations() {
+        let old = verified.module()[*c].instructions();
+        let order = reordered(module, *c, old, first, &starts, &insertions);
+        module.reorder(*c, order.clone()).map_err(|_| not_placed(module, *c, &order))?;
+    }
+    mark_bodies(module);
+    Ok(decisions.moved.len() + decisions.prefetches.len() + usize::from(first.is_some()))
+}
+
+fn not_placed(module: &Module, c: ComputationId, order: &[InstructionId]) -> Diagnostic {
+    let strange = |i: &&InstructionId| module[**i].parent() != c;
+    let missing = module[c].instructions().iter().find(|i| !order.contains(i));
+    let missing = missing.or(order.iter().find(strange)).or(order.last());
+    let name = missing.map_or("?", |&i| module[i].name());
+    let message = format!("`{name}` has no place in the schedule of `{}`", module[c].name());
+    Diagnostic::error(&BROKEN_MODULE, message).blame(Blame::Hloom)
+}
+
+/// The order of a computation with its copies: a copy's start before what hides it, its done before its first reader.
+fn reordered(
+    module: &Module,
+    c: ComputationId,
+    old: &[InstructionId],
+    first: Option<(InstructionId, InstructionId)>,
+    starts: &FxHashMap<InstructionId, Vec<InstructionId>>,
+    dones: &FxHashMap<InstructionId, Vec<InstructionId>>,
+) -> Vec<InstructionId> {
+    let mut order = Vec::with_capacity(old.len());
+    let first = first.filter(|(source, _)| module[*source].parent() == c);
+    order.extend(first.iter().flat_map(|&(source, start)| [source, start]));
+    for &i in old.iter().filter(|&&i| first.is_none_or(|(source, _)| source != i)) {
+        order.extend(starts.get(&i).into_iter().flatten());
+        order.extend(dones.get(&i).into_iter().flatten());
+        order.push(i);
+    }
+    order
+}
+
+/// Adds a copy of `source` to a memory; the order is the caller's to set.
+fn copy(module: &mut Module, source: InstructionId, colour: i64, first: Option<i32>) -> (InstructionId, InstructionId) {
+    let home = module[source].parent();
+    if let Some(root) = module.root(home) {
+        module.set_root(root);
+    }
+    let from = module[source].shape.clone();
+    let to = with_space(&from, &[], colour);
+    let semaphore = Layout { memory_space: 2, ..Layout::default() };
+    let word = ArrayShape::new(ElementType::U32, []).with_layout(semaphore).into();
+    let start = NewInstruction {
+        name: "copy-start".into(),
+        op: Op::CopyStart { cross_program_prefetch_index: first },
+        shape: Shape::tuple([to.clone(), from, word]),
+        operands: Operands::from_slice(&[source]),
+        common: Common::default(),
+    };
+    let start = module.add_instruction(home, start);
+    let done = NewInstruction {
+        name: "copy-done".into(),
+        op: Op::CopyDone,
+        shape: to,
+        operands: Operands::from_slice(&[start]),
+        common: Common::default(),
+    };
+    (start, module.add_instruction(home, done))
+}
+
+/// The shape with the array at `index` in that memory.
+pub(super) fn with_space(shape: &Shape, index: &[i64], colour: i64) -> Shape {
+    match (shape, index.split_first()) {
+        (Shape::Tuple(elements), Some((&at, rest))) => {
+            let part = |(n, e): (usize, &Shape)| if n as i64 == at { with_space(e, rest, colour) } else { e.clone() };
+            Shape::Tuple(elements.iter().enumerate().map(part).collect())
+        }
+        (Shape::Array(array), _) => {
+            let mut array = (**array).clone();
+            let rank = array.rank();
+            array.layout.get_or_insert_with(|| Layout::descending(rank)).memory_space = colour;
+            array.into()
+        }
+        (other, _) => other.clone(),
+    }
+}
+
+/// Parameters and results of fusions' bodies lie where the caller has them; what is inside has no place.
+pub(super) fn mark_bodies(module: &mut Module) {
+    // Callers before callees, so that a nested fusion finds its operands marked.
+    let mut order = hloom_ir::order::computations(module);
+    order.reverse();
+    let mut is_body = vec![false; module.computation_slots()];
+    for &c in &order {
+        for i in module[c].instructions().to_vec() {
+            let Op::Fusion(fusion) = &module[i].op else { continue };
+            let (body, inside) = (fusion.calls, is_body[hloom_ir::entity::EntityId::index(c)]);
+            is_body[hloom_ir::entity::EntityId::index(body)] = true;
+            let operands: Operands = module[i].operands().into();
+            for (parameter, operand) in module.parameters(body).into_iter().zip(operands) {
+                let is_passed = !inside || matches!(module[operand].op, Op::Parameter { .. });
+                let shape = module[operand].shape.clone();
+                if is_passed && module[parameter].shape.equal_ignoring_layout(&shape) {
+                    module.instruction_mut(parameter).shape = shape;
+                }
+            }
+            if inside {
+                continue;
+            }
+            let Some(root) = module.root(body) else { continue };
+            let shape = module[i].shape.clone();
+            if let (Op::Tuple, Some(parts)) = (&module[root].op, shape.as_tuple()) {
+                let elements: Operands = module[root].operands().into();
+                for (element, part) in elements.into_iter().zip(parts) {
+                    module.instruction_mut(element).shape = part.clone();
+                }
+            }
+            module.instruction_mut(root).shape = shape;
+        }
+    }
+}

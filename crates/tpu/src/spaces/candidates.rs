@@ -1,0 +1,218 @@
+//! What could lie in fast memory: buffers with where they are made and where they are read.
+//!
+//! A buffer is a set of values that must share memory, so it moves as a whole or is copied for single readers. Left out are
+//! results and loop state (they stay where the caller expects them), constants, tables of tuples, and what is read or
+//! written by something that cannot use fast memory.
+
+use crate::edit::array_of;
+use crate::elapsed::Elapsed;
+use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::module::Module;
+use hloom_ir::op::Op;
+use hloom_plan::Plan;
+use hloom_plan::buffers::{BufferId, aliased_parameters, is_entry_parameter};
+use hloom_plan::dataflow::ValueId;
+use hloom_plan::live_range::Time;
+use hloom_plan::positions::Position;
+use hloom_target::Target;
+
+/// A reader of a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Read {
+    pub(super) time: Time,
+    pub(super) user: InstructionId,
+    pub(super) operand: usize,
+}
+
+/// A buffer that could lie in fast memory, or whose readers could have a copy there.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub(super) bytes: i64,
+    /// The computation that makes and reads it.
+    pub(super) home: ComputationId,
+    /// When it is made, and until when it is needed.
+    pub(super) start: Time,
+    pub(super) end: Time,
+    /// Its readers that can read from fast memory, by time.
+    pub(super) reads: Vec<Read>,
+    /// Where it is seen, if it may be made in fast memory.
+    pub(super) positions: Option<Vec<Position>>,
+    /// The instruction whose whole result it is, to be copied from.
+    pub(super) source: Option<InstructionId>,
+    /// Where the values are seen that the first reader hands on in the same memory: they go with a copy for that reader.
+    pub(super) handed_on: Vec<Position>,
+    pub(super) is_parameter: bool,
+    /// Elements of the program's result that it is: they are copied back from fast memory.
+    pub(super) results: Vec<(InstructionId, usize)>,
+    /// Whether it is made or read in several computations, as the state of a loop is.
+    pub(super) crosses_loops: bool,
+    /// Cycles of main memory that are saved at most.
+    pub(super) benefit: f64,
+}
+
+/// How often a loop's body is taken to run where benefits are compared.
+const LOOP_WEIGHT: f64 = 5.0;
+
+/// All candidates, those that save most first; of equal ones what begins first.
+pub(super) fn candidates(plan: &Plan<'_>, module: &Module, elapsed: &Elapsed<'_>, limit: i64) -> Vec<Candidate> {
+    let aliased = aliased_parameters(&plan.dataflow);
+    let mut all: Vec<Candidate> = Vec::new();
+    for buffer in 0..plan.buffers.len() as BufferId {
+        all.extend(candidate(plan, module, elapsed, limit, buffer, &aliased));
+    }
+    all.sort_by(|a, b| b.benefit.total_cmp(&a.benefit).then(a.start.cmp(&b.start)));
+    all
+}
+
+fn candidate(
+    plan: &Plan<'_>,
+    module: &Module,
+    elapsed: &Elapsed<'_>,
+    limit: i64,
+    buffer: BufferId,
+    aliased: &[bool],
+) -> Option<Candidate> {
+    let values = plan.buffers.values(buffer);
+    let dataflow = &plan.dataflow;
+    let mut candidate = Candidate {
+        bytes: 0,
+        home: module.entry()?,
+        start: Time::MAX,
+        end: 0,
+        reads: Vec::new(),
+        positions: None,
+        source: None,
+        handed_on: Vec::new(),
+        is_parameter: false,
+        results: Vec::new(),
+        crosses_loops: false,
+        benefit: 0.0,
+    };
+    let root = module.root(candidate.home)?;
+    let mut positions: Vec<Position> = Vec::new();
+    let mut may_move = true;
+    let mut reads_are_fast = true;
+    for (n, &id) in values.iter().enumerate() {
+        let value = dataflow.value(id)?;
+        let shape = dataflow.positions.shape(value.position);
+        let array = shape.as_array()?;
+        // A scalar is the scalar unit's, and what is in another memory already is there for a reason.
+        if array.is_scalar() || Target::colour(shape) != 0 {
+            return None;
+        }
+        let made_by = dataflow.instruction(value);
+        let home = module[made_by].parent();
+        plan.schedule.time(made_by)?;
+        candidate.crosses_loops |= n > 0 && home != candidate.home;
+        candidate.home = if n == 0 { home } else { candidate.home };
+        let range = plan.live.of(id)?;
+        (candidate.start, candidate.end) = (candidate.start.min(range.start), candidate.end.max(range.end));
+        candidate.bytes = candidate.bytes.max(elapsed.target().byte_size(shape)?);
+        let is_parameter = !value.is_phi && matches!(module[made_by].op, Op::Parameter { .. });
+        candidate.is_parameter |= is_parameter;
+        if is_parameter && (!is_entry_parameter(dataflow, made_by) || values.len() > 1) {
+            return None;
+        }
+        may_move &= !is_parameter && (value.is_phi || writes_fast(&module[made_by].op));
+        for &position in dataflow.positions_of(id) {
+            let at = dataflow.positions.instruction(position);
+            candidate.crosses_loops |= module[at].parent() != home;
+            if at == root {
+                let index = dataflow.positions.index(position);
+                match (&module[at].op, index.as_slice()) {
+                    (Op::Tuple, &[n]) => candidate.results.push((at, usize::try_from(n).ok()?)),
+                    _ => return None,
+                }
+            } else {
+                positions.push(position);
+            }
+        }
+        for used in dataflow.uses_of(id) {
+            let op = &module[used.user].op;
+            if names_only(op) || matches!(op, Op::While { .. }) {
+                continue;
+            }
+            let time = plan.schedule.time(used.user)?;
+            let whole = dataflow.positions.is_whole(used.position);
+            if !reads_fast(module, used.user) || !whole {
+                may_move = false;
+                reads_are_fast = false;
+                continue;
+            }
+            candidate.reads.push(Read { time, user: used.user, operand: used.operand as usize });
+        }
+        if is_parameter && aliased.get(dataflow.positions.whole(made_by) as usize).copied().unwrap_or(false) {
+            return None;
+        }
+    }
+    if candidate.bytes == 0 || candidate.bytes > limit || candidate.reads.is_empty() {
+        return None;
+    }
+    candidate.reads.sort_by_key(|r| (r.time, r.operand));
+    if !candidate.crosses_loops {
+        (candidate.source, candidate.handed_on) = source(plan, values)?;
+    } else if candidate.is_parameter && candidate.results.is_empty() && reads_are_fast {
+        // Handed to a loop: the copy is made before, and everything in the loop is in its memory.
+        let own = positions.iter().copied().find(|&p| is_own(plan, module, p));
+        candidate.source = own.map(|p| dataflow.positions.instruction(p));
+        candidate.handed_on = positions.iter().copied().filter(|&p| Some(p) != own).collect();
+    }
+    // Only what a loop works on is worth the way back.
+    may_move &= candidate.results.is_empty() || candidate.crosses_loops;
+    let written = usize::from(may_move);
+    let weight = if candidate.home == module.entry()? && !candidate.crosses_loops { 1.0 } else { LOOP_WEIGHT };
+    let moved = candidate.bytes as f64 * (candidate.reads.len() + written) as f64;
+    candidate.benefit = weight * moved / elapsed.bytes_per_cycle();
+    candidate.positions = may_move.then_some(positions);
+    Some(candidate)
+}
+
+/// Whether a position is the whole of an entry parameter.
+fn is_own(plan: &Plan<'_>, module: &Module, position: Position) -> bool {
+    let at = plan.dataflow.positions.instruction(position);
+    matches!(module[at].op, Op::Parameter { .. }) && Some(module[at].parent()) == module.entry()
+}
+
+/// The instruction that a copy would be made of, and what is then in the copy's memory besides: either the buffer is one
+/// value, or its first value has one reader, which hands it on.
+fn source(plan: &Plan<'_>, values: &[ValueId]) -> Option<(Option<InstructionId>, Vec<Position>)> {
+    let dataflow = &plan.dataflow;
+    let first = values.iter().copied().min_by_key(|&v| plan.live.of(v).map_or(Time::MAX, |r| r.start))?;
+    let value = dataflow.value(first)?;
+    let hands_on = dataflow.uses_of(first).len() == 1 && dataflow.positions_of(first).len() == 1;
+    if !dataflow.positions.is_whole(value.position) || values.len() > 1 && !hands_on {
+        return Some((None, Vec::new()));
+    }
+    let rest = values.iter().filter(|&&v| v != first).flat_map(|&v| dataflow.positions_of(v).to_vec());
+    Some((Some(dataflow.instruction(value)), rest.collect()))
+}
+
+/// Whether it only gives a value another name.
+fn names_only(op: &Op) -> bool {
+    matches!(op, Op::GetTupleElement { .. } | Op::Bitcast | Op::Tuple | Op::AddDependency | Op::OptBarrier)
+}
+
+/// Whether what an instruction makes may lie in fast memory.
+fn writes_fast(op: &Op) -> bool {
+    match op {
+        Op::Fusion(_) | Op::AllReduce(_) | Op::AllGather(_) | Op::Convolution(_) | Op::Copy | Op::Reduce { .. } => true,
+        Op::ReduceWindow { .. } | Op::Transpose { .. } | Op::Gather(_) | Op::Scatter(_) | Op::Concatenate { .. } => {
+            true
+        }
+        Op::Slice { .. } | Op::Pad { .. } | Op::DynamicSlice { .. } | Op::DynamicUpdateSlice => true,
+        Op::SelectAndScatter { .. } | Op::Sort { .. } | Op::ReduceScatter(_) | Op::AllToAll { .. } => true,
+        op => op.is_elementwise(),
+    }
+}
+
+/// Whether an instruction can read operands in fast memory. A single operation on elements reads by windows from main
+/// memory only.
+fn reads_fast(module: &Module, user: InstructionId) -> bool {
+    let op = &module[user].op;
+    let is_result = module.root(module[user].parent()) == Some(user) && matches!(op, Op::Tuple);
+    writes_fast(op) && !op.is_elementwise() && !is_result && array_or_tuple(module, user)
+}
+
+fn array_or_tuple(module: &Module, i: InstructionId) -> bool {
+    array_of(module, i).is_some() || module[i].shape.is_tuple()
+}

@@ -1,0 +1,335 @@
+//! Memory-space assignment: which values lie in fast memory, and which are copied there before they are read.
+//!
+//! Buffers are looked at in the order of what they save. One that is made by the program is made in fast memory if it fits
+//! there from its making to its last reader and is not kept waiting too long; otherwise each reader gets a copy, started so
+//! early that the work in between hides it, if that fits. One parameter is copied at the very start of the program, for
+//! which the run before leaves time. Whether everything fits is decided by what is live at each time; where the packing of
+//! the plan needs more, the assignment is made again with less.
+
+mod apply;
+mod candidates;
+mod capacity;
+pub(crate) mod scalars;
+
+use crate::elapsed::Elapsed;
+use crate::policy::FastMemory;
+use crate::stage::{Stage, StageContext};
+use candidates::{Candidate, Read};
+use capacity::Capacity;
+use hloom_ir::diagnostic::codes::passes::BROKEN_MODULE;
+use hloom_ir::diagnostic::{Blame, Diagnostic};
+use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
+use hloom_ir::module::Module;
+use hloom_ir::op::Op;
+use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
+use hloom_plan::Plan;
+use hloom_plan::positions::Position;
+use rustc_hash::FxHashMap;
+
+/// The stage.
+pub(crate) static STAGE: Stage = Stage {
+    name: "memory-spaces",
+    statement: "puts values into fast memory, and copies there what is read from main memory, ahead of its readers",
+    run: assign,
+};
+
+/// How much longer than its copy the work that hides a prefetch should be, and has to be.
+const PREFERRED_OVERLAP: f64 = 2.0;
+const LEAST_OVERLAP: f64 = 1.0;
+/// Nothing waits in fast memory for longer than it takes to fill all of it this often.
+const MOST_OVERLAP: f64 = 8.0;
+/// How often the assignment is made again with less memory.
+const MAX_RETRIES: usize = 4;
+
+/// What is to be done.
+#[derive(Default, Debug)]
+struct Decisions {
+    /// Positions that move to fast memory.
+    pub(super) moved: Vec<Position>,
+    pub(super) prefetches: Vec<Prefetch>,
+    /// Operands of the result that are copied back from fast memory.
+    evictions: Vec<(InstructionId, usize)>,
+    /// The parameter that is fetched at the start.
+    pub(super) first: Option<(InstructionId, Vec<Read>)>,
+}
+
+/// A copy to fast memory.
+#[derive(Debug)]
+struct Prefetch {
+    pub(super) source: InstructionId,
+    /// Started right before this instruction, and done right before the first reader.
+    pub(super) before: InstructionId,
+    pub(super) reads: Vec<Read>,
+}
+
+fn assign(module: &mut Module, context: &StageContext<'_>) -> Result<usize, Diagnostic> {
+    let Some(fast) = context.policy.fast_memory else { return Ok(0) };
+    let mut budget = fast.budget;
+    for _ in 0..=MAX_RETRIES {
+        let verified = verified(module.clone())?;
+        let decisions = decide(&verified, context, fast, budget)?;
+        let mut changed = verified.module().clone();
+        let changes = apply::apply(&verified, &mut changed, &decisions, context, fast)?;
+        if changes == 0 {
+            return Ok(0);
+        }
+        let verified = self::verified(changed)?;
+        let taken = first_error(hloom_plan::plan(&verified, context.target))?.heap_bytes(fast.colour);
+        if taken <= fast.budget {
+            *module = verified.into_module();
+            return Ok(changes);
+        }
+        budget -= (taken - fast.budget).max(fast.budget / 32);
+    }
+    Ok(0)
+}
+
+pub(crate) fn verified(module: Module) -> Result<VerifiedModule, Diagnostic> {
+    verify(module, &VerifyOptions::default()).map_err(|invalid| {
+        let found = invalid.diagnostics.into_iter().next();
+        let why = found.map_or_else(String::new, |d| d.to_string());
+        Diagnostic::error(&BROKEN_MODULE, format!("a stage left a module that is not valid: {why}")).blame(Blame::Hloom)
+    })
+}
+
+fn first_error<T>(result: Result<T, Vec<Diagnostic>>) -> Result<T, Diagnostic> {
+    result.map_err(|mut all| match all.is_empty() {
+        true => Diagnostic::error(&BROKEN_MODULE, "no plan was made".to_owned()).blame(Blame::Hloom),
+        false => all.swap_remove(0),
+    })
+}
+
+/// The steps of a computation, and the cycles before each.
+struct Timeline {
+    steps: Vec<InstructionId>,
+    before: Vec<f64>,
+    place: FxHashMap<InstructionId, usize>,
+}
+
+impl Timeline {
+    fn new(module: &Module, c: ComputationId, elapsed: &Elapsed<'_>) -> Timeline {
+        let steps = module[c].instructions().to_vec();
+        let mut before = vec![0.0];
+        for &i in &steps {
+            before.push(before[before.len() - 1] + elapsed.cycles(i));
+        }
+        let place = steps.iter().enumerate().map(|(n, &i)| (i, n)).collect();
+        Timeline { steps, before, place }
+    }
+
+    /// Cycles of the steps from `start` up to `end`, the latter left out.
+    fn between(&self, start: usize, end: usize) -> f64 {
+        self.before[end] - self.before[start.min(end)]
+    }
+}
+
+fn decide(
+    verified: &VerifiedModule,
+    context: &StageContext<'_>,
+    fast: FastMemory,
+    budget: i64,
+) -> Result<Decisions, Diagnostic> {
+    let plan = first_error(hloom_plan::plan(verified, context.target))?;
+    let module = verified.module();
+    let elapsed = Elapsed::new(module, context)?;
+    let mut candidates = candidates::candidates(&plan, module, &elapsed, budget);
+    let mut assigner = Assigner {
+        plan: &plan,
+        module,
+        elapsed: &elapsed,
+        taken: Capacity::new(plan.schedule.sequence.len() + 1),
+        timelines: FxHashMap::default(),
+        budget,
+        most: MOST_OVERLAP * fast.bytes as f64 / elapsed.bytes_per_cycle(),
+        decisions: Decisions::default(),
+    };
+    assigner.fetch_first(&mut candidates);
+    for candidate in &candidates {
+        if !assigner.move_whole(candidate) {
+            assigner.prefetch(candidate);
+        }
+    }
+    Ok(assigner.decisions)
+}
+
+struct Assigner<'a, 'm> {
+    plan: &'a Plan<'m>,
+    module: &'m Module,
+    elapsed: &'a Elapsed<'a>,
+    taken: Capacity,
+    timelines: FxHashMap<usize, Timeline>,
+    budget: i64,
+    /// Cycles that something may wait in fast memory at most.
+    most: f64,
+    decisions: Decisions,
+}
+
+impl Assigner<'_, '_> {
+    fn timeline(&mut self, c: ComputationId) -> &Timeline {
+        let (module, elapsed) = (self.module, self.elapsed);
+        self.timelines.entry(c.index()).or_insert_with(|| Timeline::new(module, c, elapsed))
+    }
+
+    fn fits(&self, start: u32, end: u32, bytes: i64) -> bool {
+        self.taken.most(start as usize, end as usize).saturating_add(bytes) <= self.budget
+    }
+
+    fn take(&mut self, start: u32, end: u32, bytes: i64) {
+        self.taken.add(start as usize, end as usize, bytes);
+    }
+
+    /// Chooses the parameter that is fetched at the very start: what saves most, of equals what is
+    /// read last. It is no
+    /// candidate any more.
+    fn fetch_first(&mut self, candidates: &mut Vec<Candidate>) {
+        let mut best: Option<usize> = None;
+        for (n, c) in candidates.iter().enumerate() {
+            let saved = |c: &Candidate| (i128::from(c.bytes) * c.reads.len() as i128, c.reads[0].time);
+            let is_better = |b: &Candidate| saved(c) > saved(b);
+            let end = c.reads.last().map_or(0, |r| r.time);
+            if c.is_parameter
+                && !c.crosses_loops
+                && c.source.is_some()
+                && self.fits(0, end, c.bytes)
+                && best.is_none_or(|b| is_better(&candidates[b]))
+            {
+                best = Some(n);
+            }
+        }
+        let Some(best) = best else { return };
+        let chosen = candidates.remove(best);
+        let Some(source) = chosen.source else { return };
+        let end = chosen.reads.last().map_or(0, |r| r.time);
+        self.take(0, end, chosen.bytes);
+        self.decisions.first = Some((source, chosen.reads));
+    }
+
+    /// Has the buffer made in fast memory, if that is possible.
+    fn move_whole(&mut self, candidate: &Candidate) -> bool {
+        let Some(positions) = &candidate.positions else { return false };
+        if !self.fits(candidate.start, candidate.end, candidate.bytes) {
+            return false;
+        }
+        if candidate.crosses_loops {
+            self.take(candidate.start, candidate.end, candidate.bytes);
+            self.decisions.moved.extend(positions);
+            self.decisions.evictions.extend(&candidate.results);
+            return true;
+        }
+        let made = self.plan.schedule.sequence.get(candidate.start as usize).copied();
+        let most = self.most;
+        let timeline = self.timeline(candidate.home);
+        let Some(mut at) = made.and_then(|i| timeline.place.get(&i).copied()) else { return false };
+        for read in &candidate.reads {
+            let Some(&next) = timeline.place.get(&read.user) else { return false };
+            if timeline.between(at + 1, next) > most {
+                return false;
+            }
+            at = next;
+        }
+        self.take(candidate.start, candidate.end, candidate.bytes);
+        self.decisions.moved.extend(positions);
+        true
+    }
+
+    /// Has the buffer copied for its readers, as far as that is possible.
+    fn prefetch(&mut self, candidate: &Candidate) {
+        let Some(source) = candidate.source else { return };
+        let copy = candidate.bytes as f64 / self.elapsed.bytes_per_cycle();
+        if candidate.crosses_loops {
+            return self.prefetch_for_loop(candidate, source, copy);
+        }
+        if !candidate.handed_on.is_empty() {
+            return self.prefetch_chain(candidate, source, copy);
+        }
+        let mut at = 0;
+        while let Some(read) = candidate.reads.get(at) {
+            at += 1;
+            let Some(start) = self.start_of_copy(source, read, copy, candidate.bytes) else { continue };
+            let mut reads = vec![*read];
+            let mut end = read.time;
+            // The copy serves later readers too, if it can wait for them.
+            while let Some(next) = candidate.reads.get(at) {
+                let (most, begin) = (self.most, self.time(start));
+                let timeline = self.timeline(candidate.home);
+                let waits = timeline.between(timeline.place[&read.user], timeline.place[&next.user]);
+                if waits > most || !self.fits(begin, next.time, candidate.bytes) {
+                    break;
+                }
+                reads.push(*next);
+                end = next.time;
+                at += 1;
+            }
+            self.take(self.time(start), end, candidate.bytes);
+            self.decisions.prefetches.push(Prefetch { source, before: start, reads });
+        }
+    }
+
+    /// Has a parameter copied before the loop that reads it, for as long as the loop runs.
+    fn prefetch_for_loop(&mut self, candidate: &Candidate, source: InstructionId, copy: f64) {
+        let into: Vec<InstructionId> = self.module[source].users().to_vec();
+        let &[tuple] = into.as_slice() else { return };
+        let places = self.module[tuple].operands().iter().filter(|&&o| o == source).count();
+        let operand = self.module[tuple].operands().iter().position(|&o| o == source);
+        let (Op::Tuple, 1, Some(operand)) = (&self.module[tuple].op, places, operand) else { return };
+        let read = Read { time: self.time(tuple), user: tuple, operand };
+        // What runs again and again is worth waiting for once.
+        let before = self.start_of_copy(source, &read, copy, candidate.bytes).unwrap_or(tuple);
+        let begin = self.time(before);
+        if self.fits(begin, candidate.end, candidate.bytes) {
+            self.take(begin, candidate.end, candidate.bytes);
+            self.decisions.moved.extend(&candidate.handed_on);
+            self.decisions.prefetches.push(Prefetch { source, before, reads: vec![read] });
+        }
+    }
+
+    /// Has the buffer copied for its first reader, who hands it on to the others.
+    fn prefetch_chain(&mut self, candidate: &Candidate, source: InstructionId, copy: f64) {
+        let Some(&read) = candidate.reads.first() else { return };
+        if candidate.positions.is_none() {
+            return;
+        }
+        let Some(before) = self.start_of_copy(source, &read, copy, candidate.bytes) else { return };
+        let begin = self.time(before);
+        if self.fits(begin, candidate.end, candidate.bytes) {
+            self.take(begin, candidate.end, candidate.bytes);
+            self.decisions.moved.extend(&candidate.handed_on);
+            self.decisions.prefetches.push(Prefetch { source, before, reads: vec![read] });
+        }
+    }
+
+    fn time(&self, i: InstructionId) -> u32 {
+        self.plan.schedule.time(i).unwrap_or(0)
+    }
+
+    /// The instruction before which a copy for `read` starts: late enough to fit, early enough to be hidden.
+    fn start_of_copy(&mut self, source: InstructionId, read: &Read, copy: f64, bytes: i64) -> Option<InstructionId> {
+        let home = self.module[read.user].parent();
+        let is_parameter = self.module[source].operands().is_empty();
+        let most = self.most;
+        let timeline = self.timeline(home);
+        let to = *timeline.place.get(&read.user)?;
+        let made = timeline.place.get(&source).copied();
+        // The first step after the making of the source, and after the parameters.
+        let first = if is_parameter { 0 } else { made? + 1 };
+        let mut chosen = None;
+        let mut from = to;
+        while from > first {
+            from -= 1;
+            let hidden = timeline.between(from, to);
+            if hidden > most {
+                break;
+            }
+            if hidden < LEAST_OVERLAP * copy || timeline.before[from + 1] == timeline.before[from] {
+                // Nothing is gained by starting before a step that takes no time.
+                continue;
+            }
+            chosen = Some(timeline.steps[from]);
+            if hidden >= PREFERRED_OVERLAP * copy {
+                break;
+            }
+        }
+        let start = chosen?;
+        self.fits(self.time(start), read.time, bytes).then_some(start)
+    }
+}

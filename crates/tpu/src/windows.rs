@@ -1,0 +1,233 @@
+//! What code generation would note: windows, estimated cycles and the memory that windows take.
+//!
+//! Cycles are the cost model's. A large product has the windows that the model's search chose; everything else is cut along
+//! its rows into as many windows as its arrays fill the memory that is kept for them, and a single operation on elements
+//! into windows of a fixed number of tiles.
+
+use crate::backend_config::{BackendConfig, CollectiveAlgorithm, Continuation, WindowNote};
+use crate::edit::{array_of, flow_computations};
+use crate::stage::{Stage, StageContext};
+use hloom_cost::{CostModel, InstructionCost};
+use hloom_ir::attributes::FusionKind;
+use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::module::Module;
+use hloom_ir::op::{Convolution, Op};
+use hloom_ir::shape::ArrayShape;
+
+/// The stage.
+pub(crate) static STAGE: Stage = Stage {
+    name: "note-windows",
+    statement: "notes windows, estimated cycles and used memory on the steps of the program",
+    run: note_windows,
+};
+
+const LANES: i64 = 128;
+const SUBLANES: i64 = 8;
+/// Tiles in a window of a single operation on elements.
+const SINGLE_TILES: i64 = 128;
+/// How often the window of an array in main memory is held by such an operation.
+const SINGLE_COPIES: i64 = 6;
+
+fn note_windows(module: &mut Module, context: &StageContext<'_>) -> Result<usize, Diagnostic> {
+    let mut notes = Vec::new();
+    {
+        let model = CostModel::new(module, context.target)?.with_searched_windows();
+        for c in flow_computations(module) {
+            for &i in module[c].instructions() {
+                if let Some(gathered) = gathered(module, i, context) {
+                    notes.push((i, gathered));
+                } else if model.is_estimated(i) {
+                    // What the machine has no rate for has no estimate.
+                    let Ok(cost) = model.instruction(i) else { continue };
+                    notes.extend(note(module, i, &cost, context).map(|n| (i, n)));
+                }
+            }
+        }
+    }
+    let changes = notes.len();
+    for (i, note) in notes {
+        note.set(module, i);
+    }
+    Ok(changes)
+}
+
+fn note(
+    module: &Module,
+    i: InstructionId,
+    cost: &InstructionCost,
+    context: &StageContext<'_>,
+) -> Option<BackendConfig> {
+    let cycles = cost.cycles?.round() as i64;
+    let leaves = module[i].shape.leaves();
+    let array = leaves.iter().find_map(|(_, s)| s.as_array())?;
+    let mut config =
+        BackendConfig { continuation: continuation(module, i), is_generated: true, ..BackendConfig::default() };
+    let (windows, used) = match convolution(module, i) {
+        Some((inner, convolution)) => {
+            config.convolution_emitter = Some("EmitAllBatchInSublanes");
+            product_windows(module, inner, convolution, cost)?
+        }
+        None => loop_windows(module, i, array, context),
+    };
+    config.windows = Some(WindowNote { cycles, ..windows });
+    config.used_scoped = vec![(1, used)];
+    Some(config)
+}
+
+/// What a fusion that carries an exchange says of its own operands and results; it is kept.
+fn continuation(module: &Module, i: InstructionId) -> Option<Continuation> {
+    let Op::Fusion(fusion) = &module[i].op else { return None };
+    if fusion.kind != FusionKind::Output || fusion.output_operand_aliasing.is_empty() {
+        return None;
+    }
+    let carried = fusion.output_operand_aliasing.iter().map(|a| a.operand + 1).max()?;
+    let own = fusion.output_operand_aliasing.iter().filter_map(|a| a.output_index.first().copied()).min()?;
+    let last = module[i].operands().len() as i64 - 1;
+    Some(Continuation { outputs: (0, own - 1), operands: (carried, last) })
+}
+
+/// The convolution in a fusion.
+fn convolution(module: &Module, i: InstructionId) -> Option<(InstructionId, &Convolution)> {
+    let Op::Fusion(fusion) = &module[i].op else { return None };
+    module[fusion.calls].instructions().iter().find_map(|&inner| match &module[inner].op {
+        Op::Convolution(c) => Some((inner, &**c)),
+        _ => None,
+    })
+}
+
+fn tiles(size: i64, tile: i64) -> i64 {
+    size.div_euclid(tile) + i64::from(size.rem_euclid(tile) > 0)
+}
+
+/// The windows of a product, each array's by its dimensions, and the bytes they take.
+fn product_windows(
+    module: &Module,
+    i: InstructionId,
+    convolution: &Convolution,
+    cost: &InstructionCost,
+) -> Option<(WindowNote, i64)> {
+    let &[x, y] = module[i].operands() else { return None };
+    let (lhs, rhs, out) = (array_of(module, x)?, array_of(module, y)?, array_of(module, i)?);
+    let d = &convolution.dims;
+    let size = |a: &ArrayShape, dim: i64| a.dims().get(dim as usize).copied().unwrap_or(1);
+    let (rows, columns, contracted) =
+        (size(out, d.output_batch), size(out, d.output_feature), size(lhs, d.input_feature));
+    let spatial: Vec<i64> = d.output_spatial.iter().map(|&s| size(out, s)).collect();
+    let around: i64 = spatial.iter().product();
+    // Searched windows count rows over all dimensions; the inner ones are cut last.
+    let (mut batch, mut outer, mut n, mut k) = (rows, around, columns, contracted);
+    if let Some(w) = cost.windows {
+        (n, k) = (columns.min(w.columns as i64), contracted.min(w.contracted as i64));
+        let all = (w.rows as i64).clamp(1, rows.saturating_mul(around).max(1));
+        outer = (1..=around.min(all)).rev().find(|o| around % o == 0 && (all / o) % SUBLANES == 0).unwrap_or(1);
+        batch = (all / outer).clamp(1, rows);
+    }
+    let (n, k) = (n.max(1), k.max(1));
+    let mut left = outer;
+    let mut spatial_windows = Vec::new();
+    for &s in spatial.iter().rev() {
+        let take = (1..=s).rev().find(|t| left % t == 0).unwrap_or(1);
+        spatial_windows.insert(0, take);
+        left /= take;
+    }
+    let note = WindowNote {
+        kernel: spatial.iter().map(|_| 1).chain([tiles(n, SUBLANES), tiles(k, LANES)]).collect(),
+        output: spatial_windows.iter().copied().chain([tiles(batch, SUBLANES), tiles(n, LANES)]).collect(),
+        input: spatial_windows.iter().copied().chain([tiles(batch, SUBLANES), tiles(k, LANES)]).collect(),
+        cycles: 0,
+        iterations: [tiles(columns, n), tiles(rows, batch)]
+            .into_iter()
+            .chain(spatial.iter().zip(&spatial_windows).map(|(&s, &w)| tiles(s, w)))
+            .chain([1, tiles(contracted, k)])
+            .collect(),
+    };
+    let bytes = |a: &ArrayShape| a.element_type.bytes() as i64;
+    let m = batch.saturating_mul(outer);
+    let used = 2 * (m.saturating_mul(k).saturating_mul(bytes(lhs)) + n.saturating_mul(k).saturating_mul(bytes(rhs)))
+        + 2 * m.saturating_mul(n).saturating_mul(4);
+    Some((note, used))
+}
+
+/// The windows of an operation on elements, and the bytes they take.
+fn loop_windows(
+    module: &Module,
+    i: InstructionId,
+    array: &ArrayShape,
+    context: &StageContext<'_>,
+) -> (WindowNote, i64) {
+    let sizes: Vec<i64> = array
+        .minor_to_major()
+        .iter()
+        .rev()
+        .filter_map(|&d| array.dims().get(usize::try_from(d).ok()?).copied())
+        .collect();
+    let mut counts = sizes.clone();
+    if let Some(last) = counts.last_mut() {
+        *last = tiles(*last, LANES);
+    }
+    if let Some(second) = counts.len().checked_sub(2).and_then(|n| counts.get_mut(n)) {
+        *second = tiles(*second, SUBLANES);
+    }
+    let total: i64 = counts.iter().product::<i64>().max(1);
+    let per_window = match module[i].op {
+        Op::Fusion(_) => {
+            let scoped = context.target.windows.map_or(1.4e7, |w| w.window_bytes);
+            let tile_bytes = f64::from(array.element_type.bits().max(8)) / 8.0 * 1024.0;
+            (scoped / 2.0 / tile_bytes).max(1.0) as i64
+        }
+        _ => SINGLE_TILES,
+    };
+    // The most minor dimensions as whole as they fit, by powers of two where they are cut.
+    let mut left = per_window.min(total).max(1);
+    let mut window = vec![1; counts.len()];
+    for (w, &c) in window.iter_mut().zip(&counts).rev() {
+        let whole = left % c.max(1) == 0 || matches!(module[i].op, Op::Fusion(_)) && left >= c;
+        *w = if whole { c.max(1) } else { largest_power(c, left) };
+        left = (left / *w).max(1);
+    }
+    let iterations = counts.iter().zip(&window).map(|(&c, &w)| tiles(c, w)).collect();
+    let in_window: i64 = window.iter().product();
+    let far = module[i].operands().iter().chain([&i]).filter_map(|&o| array_of(module, o));
+    let far = far.filter(|a| a.layout.as_ref().is_none_or(|l| l.memory_space == 0));
+    let bytes: i64 = far.map(|a| in_window.saturating_mul(1024 * a.element_type.bytes() as i64)).sum();
+    let used = if matches!(module[i].op, Op::Fusion(_)) { 2 * bytes } else { SINGLE_COPIES * bytes };
+    (WindowNote { output: window, iterations, ..WindowNote::default() }, used)
+}
+
+/// The largest power of two that divides `n` and is at most `limit`.
+fn largest_power(n: i64, limit: i64) -> i64 {
+    let mut power = 1;
+    while n % (power * 2) == 0 && power * 2 <= limit {
+        power *= 2;
+    }
+    power
+}
+
+/// The note on a plain all-gather: which routine it is, and of how many bytes.
+fn gathered(module: &Module, i: InstructionId, context: &StageContext<'_>) -> Option<BackendConfig> {
+    if !matches!(module[i].op, Op::AllGather(_)) {
+        return None;
+    }
+    let whole = context.target.byte_size(&module[i].shape)?;
+    let shard = context.target.byte_size(&module[*module[i].operands().first()?].shape)?;
+    let debug = format!(
+        "\ngroup_size = {}\nper_stride_size = {shard} bytes\nshard_size = {shard} bytes",
+        if shard > 0 { whole / shard } else { 1 }
+    );
+    let barrier = barrier(module, i)?;
+    Some(BackendConfig {
+        barrier: Some(barrier),
+        collective_algorithm: Some(CollectiveAlgorithm { emitter: "2DAllGatherNonMajorDim", debug }),
+        used_scoped: vec![(1, 0)],
+        is_generated: true,
+        ..BackendConfig::default()
+    })
+}
+
+/// The barrier that was noted on a collective.
+fn barrier(module: &Module, i: InstructionId) -> Option<i64> {
+    let text = std::str::from_utf8(module[i].common.backend_config.as_deref()?).ok()?;
+    let (_, rest) = text.split_once("\"barrier_type\":\"CUSTOM\",\"id\":\"")?;
+    rest.split('"').next()?.parse().ok()
+}

@@ -1,0 +1,256 @@
+//! Whatever the pipeline does to a program, it computes the same numbers: source and result, run by the evaluator on every
+//! device. Every plan of what comes out is proved by the checker, and no program takes more fast memory than there is.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use hloom_eval::{DeviceGrid, Options, run};
+use hloom_formats::hlo_text;
+use hloom_ir::element_type::ElementType;
+use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
+use hloom_plan::check::{Assignment, check};
+use hloom_target::{Target, Topology};
+use hloom_tpu::compile_to_schedule;
+use hloom_tpu::policy::Policy;
+use hloom_value::{Array, Value};
+
+fn module(text: &str) -> VerifiedModule {
+    let module = hlo_text::read(text.as_bytes()).module.expect("it can be read");
+    verify(module, &VerifyOptions::default()).unwrap_or_else(|i| panic!("{:?}", i.diagnostics))
+}
+
+/// Numbers between -1 and 1 that differ from place to place, from device to device and from parameter to parameter.
+fn inputs(module: &VerifiedModule, devices: usize) -> Vec<Vec<Value>> {
+    let module = module.module();
+    let parameters = module.parameters(module.entry().unwrap());
+    let of = |device: usize, p: usize| {
+        let shape = module[parameters[p]].shape.as_array().unwrap();
+        let count = shape.element_count().unwrap();
+        let number = |n: i64| (((n * 37 + p as i64 * 101 + device as i64 * 59) % 199) as f32 / 99.5 - 1.0) * 0.7;
+        let array = match shape.element_type {
+            ElementType::S32 => Array::new(shape.dims(), &(0..count).map(|n| (n % 5) as i32).collect::<Vec<_>>()),
+            _ => Array::new(shape.dims(), &(0..count).map(number).collect::<Vec<f32>>()),
+        };
+        Value::Array(array.unwrap())
+    };
+    (0..devices).map(|d| (0..parameters.len()).map(|p| of(d, p)).collect()).collect()
+}
+
+/// The largest difference of two results, relative to the largest number in them.
+fn difference(a: &Value, b: &Value) -> f32 {
+    let mut worst: f32 = 0.0;
+    for (a, b) in a.leaves().into_iter().zip(b.leaves()) {
+        let (a, b) = (a.as_array().unwrap(), b.as_array().unwrap());
+        if let (Some(a), Some(b)) = (a.as_slice::<f32>(), b.as_slice::<f32>()) {
+            let scale = b.iter().fold(1e-3f32, |m, x| m.max(x.abs()));
+            let most = a.iter().zip(b).fold(0.0f32, |m, (x, y)| m.max((x - y).abs()));
+            assert_eq!(a.len(), b.len());
+            worst = worst.max(most / scale);
+        } else {
+            assert_eq!(a.bytes(), b.bytes());
+        }
+    }
+    worst
+}
+
+/// Compiles for every generation and compares; `tolerance` is what rounding operands of products may change.
+fn check_values(text: &str, tolerance: f32, expect: impl Fn(&str, &str)) {
+    let source = module(text);
+    let config = &source.module().config;
+    let grid = DeviceGrid { replicas: config.replica_count as usize, partitions: config.num_partitions as usize };
+    let inputs = inputs(&source, grid.devices());
+    let want = run(&source, grid, inputs.clone(), &Options::default()).unwrap();
+    for name in ["tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7x"] {
+        let target = Target::named(name).unwrap();
+        let topology = Topology::parse(&grid.devices().to_string()).unwrap();
+        let compiled = compile_to_schedule(&source, &target, topology).unwrap_or_else(|d| panic!("{name}: {d:?}"));
+        let got = run(&compiled, grid, inputs.clone(), &Options::default()).unwrap_or_else(|f| panic!("{name}: {f:?}"));
+        for (device, (got, want)) in got.iter().zip(&want).enumerate() {
+            let difference = difference(got, want);
+            assert!(difference <= tolerance, "{name}, device {device}: the results differ by {difference}");
+        }
+        let plan = hloom_plan::plan(&compiled, &target).unwrap_or_else(|d| panic!("{name}: {d:?}"));
+        let faults = check(&compiled, &target, &Assignment::from(&plan));
+        assert!(faults.is_empty(), "{name}: {:?}", faults.first());
+        let fast = Policy::of(&target).fast_memory.unwrap();
+        assert!(plan.heap_bytes(fast.colour) <= fast.budget, "{name}");
+        // What is printed is read back as the same.
+        let printed = hlo_text::print(compiled.module(), &hlo_text::PrintOptions { elide_constants: false });
+        assert_eq!(hlo_text::print(module(&printed).module(), &hlo_text::PrintOptions::default()).len(), printed.len());
+        expect(name, &printed);
+    }
+}
+
+#[test]
+fn work_between_two_products_goes_to_the_second_or_to_the_first() {
+    let text = "
+HloModule mlp
+ENTRY main {
+  x = f32[2,16,32] parameter(0)
+  up = f32[48,32] parameter(1)
+  gate = f32[48,32] parameter(2)
+  down = f32[32,48] parameter(3)
+  a = f32[2,16,48] dot(x, up), lhs_contracting_dims={2}, rhs_contracting_dims={1}
+  b = f32[2,16,48] dot(x, gate), lhs_contracting_dims={2}, rhs_contracting_dims={1}
+  m = f32[2,16,48] multiply(a, b)
+  s = f32[2,16,48] logistic(m)
+  g = f32[2,16,48] multiply(m, s)
+  ROOT y = f32[2,16,32] dot(g, down), lhs_contracting_dims={2}, rhs_contracting_dims={1}
+}
+";
+    check_values(text, 1e-5, |name, printed| {
+        let into_second =
+            printed.contains("fusion(%param_0.1, %param_1.1), kind=kLoop") || printed.contains("kind=kLoop");
+        let at_end = printed.contains("ROOT %g");
+        match name {
+            "tpu-v6e" => assert!(into_second && printed.contains("dim_labels=0bf_oi0->0bf"), "{printed}"),
+            "tpu-v5e" => assert!(at_end, "the second product ends in the work: {printed}"),
+            _ => {}
+        }
+    });
+}
+
+#[test]
+fn dots_of_any_dimensions_are_convolutions() {
+    let dots = [
+        ("f32[5,7,3]", "f32[3,4,6]", "f32[5,7,4,6]", "lhs_contracting_dims={2}, rhs_contracting_dims={0}"),
+        ("f32[5,7,4,3]", "f32[4,3,6]", "f32[5,7,6]", "lhs_contracting_dims={2,3}, rhs_contracting_dims={0,1}"),
+        (
+            "f32[3,5,4]",
+            "f32[3,4,6]",
+            "f32[3,5,6]",
+            "lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={1}",
+        ),
+        (
+            "f32[2,5,3,4]",
+            "f32[2,6,3,4]",
+            "f32[2,3,5,6]",
+            "lhs_batch_dims={0,2}, lhs_contracting_dims={3}, rhs_batch_dims={0,2}, rhs_contracting_dims={3}",
+        ),
+        ("f32[4,5]", "f32[4,6]", "f32[5,6]", "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
+        ("f32[5]", "f32[5,6]", "f32[6]", "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
+        ("f32[5]", "f32[6]", "f32[5,6]", "lhs_contracting_dims={}, rhs_contracting_dims={}"),
+        (
+            "f32[1,5,4]",
+            "f32[1,4,6]",
+            "f32[1,5,6]",
+            "lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={1}",
+        ),
+    ];
+    for (x, y, z, dims) in dots {
+        let text = format!(
+            "HloModule dot\nENTRY main {{\n  x = {x} parameter(0)\n  y = {y} parameter(1)\n  ROOT z = {z} dot(x, y), {dims}\n}}\n"
+        );
+        check_values(&text, 1e-5, |_, printed| assert!(!printed.contains(" dot("), "{printed}"));
+    }
+}
+
+#[test]
+fn transposes_around_a_product_are_part_of_it() {
+    let text = "
+HloModule transposed
+ENTRY main {
+  x = f32[6,16,8] parameter(0)
+  y = f32[12,6,8] parameter(1)
+  t = f32[16,6,8] transpose(x), dimensions={1,0,2}
+  d = f32[6,16,12] dot(t, y), lhs_batch_dims={1}, lhs_contracting_dims={2}, rhs_batch_dims={1}, rhs_contracting_dims={2}
+  ROOT r = f32[16,6,12] transpose(d), dimensions={1,0,2}
+}
+";
+    check_values(text, 1e-5, |_, printed| assert!(!printed.contains(" transpose("), "{printed}"));
+}
+
+#[test]
+fn a_softmax_is_cut_at_its_reductions() {
+    let text = "
+HloModule softmax
+max { x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT m = f32[] maximum(x, y) }
+sum { x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT s = f32[] add(x, y) }
+ENTRY main {
+  q = f32[2,16,8] parameter(0)
+  k = f32[2,16,8] parameter(1)
+  v = f32[2,16,8] parameter(2)
+  low = f32[] constant(-inf)
+  zero = f32[] constant(0)
+  s = f32[2,16,16] dot(q, k), lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={2}
+  m = f32[2,16] reduce(s, low), dimensions={2}, to_apply=max
+  mb = f32[2,16,16] broadcast(m), dimensions={0,1}
+  d = f32[2,16,16] subtract(s, mb)
+  e = f32[2,16,16] exponential(d)
+  t = f32[2,16] reduce(e, zero), dimensions={2}, to_apply=sum
+  tb = f32[2,16,16] broadcast(t), dimensions={0,1}
+  p = f32[2,16,16] divide(e, tb)
+  ROOT o = f32[2,16,8] dot(p, v), lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={1}
+}
+";
+    check_values(text, 1e-5, |_, printed| {
+        // No body reads what it reduces itself: the maximum leaves the fusion that makes it.
+        for body in printed.split("\n\n").filter(|b| b.contains(" reduce(")) {
+            let reduces = body.lines().filter(|l| l.contains(" reduce(")).count();
+            assert!(reduces == 1, "{body}");
+        }
+    });
+}
+
+#[test]
+fn loop_state_and_weights_stay_in_fast_memory() {
+    let text = "
+HloModule scan
+body {
+  s = (s32[], f32[16,128], f32[128,128]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  h = f32[16,128] get-tuple-element(s), index=1
+  w = f32[128,128] get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  n = s32[] add(i, one)
+  d = f32[16,128] dot(h, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  t = f32[16,128] tanh(d)
+  ROOT r = (s32[], f32[16,128], f32[128,128]) tuple(n, t, w)
+}
+condition {
+  s = (s32[], f32[16,128], f32[128,128]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  five = s32[] constant(5)
+  ROOT c = pred[] compare(i, five), direction=LT
+}
+ENTRY main {
+  h = f32[16,128] parameter(0)
+  w = f32[128,128] parameter(1)
+  zero = s32[] constant(0)
+  init = (s32[], f32[16,128], f32[128,128]) tuple(zero, h, w)
+  l = (s32[], f32[16,128], f32[128,128]) while(init), condition=condition, body=body
+  last = f32[16,128] get-tuple-element(l), index=1
+  ROOT result = (f32[16,128]) tuple(last)
+}
+";
+    check_values(text, 1e-5, |name, printed| {
+        if name == "tpu-v6e" {
+            let line = printed.lines().find(|l| l.contains(" while(")).unwrap();
+            assert!(line.contains("f32[128,128]{1,0:T(8,128)S(1)}"), "the weights are in fast memory: {line}");
+            assert!(line.contains("f32[16,128]{1,0:T(8,128)S(1)}"), "so is the state: {line}");
+        }
+    });
+}
+
+#[test]
+fn gathers_are_carried_through_products_and_rounded_before() {
+    let text = "
+HloModule fsdp, num_partitions=4
+ENTRY main {
+  x = f32[16,32] parameter(0)
+  w1 = f32[16,32] parameter(1)
+  w2 = f32[32,16] parameter(2)
+  g1 = f32[64,32] all-gather(w1), channel_id=1, replica_groups={{0,1,2,3}}, dimensions={0}, use_global_device_ids=true
+  a = f32[16,64] dot(x, g1), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  g2 = f32[32,64] all-gather(w2), channel_id=2, replica_groups={{0,1,2,3}}, dimensions={1}, use_global_device_ids=true
+  t = f32[16,64] tanh(a)
+  ROOT y = f32[16,32] dot(t, g2), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+}
+";
+    check_values(text, 1e-2, |_, printed| {
+        assert!(printed.contains("AsyncCollectiveStart") && printed.contains("AsyncCollectiveDone"), "{printed}");
+        assert!(printed.contains("bf16[64,32]"), "what is only multiplied is gathered as bf16: {printed}");
+    });
+}
