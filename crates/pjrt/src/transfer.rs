@@ -11,7 +11,7 @@ use crate::abi::{
     AsyncHostToDeviceTransferManagerTransferLiteralArgs, BufferCopyRawToHostArgs, BufferMemoryLayout,
     BufferToHostBufferArgs, ClientBufferFromHostBufferArgs, ClientCreateBuffersForAsyncHostToDeviceArgs,
     ClientCreateUninitializedBufferArgs, ClientCreateViewOfDeviceBufferArgs, ClientDmaMapArgs, ClientDmaUnmapArgs,
-    Handle, read, slice,
+    Handle, slice,
 };
 use crate::buffer::{Buffer, Promise, host_bytes};
 use crate::client::Client;
@@ -191,8 +191,9 @@ pub(crate) fn create_uninitialized(args: &mut ClientCreateUninitializedBufferArg
 
 /// The distances in bytes between elements of an array of that layout; row-major when nothing is said.
 fn layout_strides(shape: &ArrayShape, layout: *const BufferMemoryLayout) -> Result<Vec<i64>, Status> {
-    // SAFETY: the caller's layout, or null.
-    let Some(layout) = (unsafe { read(layout) }) else { return Ok(row_major(shape)) };
+    // Its size is not looked at: callers leave that field as it was in memory.
+    // SAFETY: the caller's layout, or null; there has been no shorter form of the struct.
+    let Some(layout) = (unsafe { layout.as_ref() }) else { return Ok(row_major(shape)) };
     let unfit = || Status::invalid("the layout does not fit the array");
     if layout.type_ == 1 {
         // SAFETY: the arm that the layout names, and the caller's list.
@@ -414,4 +415,31 @@ pub(crate) fn dma_map(args: &mut ClientDmaMapArgs) -> Result<(), Status> {
 
 pub(crate) fn dma_unmap(args: &mut ClientDmaUnmapArgs) -> Result<(), Status> {
     args.client.get().map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::{BufferMemoryLayoutTiled, LayoutOf};
+    use std::ptr::{null, null_mut};
+
+    #[test]
+    fn the_size_in_a_layout_is_not_looked_at() {
+        let order = [0i64, 1];
+        let tiled = BufferMemoryLayoutTiled {
+            struct_size: 0,
+            extension_start: null_mut(),
+            minor_to_major: order.as_ptr(),
+            minor_to_major_size: order.len(),
+            tile_dims: null(),
+            tile_dim_sizes: null(),
+            num_tiles: 0,
+        };
+        let shape = ArrayShape::new(ElementType::F32, [2, 3]);
+        for struct_size in [0, 3, usize::MAX] {
+            let layout =
+                BufferMemoryLayout { struct_size, extension_start: null_mut(), of: LayoutOf { tiled }, type_: 0 };
+            assert_eq!(layout_strides(&shape, &raw const layout).map_err(|s| s.message), Ok(vec![4, 8]));
+        }
+    }
 }
