@@ -17,6 +17,7 @@ mod concurrent;
 mod dependence;
 mod executable;
 mod executor;
+mod general_selection;
 mod kernel;
 mod library_call;
 mod library_routine;
