@@ -11,6 +11,8 @@ pub struct CompileReport {
     pub native: BTreeMap<String, usize>,
     /// Steps left to the evaluator, by opcode, each with the reason and the instructions' names.
     pub fallback: BTreeMap<String, Fallback>,
+    /// Instructions that do work and have native code, each of a fusion for itself.
+    pub native_instructions: usize,
     /// Bytes of the block of temporaries of each device.
     pub temp_bytes: usize,
     /// Bytes of arguments, results and temporaries of each device, aliases once.
@@ -51,7 +53,7 @@ impl CompileReport {
 
     /// The share of the instructions that do work and have native code.
     pub fn native_share(&self) -> f64 {
-        let (native, fallback) = (self.native_steps(), self.fallback_steps());
+        let (native, fallback) = (self.native_instructions, self.fallback_steps());
         if native + fallback == 0 { 1.0 } else { native as f64 / (native + fallback) as f64 }
     }
 

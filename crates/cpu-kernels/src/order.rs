@@ -1,5 +1,7 @@
 //! Orders of numbers, and keys for them: unsigned integers that are ordered the same way.
 
+use hloom_numerics::small_float::Format;
+
 /// The type of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the names of the types")]
@@ -16,13 +18,15 @@ pub enum KeyType {
     Bf16,
     F32,
     F64,
+    /// Floats of at most 8 bits, in a byte each.
+    Small(Format),
 }
 
 impl KeyType {
-    /// The size of a key in bytes.
+    /// The size of an element in bytes.
     pub fn bytes(self) -> usize {
         match self {
-            KeyType::U8 | KeyType::S8 => 1,
+            KeyType::U8 | KeyType::S8 | KeyType::Small(_) => 1,
             KeyType::U16 | KeyType::S16 | KeyType::F16 | KeyType::Bf16 => 2,
             KeyType::U32 | KeyType::S32 | KeyType::F32 => 4,
             KeyType::U64 | KeyType::S64 | KeyType::F64 => 8,
@@ -38,11 +42,20 @@ enum Kind {
 }
 
 impl KeyType {
+    /// How many bits the keys have.
+    pub fn key_bits(self) -> u32 {
+        match self {
+            // They are all bf16 numbers, and ordered as such.
+            KeyType::Small(_) => 16,
+            _ => 8 * self.bytes() as u32,
+        }
+    }
+
     fn kind(self) -> Kind {
         match self {
             KeyType::U8 | KeyType::U16 | KeyType::U32 | KeyType::U64 => Kind::Unsigned,
             KeyType::S8 | KeyType::S16 | KeyType::S32 | KeyType::S64 => Kind::Signed,
-            KeyType::F16 | KeyType::Bf16 | KeyType::F32 | KeyType::F64 => Kind::Float,
+            KeyType::F16 | KeyType::Bf16 | KeyType::F32 | KeyType::F64 | KeyType::Small(_) => Kind::Float,
         }
     }
 
@@ -50,7 +63,7 @@ impl KeyType {
     fn infinity(self) -> u64 {
         match self {
             KeyType::F16 => 0x7c00,
-            KeyType::Bf16 => 0x7f80,
+            KeyType::Bf16 | KeyType::Small(_) => 0x7f80,
             KeyType::F32 => 0x7f80_0000,
             _ => 0x7ff0_0000_0000_0000,
         }
@@ -80,7 +93,11 @@ pub struct Order {
 impl Order {
     /// The keys of elements that stand one after another, after those that `keys` holds already.
     pub fn keys(&self, elements: &[u8], keys: &mut Vec<u64>) {
-        let (sign, infinity) = (1u64 << (8 * self.key_type.bytes() - 1), self.key_type.infinity());
+        let (sign, infinity) = (1u64 << (self.key_type.key_bits() - 1), self.key_type.infinity());
+        if let KeyType::Small(format) = self.key_type {
+            let bits = |&code: &u8| self.float(bf16_bits(&format, code), sign, infinity);
+            return keys.extend(elements.iter().map(bits));
+        }
         match (self.key_type.bytes(), self.key_type.kind(), self.float_order) {
             (1, ..) => keys.extend(elements.iter().map(|&b| self.integer(u64::from(b), sign))),
             (2, Kind::Float, _) => {
@@ -126,7 +143,48 @@ impl Order {
     }
 }
 
+/// The bits of the bf16 that a code stands for.
+fn bf16_bits(format: &Format, code: u8) -> u64 {
+    let wide = format.decode_bits(code.into());
+    let magnitude = if format.is_nan(code.into()) { f32::NAN } else { f64::from_bits(wide & !(1 << 63)) as f32 };
+    u64::from(magnitude.to_bits() & 0x7fff_ffff) >> 16 | (wide >> 63) << 15
+}
+
 /// The bits of each element.
 fn raw<T: Into<u64>, const N: usize>(elements: &[u8], bits: fn([u8; N]) -> T) -> impl Iterator<Item = u64> {
     elements.as_chunks::<N>().0.iter().map(move |&b| bits(b).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hloom_numerics::small_float::{F4E2M1FN, F8E4M3B11FNUZ, F8E4M3FN, F8E5M2, F8E8M0FNU, SmallFloat};
+
+    /// Two codes are ordered as the f32 they stand for, by both orders and both ways.
+    fn is_order_of<F: SmallFloat>() {
+        for float_order in [FloatOrder::Numeric, FloatOrder::Total] {
+            for descending in [false, true] {
+                let of = |key_type| Order { key_type, float_order, descending };
+                let (mut small, mut wide) = (Vec::new(), Vec::new());
+                let codes: Vec<u8> = (0..=255).collect();
+                of(KeyType::Small(F::FORMAT)).keys(&codes, &mut small);
+                let values: Vec<u8> = codes.iter().flat_map(|&c| F::from_bits(c).to_f32().to_le_bytes()).collect();
+                of(KeyType::F32).keys(&values, &mut wide);
+                for (a, b) in codes.iter().flat_map(|&a| codes.iter().map(move |&b| (a as usize, b as usize))) {
+                    let name = F::FORMAT.name;
+                    assert_eq!(small[a].cmp(&small[b]), wide[a].cmp(&wide[b]), "{name} {a:#x} {b:#x} {float_order:?}");
+                }
+                assert!(small.iter().all(|&k| k < 1 << 16));
+            }
+        }
+    }
+
+    #[test]
+    fn small_floats_are_ordered_as_the_numbers_they_stand_for() {
+        is_order_of::<F8E5M2>();
+        is_order_of::<F8E4M3FN>();
+        is_order_of::<F8E4M3B11FNUZ>();
+        is_order_of::<F8E8M0FNU>();
+        is_order_of::<F4E2M1FN>();
+    }
 }

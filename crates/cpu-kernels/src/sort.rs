@@ -90,11 +90,12 @@ impl Sort {
             }
             let keys = &scratch.keys;
             let value = |i: u32| keys[i as usize];
-            if *size <= 4 {
+            let bits = key.order.key_type.key_bits();
+            if bits <= 32 {
                 scratch.pairs.clear();
                 let pairs = scratch.order.iter().zip(0..).map(|(&i, n): (&u32, u64)| (value(i) << 32) | n);
                 scratch.pairs.extend(pairs);
-                sort_pairs(&mut scratch.pairs, &mut scratch.other, 8 * *size as u32);
+                sort_pairs(&mut scratch.pairs, &mut scratch.other, bits);
                 let next = scratch.pairs.iter().map(|&p| scratch.order[p as u32 as usize]);
                 scratch.next.clear();
                 scratch.next.extend(next);

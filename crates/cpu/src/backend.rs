@@ -4,10 +4,11 @@ use crate::code::CpuCode;
 use crate::concurrency::may_fork;
 use crate::features;
 use crate::kernel::{KernelRecord, KernelSource};
-use crate::library_call::LibraryCall;
+use crate::library_call::{self, LibraryCall};
 use crate::lower::lower;
 use crate::output_fusion::product_of;
 use hloom_compiler::{Backend, Code, CompileError, CompileOptions, CompileReport};
+use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::verify::VerifiedModule;
@@ -24,6 +25,7 @@ static PIPELINE: &[PipelineStep] = &[
     Once("legalize-mixed-precision"),
     Once("defuse"),
     Once("expand"),
+    Once("legalize-products"),
     // What is called from many places is made small before it is copied to each.
     Fixpoint(1, &["simplify", "cse", "dce"]),
     Once("inline-calls"),
@@ -54,6 +56,7 @@ static PIPELINE: &[PipelineStep] = &[
     // waits for it before the first step that needs it, so that a start and a done would say nothing new.
     Once("combine-collectives"),
     Once("remove-barriers"),
+    Once("remove-placements"),
     Once("split-reductions"),
     Once("fusion"),
     Once("bitcast-reshapes"),
@@ -85,6 +88,14 @@ impl TargetInfo for CpuInfo {
         let product = product_of(module, fusion);
         hloom_loops::supports(module, fusion, product).map_err(|why| why.to_string())?;
         product.map_or(Ok(()), |p| LibraryCall::new(module, p).map(|_| ()))
+    }
+
+    fn has_product(&self, lhs: ElementType, rhs: ElementType, to: ElementType) -> bool {
+        library_call::has_product(lhs, rhs, to)
+    }
+
+    fn has_convolution(&self, lhs: ElementType, rhs: ElementType, to: ElementType) -> bool {
+        library_call::has_convolution(lhs, rhs, to)
     }
 }
 

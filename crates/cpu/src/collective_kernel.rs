@@ -3,8 +3,10 @@
 use crate::library_call::slice_mut;
 use half::{bf16, f16};
 use hloom_eval::fold::Fold;
+use hloom_eval::ops::elementwise::{binary_function, convert_function};
+use hloom_eval::scalar::Scalar;
 use hloom_ir::element_type::ElementType;
-use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, Op};
 use hloom_ir::shape::ArrayShape;
@@ -21,16 +23,18 @@ pub(crate) struct CollectiveKernel {
 /// What is done with the operands of the same number of all devices.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Kind {
-    /// All are added up, in the order of the group; everyone gets the sums.
-    Sum,
-    /// All are added up; everyone gets its own block of every row.
-    SumOfBlocks,
+    /// All are reduced by an operation, in the order of the group; everyone gets the results.
+    Reduce(BinaryOp),
+    /// All are reduced; everyone gets its own block of every row.
+    ReduceBlocks(BinaryOp),
     /// Everyone gets the blocks of all, side by side.
     Gather,
     /// Block `t` of every row goes to device `t`, to the place of the sender.
     ExchangeBlocks,
     /// Operand `t` goes to device `t`, to the result of the sender.
     ExchangeArrays,
+    /// Everyone gets what the first has.
+    Broadcast,
     /// Each pair's second gets what its first has; others get zeros.
     Permute(Vec<(usize, usize)>),
 }
@@ -68,13 +72,15 @@ impl CollectiveKernel {
             return None;
         }
         let (kind, dimension) = match &instruction.op {
-            Op::AllReduce(reduce) => (adds(module, reduce.to_apply).then_some(Kind::Sum)?, None),
+            Op::AllReduce(reduce) => (Kind::Reduce(Fold::known_operation(module, reduce.to_apply)?), None),
             Op::ReduceScatter(reduce) => {
-                (adds(module, reduce.to_apply).then_some(Kind::SumOfBlocks)?, Some(reduce.dimension))
+                let op = Fold::known_operation(module, reduce.to_apply)?;
+                (Kind::ReduceBlocks(op), Some(reduce.dimension))
             }
             Op::AllGather(gather) => (Kind::Gather, Some(gather.dimension)),
             Op::AllToAll { split_dimension: Some(dimension), .. } => (Kind::ExchangeBlocks, Some(*dimension)),
             Op::AllToAll { .. } => (Kind::ExchangeArrays, None),
+            Op::CollectiveBroadcast { has_dynamic_root: false, .. } => (Kind::Broadcast, None),
             Op::CollectivePermute(permute) if permute.slice_sizes.is_empty() => {
                 let pair = |&(s, t): &(i64, i64)| Some((usize::try_from(s).ok()?, usize::try_from(t).ok()?));
                 (Kind::Permute(permute.source_target_pairs.iter().map(pair).collect::<Option<_>>()?), None)
@@ -91,7 +97,7 @@ impl CollectiveKernel {
 
     /// Whether all devices get the same.
     pub(crate) fn gives_all_the_same(&self) -> bool {
-        matches!(self.kind, Kind::Sum | Kind::Gather)
+        matches!(self.kind, Kind::Reduce(_) | Kind::Gather)
     }
 
     /// Whether it can be done in a group of so many.
@@ -140,9 +146,9 @@ impl CollectiveKernel {
     fn units(&self, geometry: &Geometry, devices: usize) -> (usize, usize) {
         let bytes = geometry.element_type.bytes();
         let moves = match self.kind {
-            Kind::Sum | Kind::SumOfBlocks => return (geometry.bytes / bytes, CHUNK / bytes),
+            Kind::Reduce(_) | Kind::ReduceBlocks(_) => return (geometry.bytes / bytes, CHUNK / bytes),
             Kind::Gather | Kind::ExchangeBlocks => geometry.bytes / geometry.block.max(1) * devices,
-            Kind::ExchangeArrays | Kind::Permute(_) => devices,
+            Kind::ExchangeArrays | Kind::Broadcast | Kind::Permute(_) => devices,
         };
         (moves * pieces(geometry), (CHUNK / geometry.block.max(1)).max(1))
     }
@@ -150,9 +156,9 @@ impl CollectiveKernel {
     /// # Safety
     /// As for [`CollectiveKernel::run`].
     unsafe fn part(&self, geometry: &Geometry, from: &[usize], to: &[usize], range: Range<usize>) {
-        if matches!(self.kind, Kind::Sum | Kind::SumOfBlocks) {
+        if let Kind::Reduce(op) | Kind::ReduceBlocks(op) = self.kind {
             // SAFETY: the caller's promise.
-            return unsafe { self.sums(geometry, from, to, range) };
+            return unsafe { self.reductions(op, geometry, from, to, range) };
         }
         let (pieces, block, devices) = (pieces(geometry), geometry.block, from.len());
         for unit in range {
@@ -174,23 +180,24 @@ impl CollectiveKernel {
                     copy(from[sender] + block_of * block, to[receiver] + (row * devices + sender) * block);
                 }
                 Kind::ExchangeArrays => copy(from[unit], to[unit]),
+                Kind::Broadcast => copy(from[0], to[unit]),
                 Kind::Permute(pairs) => match pairs.iter().rev().find(|&&(_, t)| t == unit) {
                     Some(&(source, _)) => copy(from[source], to[unit]),
                     // SAFETY: the caller's promise.
                     None => unsafe { std::ptr::write_bytes((to[unit] + first) as *mut u8, 0, bytes) },
                 },
-                Kind::Sum | Kind::SumOfBlocks => {}
+                Kind::Reduce(_) | Kind::ReduceBlocks(_) => {}
             }
         }
     }
 
     /// # Safety
     /// As for [`CollectiveKernel::run`].
-    unsafe fn sums(&self, geometry: &Geometry, from: &[usize], to: &[usize], range: Range<usize>) {
+    unsafe fn reductions(&self, op: BinaryOp, geometry: &Geometry, from: &[usize], to: &[usize], range: Range<usize>) {
         let t = geometry.element_type;
-        if self.kind == Kind::Sum {
+        if matches!(self.kind, Kind::Reduce(_)) {
             // SAFETY: the caller's promise.
-            return unsafe { sum_of(t, from, to, 0, range) };
+            return unsafe { reduce(op, t, from, to, 0, range) };
         }
         let (block, devices) = (geometry.block / t.bytes(), from.len());
         let mut first = range.start;
@@ -200,15 +207,10 @@ impl CollectiveKernel {
             let (row, receiver) = (block_of / devices, block_of % devices);
             let moved = (block_of - row) * block;
             // SAFETY: the caller's promise.
-            unsafe { sum_of(t, from, &to[receiver..=receiver], moved, first..end) };
+            unsafe { reduce(op, t, from, &to[receiver..=receiver], moved, first..end) };
             first = end;
         }
     }
-}
-
-/// Whether a function adds up two numbers.
-fn adds(module: &Module, function: ComputationId) -> bool {
-    Fold::known_operation(module, function) == Some(BinaryOp::Add)
 }
 
 /// The pieces that a block is moved in.
@@ -223,12 +225,12 @@ fn geometry(
     dimension: Option<i64>,
     operands: usize,
 ) -> Option<Geometry> {
-    use ElementType::{Bf16, F16, F32, F64, S32, S64, U32, U64};
     let bytes = usize::try_from(from.byte_size()?).ok().filter(|&n| n > 0)?;
     let t = from.element_type;
-    if to.element_type != t
-        || matches!(kind, Kind::Sum | Kind::SumOfBlocks) && !matches!(t, F32 | F64 | Bf16 | F16 | S32 | U32 | S64 | U64)
-    {
+    if let Kind::Reduce(op) | Kind::ReduceBlocks(op) = kind {
+        binary_function(*op, carried(t))?;
+    }
+    if to.element_type != t {
         return None;
     }
     let whole = Geometry { element_type: t, bytes, block: bytes, devices: Devices::Any };
@@ -246,7 +248,7 @@ fn geometry(
     let times = |many: i64, few: i64| (few > 0 && many % few == 0).then(|| usize::try_from(many / few).ok()).flatten();
     Some(match kind {
         Kind::Gather => Geometry { block: bytes / rows, devices: Devices::Exactly(times(other, size)?), ..whole },
-        Kind::SumOfBlocks => {
+        Kind::ReduceBlocks(_) => {
             let devices = times(size, other)?;
             Geometry { block: bytes / rows / devices, devices: Devices::Exactly(devices), ..whole }
         }
@@ -259,22 +261,51 @@ fn geometry(
     })
 }
 
-/// Adds up a range of elements of all devices into the results, whose elements lie `moved` before those of the operands.
+/// The type in which elements are reduced: f16 and bf16 are rounded once, at the end.
+fn carried(t: ElementType) -> ElementType {
+    if matches!(t, ElementType::F16 | ElementType::Bf16) { ElementType::F32 } else { t }
+}
+
+/// Reduces a range of elements of all devices into the results, whose elements lie `moved` before those of the operands.
 ///
 /// # Safety
 /// As for [`CollectiveKernel::run`].
-unsafe fn sum_of(t: ElementType, from: &[usize], to: &[usize], moved: usize, range: Range<usize>) {
+unsafe fn reduce(op: BinaryOp, t: ElementType, from: &[usize], to: &[usize], moved: usize, range: Range<usize>) {
+    use ElementType::{Bf16, F16, F32, F64, S32, S64, U32, U64};
     // SAFETY (all): the caller's promise.
     unsafe {
-        match t {
-            ElementType::F64 => sum(from, to, moved, range, |x: f64| x, |a, b| a + b, |x| x),
-            ElementType::Bf16 => sum(from, to, moved, range, bf16::to_f32, |a, b| a + b, bf16::from_f32),
-            ElementType::F16 => sum(from, to, moved, range, f16::to_f32, |a, b| a + b, f16::from_f32),
+        match (op, t) {
+            (BinaryOp::Add, F64) => sum(from, to, moved, range, |x: f64| x, |a, b| a + b, |x| x),
+            (BinaryOp::Add, Bf16) => sum(from, to, moved, range, bf16::to_f32, |a, b| a + b, bf16::from_f32),
+            (BinaryOp::Add, F16) => sum(from, to, moved, range, f16::to_f32, |a, b| a + b, f16::from_f32),
             // Sums that wrap round are the same with and without a sign.
-            ElementType::S32 | ElementType::U32 => sum(from, to, moved, range, |x: u32| x, u32::wrapping_add, |x| x),
-            ElementType::S64 | ElementType::U64 => sum(from, to, moved, range, |x: u64| x, u64::wrapping_add, |x| x),
-            _ => sum(from, to, moved, range, |x: f32| x, |a, b| a + b, |x| x),
+            (BinaryOp::Add, S32 | U32) => sum(from, to, moved, range, |x: u32| x, u32::wrapping_add, |x| x),
+            (BinaryOp::Add, S64 | U64) => sum(from, to, moved, range, |x: u64| x, u64::wrapping_add, |x| x),
+            (BinaryOp::Add, F32) => sum(from, to, moved, range, |x: f32| x, |a, b| a + b, |x| x),
+            _ => reduce_each(op, t, from, to, moved, range),
         }
+    }
+}
+
+/// The rarer operations and types, one element after another.
+///
+/// # Safety
+/// As for [`CollectiveKernel::run`]; results may take the place of operands.
+unsafe fn reduce_each(op: BinaryOp, t: ElementType, from: &[usize], to: &[usize], moved: usize, range: Range<usize>) {
+    let (wide, bytes) = (carried(t), t.bytes());
+    // `geometry` has found that they are there.
+    let Some(combine) = binary_function(op, wide) else { return };
+    let (Some(widen), Some(narrow)) = (convert_function(t, wide), convert_function(wide, t)) else { return };
+    for n in range {
+        // SAFETY (all): the caller's promise.
+        let element = |address: usize, n: usize| unsafe { slice_mut::<u8>((address + n * bytes) as *mut u8, bytes) };
+        let load = |&address: &usize| {
+            let mut wide = [0; 16];
+            wide[..bytes].copy_from_slice(element(address, n));
+            widen(Scalar(u128::from_le_bytes(wide)))
+        };
+        let Some(reduced) = from.iter().map(load).reduce(combine) else { return };
+        to.iter().for_each(|&address| narrow(reduced).store(element(address, n - moved)));
     }
 }
 

@@ -113,11 +113,12 @@ impl Comparison {
 /// The type of keys of an element type, if they have an order.
 pub(crate) fn key_type(element_type: ElementType) -> Option<KeyType> {
     Some(match element_type {
-        ElementType::U8 | ElementType::Pred => KeyType::U8,
+        // Narrower integers are stored in bytes, with their sign.
+        ElementType::U8 | ElementType::Pred | ElementType::U4 | ElementType::U2 | ElementType::U1 => KeyType::U8,
         ElementType::U16 => KeyType::U16,
         ElementType::U32 => KeyType::U32,
         ElementType::U64 => KeyType::U64,
-        ElementType::S8 => KeyType::S8,
+        ElementType::S8 | ElementType::S4 | ElementType::S2 | ElementType::S1 => KeyType::S8,
         ElementType::S16 => KeyType::S16,
         ElementType::S32 => KeyType::S32,
         ElementType::S64 => KeyType::S64,
@@ -125,7 +126,7 @@ pub(crate) fn key_type(element_type: ElementType) -> Option<KeyType> {
         ElementType::Bf16 => KeyType::Bf16,
         ElementType::F32 => KeyType::F32,
         ElementType::F64 => KeyType::F64,
-        _ => return None,
+        other => KeyType::Small(hloom_loops::small_float::format(other)?),
     })
 }
 
@@ -150,7 +151,7 @@ impl Side {
                 }
                 // To a wider float, which keeps the order.
                 (Op::Convert, &[narrow])
-                    if matches!(module[narrow].shape.element_type(), Some(ElementType::Bf16 | ElementType::F16))
+                    if module[narrow].shape.element_type().is_some_and(|t| t.is_float() && t.bytes() < 4)
                         && matches!(instruction.shape.element_type(), Some(ElementType::F32)) =>
                 {
                     id = narrow;

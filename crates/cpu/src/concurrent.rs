@@ -61,6 +61,7 @@ fn weight(step: &Thunk, lists: &[Vec<Thunk>]) -> Weight {
     let task = |time: Option<f64>, times: f64| time.map_or(Weight::Alone, |time| Weight::Task(time * times, false));
     match &step.kind {
         ThunkKind::Copy { bytes } => Weight::Task(20.0 + *bytes as f64 / 8.0, false),
+        ThunkKind::DeviceId { .. } => Weight::Task(20.0, false),
         ThunkKind::Kernel(kernel) => shared(kernel.nanoseconds, kernel.chunk < kernel.units),
         ThunkKind::Library(call, None) => {
             let nanoseconds = call.nanoseconds();

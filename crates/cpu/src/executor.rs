@@ -315,6 +315,11 @@ impl<'r> ThunkExecutor<'r> {
                 // SAFETY: both arrays are that long, and values that are needed at once do not overlap.
                 unsafe { std::ptr::copy(arrays[0], arrays[1], *bytes) }
             }
+            ThunkKind::DeviceId { grid, of_replica } => {
+                let number = if *of_replica { grid.replica(self.ordinal) } else { grid.partition(self.ordinal) };
+                // SAFETY: the array is the result, a 32-bit integer.
+                unsafe { arrays[0].cast::<u32>().write_unaligned(number as u32) }
+            }
             ThunkKind::Kernel(kernel) => {
                 let function = self.kernels.kernels[kernel.number as usize];
                 if kernel.chunk >= kernel.units {

@@ -18,6 +18,7 @@ mod dependence;
 mod executable;
 mod executor;
 mod features;
+mod general_selection;
 mod kernel;
 mod library_call;
 mod library_routine;

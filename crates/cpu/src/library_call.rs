@@ -309,6 +309,22 @@ fn joined(shape: &ArrayShape, dims: &[i64]) -> Option<(usize, usize)> {
     Some(joint.unwrap_or((1, 1)))
 }
 
+/// Whether there is a kernel for products of those types.
+pub(crate) fn has_product(lhs: ElementType, rhs: ElementType, to: ElementType) -> bool {
+    use ElementType::{F32, F64, S8, S16, S32, U8, U32};
+    let known = match lhs {
+        S32 | U32 => to == lhs,
+        S8 | U8 | S16 => to == S32,
+        _ => is_stored(lhs) && (to == lhs || to == F32 && lhs != F64 || lhs == F32 && to != F64 && is_stored(to)),
+    };
+    known && rhs == lhs
+}
+
+/// Whether there is a kernel for convolutions of those types.
+pub(crate) fn has_convolution(lhs: ElementType, rhs: ElementType, to: ElementType) -> bool {
+    is_stored(to) && lhs == to && rhs == to
+}
+
 fn product(module: &Module, instruction: &Instruction) -> Result<Kernel, String> {
     let (Op::Dot(dot), &[lhs, rhs]) = (&instruction.op, instruction.operands()) else {
         return Err("it is no dot of two operands".into());
@@ -316,13 +332,7 @@ fn product(module: &Module, instruction: &Instruction) -> Result<Kernel, String>
     let (lhs, rhs) = (array(module, lhs)?, array(module, rhs)?);
     let result = instruction.shape.as_array().ok_or("its result is no array")?;
     let (from, to) = (lhs.element_type, result.element_type);
-    use ElementType::{F32, F64, S8, S16, S32, U8, U32};
-    let known = match from {
-        S32 | U32 => to == from,
-        S8 | U8 | S16 => to == S32,
-        _ => is_stored(from) && (to == from || to == F32 && from != F64 || from == F32 && to != F64 && is_stored(to)),
-    };
-    if !known || rhs.element_type != from {
+    if !has_product(from, rhs.element_type, to) {
         return Err(format!("there is no kernel for {from} by {} to {to}", rhs.element_type));
     }
     if rounds_operands(&dot.precision, from) {
@@ -372,14 +382,11 @@ fn convolution(module: &Module, instruction: &Instruction) -> Result<Kernel, Str
     let (input, kernel) = (array(module, input)?, array(module, kernel)?);
     let output = instruction.shape.as_array().ok_or("its result is no array")?;
     let element_type = output.element_type;
-    if !is_stored(element_type) || [input, kernel].iter().any(|a| a.element_type != element_type) {
+    if !has_convolution(input.element_type, kernel.element_type, element_type) {
         return Err(format!("there is no kernel for {} to {element_type}", input.element_type));
     }
     if attributes.lhs_sparsity.is_some() || attributes.rhs_sparsity.is_some() {
         return Err("there is no kernel for sparse operands".into());
-    }
-    if rounds_operands(&attributes.precision, element_type) {
-        return Err("its algorithm iterations the operands".into());
     }
     let dims = &attributes.dims;
     let stride = |shape: &ArrayShape, d: i64| {

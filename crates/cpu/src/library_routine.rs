@@ -2,6 +2,7 @@
 //! order, Fourier transforms, the gradient of pooling, transposes, and [`crate::linear_algebra`].
 
 use crate::comparator;
+use crate::general_selection::GeneralSelection;
 use crate::library_call::{Threads, array, size, slice, slice_mut};
 use crate::linear_algebra::LinearAlgebra;
 use half::{bf16, f16};
@@ -28,6 +29,7 @@ pub(crate) enum Routine {
     TopK(TopK),
     Fft(Box<Transform>),
     SelectAndScatter(SelectAndScatter, ElementType),
+    GeneralSelection(Box<GeneralSelection>),
     LinearAlgebra(LinearAlgebra),
     Transpose(Transpose),
 }
@@ -40,7 +42,9 @@ impl Routine {
             Op::Sort { .. } => sort(module, instruction),
             Op::TopK { .. } => top_k(module, instruction),
             Op::Fft { .. } => fft(module, instruction),
-            Op::SelectAndScatter { .. } => select_and_scatter(module, instruction),
+            Op::SelectAndScatter { .. } => select_and_scatter(module, instruction).or_else(|_| {
+                GeneralSelection::new(module, id).map(|selection| Routine::GeneralSelection(Box::new(selection)))
+            }),
             Op::Transpose { dimensions } => transpose(module, instruction, dimensions),
             Op::Cholesky { .. } | Op::TriangularSolve { .. } | Op::CustomCall(_) => {
                 LinearAlgebra::new(module, instruction).map(Routine::LinearAlgebra)
@@ -55,7 +59,7 @@ impl Routine {
             Routine::Sort(..) => "sort",
             Routine::TopK(_) => "topk",
             Routine::Fft(_) => "fft",
-            Routine::SelectAndScatter(..) => "select-and-scatter",
+            Routine::SelectAndScatter(..) | Routine::GeneralSelection(_) => "select-and-scatter",
             Routine::Transpose(_) => "transpose",
             Routine::LinearAlgebra(algebra) => algebra.name(),
         }
@@ -97,6 +101,7 @@ impl Routine {
                     _ => run_selection::<f16>(selection, arrays, bytes, parallel),
                 }
             },
+            Routine::GeneralSelection(selection) => unsafe { selection.run(arrays, bytes) },
             Routine::LinearAlgebra(algebra) => unsafe { algebra.run(arrays, bytes, parallel) },
         }
     }
@@ -105,11 +110,10 @@ impl Routine {
 fn transpose(module: &Module, instruction: &Instruction, order: &[i64]) -> Result<Routine, String> {
     let &[operand] = instruction.operands() else { return Err("it is no transpose of one operand".into()) };
     let from = array(module, operand)?;
-    let bits = from.element_type.bits();
-    let is_whole = bits.is_multiple_of(8) && !from.is_dynamic();
+    let is_static = !from.is_dynamic();
     let list = |list: &[i64]| list.iter().map(|&n| usize::try_from(n).ok()).collect::<Option<Vec<_>>>();
-    let found = list(from.dims()).zip(list(order)).filter(|_| is_whole);
-    let found = found.and_then(|(sizes, order)| Transpose::new(&sizes, &order, bits as usize / 8));
+    let found = list(from.dims()).zip(list(order)).filter(|_| is_static);
+    let found = found.and_then(|(sizes, order)| Transpose::new(&sizes, &order, from.element_type.bytes()));
     found.map(Routine::Transpose).ok_or_else(|| "there is no kernel for this transpose".into())
 }
 
@@ -165,6 +169,9 @@ where
 unsafe fn has_nan(element_type: ElementType, address: *mut u8, bytes: usize) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
+        if let Some(format) = hloom_loops::small_float::format(element_type) {
+            return slice::<u8>(address, bytes).iter().any(|&code| format.is_nan(code.into()));
+        }
         match element_type {
             ElementType::F32 => slice::<f32>(address, bytes).iter().any(|x| x.is_nan()),
             ElementType::F64 => slice::<f64>(address, bytes).iter().any(|x| x.is_nan()),

@@ -19,6 +19,7 @@ use hloom_loops::{KernelRequest, supports};
 use hloom_value::ExecutionError;
 
 use hloom_analysis::cost::known_trip_count;
+use hloom_analysis::devices::DeviceGrid;
 use hloom_analysis::effects::reaches_outside;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
@@ -61,6 +62,7 @@ pub(crate) fn lower(
         evaluates: false,
         slots: FxHashMap::default(),
         fill_constants: options.fill_constants,
+        grid: options.grid,
         own: Location { allocation: (plan.allocations.len() + shared_buffers.len()) as u32, offset: 0 },
         own_bytes: 0,
         report,
@@ -109,6 +111,7 @@ pub(crate) fn lower(
         )
     };
     let moving = (0u32..).zip(&table).filter(|(_, l)| moves(l)).map(|(n, _)| n).collect();
+    report.native_instructions = working_instructions(module).saturating_sub(report.fallback_steps());
     report.temp_bytes = temporary_bytes;
     report.peak_bytes = peak_bytes(plan, temporary_bytes);
     Ok(ThunkProgram {
@@ -218,6 +221,7 @@ struct Lowering<'p, 'm> {
     /// The slots of values whose sizes are known at run time only.
     slots: FxHashMap<ValueId, u32>,
     fill_constants: bool,
+    grid: DeviceGrid,
     /// The memory that steps have besides their arrays, one after another.
     own: Location,
     own_bytes: usize,
@@ -336,6 +340,11 @@ impl Lowering<'_, '_> {
                 self.copy(list, id);
             }
             Op::CopyStart { .. } => self.copy(list, id),
+            Op::ReplicaId | Op::PartitionId => {
+                let kind = ThunkKind::DeviceId { grid: self.grid, of_replica: matches!(instruction.op, Op::ReplicaId) };
+                self.push(list, id, self.arrays(id), kind);
+                self.native("device id");
+            }
             Op::While { condition, body } => {
                 let parameter = |c| module.parameters(c).first().copied();
                 let (Some(in_body), Some(in_condition)) = (parameter(*body), parameter(*condition)) else {
@@ -381,6 +390,7 @@ impl Lowering<'_, '_> {
             | Op::AllGather(_)
             | Op::ReduceScatter(_)
             | Op::AllToAll { .. }
+            | Op::CollectiveBroadcast { .. }
             | Op::CollectivePermute(_) => match Collective::new(module, id, self.for_evaluator(id)) {
                 Some(collective) => {
                     let arrays = self.arrays(id);
@@ -621,6 +631,23 @@ fn peak_bytes(plan: &Plan<'_>, temporary_bytes: usize) -> usize {
     let lasting = plan.allocations.iter().filter(|a| a.parameter.is_some() || a.is_live_out);
     let lasting = lasting.filter(|a| !a.is_tuple && !a.is_thread_local);
     lasting.map(|a| usize::try_from(a.size).unwrap_or(0)).fold(temporary_bytes, usize::saturating_add)
+}
+
+/// The number of instructions that do work: neither parameters and constants, nor what merely hands values on.
+fn working_instructions(module: &Module) -> usize {
+    let works = |op: &Op| !matches!(op, Op::Parameter { .. } | Op::Constant(_) | Op::Fusion(_)) && !hands_on(op);
+    let mut pending = hloom_passes::facts::flow_computations(module);
+    let mut count = 0;
+    while let Some(computation) = pending.pop() {
+        for &id in module[computation].instructions() {
+            let op = &module[id].op;
+            count += usize::from(works(op));
+            if let Op::Fusion(fusion) = op {
+                pending.push(fusion.calls);
+            }
+        }
+    }
+    count
 }
 
 /// Whether an instruction merely hands values on: it makes none of its own.

@@ -9,6 +9,7 @@ use crate::kernel::{Kernel, KernelCode};
 use crate::library_call::LibraryCall;
 use crate::output_fusion::OutputFusion;
 use crate::shared_buffer::SharedBuffer;
+use hloom_analysis::devices::DeviceGrid;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::shape::Shape;
 use std::ops::Range;
@@ -63,6 +64,8 @@ pub(crate) struct Thunk {
 pub(crate) enum ThunkKind {
     /// Copies the first to the second.
     Copy { bytes: usize },
+    /// Writes the number of the device among the replicas, or among the partitions, to the only array.
+    DeviceId { grid: DeviceGrid, of_replica: bool },
     /// Stands for the kernel of that request until it is made.
     Pending(usize),
     /// Calls a kernel on all of them.
@@ -92,6 +95,7 @@ impl ThunkKind {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             ThunkKind::Copy { .. } => "copy",
+            ThunkKind::DeviceId { .. } => "device id",
             ThunkKind::Kernel(_) | ThunkKind::Pending(_) => "kernel",
             ThunkKind::Region(_) => "region",
             ThunkKind::Library(..) => "library",

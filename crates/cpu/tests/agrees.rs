@@ -84,7 +84,7 @@ fn generated_programs_agree_with_the_evaluator() {
             let client = client(3);
             let compiled = compile(&client, &module, grid);
             let report = &compiled.compiled().report;
-            native += report.native_steps();
+            native += report.native_instructions;
             for (opcode, fallback) in &report.fallback {
                 *left.entry(format!("{opcode}: {}", fallback.reason)).or_default() += fallback.instructions.len();
             }

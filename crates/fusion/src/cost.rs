@@ -22,15 +22,9 @@ pub(super) enum Role {
     Last,
 }
 
-/// The array that `i` makes, if kernels can handle it: of static size and of a type that machines compute with.
+/// The array that `i` makes, if kernels can handle it: of static size.
 pub(super) fn plain_array(module: &Module, i: InstructionId) -> Option<&ArrayShape> {
-    use ElementType::*;
-    let array = module[i].shape.as_array()?;
-    let plain = matches!(
-        array.element_type,
-        Pred | S8 | S16 | S32 | S64 | U8 | U16 | U32 | U64 | F16 | Bf16 | F32 | F64 | C64 | C128
-    );
-    (plain && !array.is_dynamic()).then_some(array)
+    module[i].shape.as_array().filter(|array| !array.is_dynamic())
 }
 
 /// The number of elements of `i`; 1 for what is no array.

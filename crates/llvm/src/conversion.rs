@@ -2,6 +2,7 @@
 
 use crate::emit::ir::{Ir, Repr, Val, lanes};
 use crate::emit::value::V;
+use crate::narrow::is_narrow;
 use hloom_ir::ElementType;
 use inkwell::FloatPredicate::{OGT, OLT, UNE, UNO};
 use inkwell::IntPredicate::{EQ, NE, SLT, UGT, ULE};
@@ -11,6 +12,9 @@ impl<'c> Ir<'c> {
     pub(crate) fn convert(&self, a: V<'c>, from: ElementType, to: ElementType) -> V<'c> {
         if from == to {
             return a;
+        }
+        if is_narrow(from) || is_narrow(to) {
+            return self.convert_narrow(a, from, to);
         }
         if to.is_complex() {
             let part = to.component();
@@ -24,7 +28,7 @@ impl<'c> Ir<'c> {
         self.convert_real(a.re, from.component(), to).into()
     }
 
-    fn convert_real(&self, x: Val<'c>, from: ElementType, to: ElementType) -> Val<'c> {
+    pub(crate) fn convert_real(&self, x: Val<'c>, from: ElementType, to: ElementType) -> Val<'c> {
         use ElementType::{Bf16, F16, F32, F64, Pred};
         let repr = Repr::of(to);
         let narrow = matches!(to, F16 | Bf16);
@@ -44,16 +48,13 @@ impl<'c> Ir<'c> {
             }
             (false, true) if from == Pred => self.select(x, self.float(repr, 1.0), self.float(repr, 0.0)),
             (false, true) => {
-                // 16 bits and fewer are exact in f32, 32 bits in f64; what is rounded twice must be rounded to odd first.
-                let wide = if narrow && from.bits() > 16 { Repr::F64 } else { repr };
-                let signed = from.is_signed_integer();
-                let float = if signed { self.sitofp(x, wide) } else { self.uitofp(x, wide) };
-                match (narrow, wide) {
-                    (true, Repr::F64) => self.round_to(self.odd_f32(float), to),
-                    // Eight bits are exact in any of them.
-                    (true, _) if from.bits() > 8 => self.round_to(float, to),
-                    _ => float,
+                // 16 bits and fewer are exact in f32; what is rounded twice must be rounded to odd first.
+                if narrow && from.bits() > 16 {
+                    return self.round_to(self.odd_f32(self.odd_f64(x, from)), to);
                 }
+                let float = self.float_of(x, from, repr);
+                // Eight bits are exact in any of them.
+                if narrow && from.bits() > 8 { self.round_to(float, to) } else { float }
             }
             (false, false) if to == Pred => self.icmp(NE, x, self.int(self.repr(x), 0)),
             (false, false) if to.bits() < from.bits() => self.trunc(x, repr),
@@ -64,7 +65,7 @@ impl<'c> Ir<'c> {
 
     /// A float as an integer of 16 bits or fewer: brought into range first, which is exact, so that a plain conversion to
     /// 32 bits does. (LLVM makes much more of its saturating conversions.)
-    fn small_integer(&self, x: Val<'c>, to: ElementType) -> Val<'c> {
+    pub(crate) fn small_integer(&self, x: Val<'c>, to: ElementType) -> Val<'c> {
         let bits = to.bits() as i32;
         let (low, high) = match to.is_signed_integer() {
             true => (-f64::from(1 << (bits - 1)), f64::from((1 << (bits - 1)) - 1)),
@@ -78,9 +79,26 @@ impl<'c> Ir<'c> {
         self.trunc(self.fptosi(inside, Repr::I32), Repr::of(to))
     }
 
+    fn float_of(&self, x: Val<'c>, from: ElementType, repr: Repr) -> Val<'c> {
+        if from.is_signed_integer() { self.sitofp(x, repr) } else { self.uitofp(x, repr) }
+    }
+
+    /// An integer as f64: exact, or with the last bit set, so that it is between the same two floats of fewer bits.
+    pub(crate) fn odd_f64(&self, x: Val<'c>, from: ElementType) -> Val<'c> {
+        let near = self.float_of(x, from, Repr::F64);
+        if from.bits() <= 32 {
+            return near;
+        }
+        let int = |n: i64| self.int(Repr::I64, n);
+        let rest = self.icmp(NE, self.and(x, int(0x7ff)), int(0));
+        let odd = self.or(self.and(x, int(!0x7ff)), self.select(rest, int(0x800), int(0)));
+        let is_exact = self.fcmp(OLT, self.call1("llvm.fabs", near), self.float(Repr::F64, 2f64.powi(53)));
+        self.select(is_exact, near, self.float_of(odd, from, Repr::F64))
+    }
+
     /// An f64 as f32, towards zero and with the last bit set where that is not exact: rounding the result to fewer bits
     /// is then as good as rounding the argument.
-    fn odd_f32(&self, x: Val<'c>) -> Val<'c> {
+    pub(crate) fn odd_f32(&self, x: Val<'c>) -> Val<'c> {
         let near = self.fptrunc(x, Repr::F32);
         let back = self.fpext(near, Repr::F64);
         let (size, back_size) = (self.call1("llvm.fabs", x), self.call1("llvm.fabs", back));

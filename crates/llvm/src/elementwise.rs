@@ -1,7 +1,8 @@
 //! Operations on single elements, as LLVM code, with the semantics of the evaluator.
 
-use crate::emit::ir::{Ir, Repr, Val};
+use crate::emit::ir::{Ir, Repr, Val, lanes};
 use crate::emit::value::V;
+use crate::narrow::is_narrow;
 use hloom_ir::ElementType;
 use hloom_ir::attributes::ComparisonDirection;
 use hloom_ir::op::{BinaryOp, UnaryOp};
@@ -12,6 +13,9 @@ use inkwell::IntPredicate::{EQ, NE, SGE, SGT, SLE, SLT, UGE, UGT, ULE, ULT};
 impl<'c> Ir<'c> {
     /// `op` of values of the types `from`.
     pub(crate) fn scalar_op(&self, op: ScalarOp, a: &[V<'c>], from: &[ElementType], to: ElementType) -> V<'c> {
+        if from.iter().any(|&t| is_narrow(t)) && !matches!(op, ScalarOp::Select | ScalarOp::Convert) {
+            return self.narrow_op(op, a, from, to);
+        }
         match op {
             ScalarOp::Unary(op) => self.unary(op, a[0], from[0], to),
             ScalarOp::Binary(op) => self.binary(op, a[0], a[1], from[0]),
@@ -73,7 +77,7 @@ impl<'c> Ir<'c> {
         let x = a.re;
         match op {
             UnaryOp::Real => return x.into(),
-            UnaryOp::Imag => return a.im.unwrap_or_else(|| self.fsub(x, x)).into(),
+            UnaryOp::Imag => return a.im.unwrap_or_else(|| self.splat(self.float(self.repr(x), 0.0), lanes(x))).into(),
             UnaryOp::Negate if from.is_complex() => return a.map(|p| self.fneg(p)),
             UnaryOp::Abs if from.is_complex() => return self.hypot(x, a.im.unwrap_or(x)).into(),
             _ if from.is_complex() => return self.complex_function(op, a),

@@ -17,6 +17,7 @@ mod guard;
 mod library;
 mod machine;
 mod math;
+mod narrow;
 mod options;
 mod prewarm;
 

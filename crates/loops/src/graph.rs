@@ -320,9 +320,6 @@ impl GraphBuilder<'_> {
         if self.graph.nodes.len() >= MAX_NODES {
             return Err(Unsupported::new("a fusion of too many instructions"));
         }
-        if let Some(t) = types.iter().find(|&&t| !is_supported_type(t)) {
-            return Err(Unsupported::new(format!("the type {t}")));
-        }
         let node = self.graph.nodes.len() as u32;
         self.graph.nodes.push(Node { op, operands: operands.into(), types, dims: dims.into() });
         Ok(ValueRef { node, result: 0 })
@@ -463,12 +460,6 @@ fn missing_operand() -> Unsupported {
     Unsupported::new("an operand that is not there")
 }
 
-/// Whether kernels can read and write elements of the type.
-pub fn is_supported_type(t: ElementType) -> bool {
-    use ElementType::*;
-    matches!(t, Pred | S8 | S16 | S32 | S64 | U8 | U16 | U32 | U64 | F16 | Bf16 | F32 | F64 | C64 | C128)
-}
-
 /// The operation on single elements that `instruction` is, applied to elements of `types`.
 fn scalar_op(instruction: &Instruction, types: &[ElementType], to: ElementType) -> Result<ScalarOp, Unsupported> {
     let op = match &instruction.op {
@@ -573,7 +564,7 @@ impl Function {
 
 fn scalar_type(shape: &Shape) -> Result<ElementType, Unsupported> {
     match shape.as_array() {
-        Some(a) if a.is_scalar() && is_supported_type(a.element_type) => Ok(a.element_type),
+        Some(a) if a.is_scalar() => Ok(a.element_type),
         _ => Err(Unsupported::new(format!("a function of {shape}"))),
     }
 }

@@ -28,6 +28,7 @@ pub mod row_tiles;
 mod scalar_op;
 pub mod schedule;
 pub mod simd;
+pub mod small_float;
 pub mod tile;
 pub mod units;
 pub mod unsupported;

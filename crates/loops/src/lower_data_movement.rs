@@ -319,10 +319,21 @@ impl Lowerer<'_> {
         let mut at = Index::new();
         let mut condition: Option<ItemId> = None;
         for (d, w) in window.dims.iter().enumerate() {
+            let mut i = index[d].times(w.stride).plus(&loops[d].1, w.window_dilation).plus_constant(-w.padding_low);
             if w.base_dilation != 1 {
-                return Err(Unsupported::new("a window over a dilated base"));
+                // Only every so many places hold an element. What is divided must not be negative.
+                let low = i.range(|t| self.bounds_of(t)).0.min(0);
+                let before = i64::try_from(-low).ok().filter(|&n| n < 1 << 40);
+                let before = before.ok_or_else(|| Unsupported::new("a window far before its base"))?;
+                let whole = (before + w.base_dilation - 1) / w.base_dilation;
+                let (quotient, hole) = self.divide(&i.plus_constant(whole * w.base_dilation), w.base_dilation);
+                match self.in_range(&hole, 0, 1) {
+                    Ok(true) => {}
+                    Ok(false) => return Err(Unsupported::new("a window beside its base")),
+                    Err(item) => condition = self.and(condition, Some(item)),
+                }
+                i = quotient.plus_constant(-whole);
             }
-            let i = index[d].times(w.stride).plus(&loops[d].1, w.window_dilation).plus_constant(-w.padding_low);
             match self.in_range(&i, 0, base[d]) {
                 Ok(true) => {}
                 Ok(false) => return Err(Unsupported::new("a window beside its base")),

@@ -244,7 +244,11 @@ pub fn natural_lanes(program: &LoopProgram, simd: &Simd, var: VarId) -> u32 {
         .filter(|i| i.vars.contains(&var))
         .filter(|i| matches!(i.item, Item::Load { .. } | Item::ReduceResult(..) | Item::Scalar(..) | Item::Scan(_)))
         .filter(|i| !is_narrow_index(program, &i.item))
-        .map(|i| computed_bytes(i.element_type))
+        .map(|i| match i.item {
+            // Narrow floats are moved as bytes, and computed as f32.
+            Item::Scalar(..) if i.element_type.is_small_float() => 4,
+            _ => computed_bytes(i.element_type),
+        })
         .chain(program.stores.iter().map(|s| computed_bytes(s.element_type)))
         .max();
     (simd.vector_bits / 8 / widest.unwrap_or(4).max(1)).min(64)
@@ -400,9 +404,11 @@ fn prefers_lanes(program: &LoopProgram, var: VarId) -> bool {
     true
 }
 
-/// Whether a reduction by `op` may start anywhere, since some value changes nothing.
+/// Whether a reduction by `op` may start anywhere, since some value changes nothing. Floats of 8 bits and fewer are rounded
+/// so much at each step that their order is kept; some of these types have no such value either.
 pub fn has_identity(op: BinaryOp, t: ElementType) -> bool {
     match op {
+        _ if t.is_small_float() => false,
         BinaryOp::Add | BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => true,
         BinaryOp::Multiply | BinaryOp::Maximum | BinaryOp::Minimum => !t.is_complex(),
         _ => false,

@@ -1,6 +1,7 @@
 //! What a pass is, and what it may ask of the world.
 
 use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_target::Target;
@@ -42,6 +43,18 @@ pub trait TargetInfo: std::fmt::Debug + Sync {
     fn supports_fusion(&self, module: &Module, fusion: InstructionId) -> Result<(), String> {
         let _ = (module, fusion);
         Ok(())
+    }
+
+    /// Whether the backend has a kernel for products of arrays of the first two types with a result of the third.
+    fn has_product(&self, lhs: ElementType, rhs: ElementType, to: ElementType) -> bool {
+        let _ = (lhs, rhs, to);
+        true
+    }
+
+    /// Whether the backend has a kernel for convolutions of arrays of the first two types with a result of the third.
+    fn has_convolution(&self, lhs: ElementType, rhs: ElementType, to: ElementType) -> bool {
+        let _ = (lhs, rhs, to);
+        true
     }
 }
 

@@ -59,6 +59,8 @@ fn split(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
             | BinaryOp::Or
             | BinaryOp::Xor
     );
+    // What is rounded to few bits at each step is kept in order.
+    (!element_type.is_small_float()).then_some(())?;
     let neutral = is_neutral(op, element_type, splat(module, init)?);
     (associative && neutral && from.element_count()? >= MIN_READ).then_some(())?;
     let sizes = DimVec::from(dims(module, x)?);

@@ -35,12 +35,14 @@ pub(crate) enum Repr {
 }
 
 impl Repr {
-    /// What elements of a type are computed as; f16 and bf16 are f32 there, and exact ones. For complex types, each part.
+    /// What elements of a type are computed as; f16 and bf16 are f32 there, and exact ones. Floats and integers narrower
+    /// than these are carried as the bytes that stand in memory. For complex types, each part.
     pub(crate) fn of(t: ElementType) -> Repr {
         use ElementType::*;
         match t {
             Pred => Repr::I1,
-            S8 | U8 => Repr::I8,
+            S1 | S2 | S4 | S8 | U1 | U2 | U4 | U8 => Repr::I8,
+            t if t.is_small_float() => Repr::I8,
             S16 | U16 => Repr::I16,
             S32 | U32 => Repr::I32,
             S64 | U64 => Repr::I64,

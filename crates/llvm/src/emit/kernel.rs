@@ -530,7 +530,7 @@ impl<'c> Emitter<'_, 'c> {
             }
             Item::Scalar(ScalarOp::Convert, operands)
                 if data.element_type.is_integer()
-                    && data.element_type.bits() <= 32
+                    && (8..=32).contains(&data.element_type.bits())
                     && let Item::Index(affine) = &program.item(operands[0]).item =>
             {
                 // What is left of an index in fewer bits is computed in fewer bits.

@@ -81,7 +81,9 @@ impl<'c> Ir<'c> {
                 ElementType::Pred => self.int(Repr::I1, i64::from(bits != 0)),
                 ElementType::Bf16 => self.float_bits(Repr::F32, bits << 16),
                 ElementType::F16 => self.of_memory(self.float_bits(Repr::F16, bits), t),
-                _ if t.is_float() || t.is_complex() => self.float_bits(Repr::of(t), bits),
+                ElementType::F32 | ElementType::F64 | ElementType::C64 | ElementType::C128 => {
+                    self.float_bits(Repr::of(t), bits)
+                }
                 _ => self.int(Repr::of(t), bits as i64),
             }
         };

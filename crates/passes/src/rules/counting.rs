@@ -30,6 +30,12 @@ pub static RULES: &[Rule] = &[
         apply: constant_of_one_value,
     },
     Rule {
+        name: "size-of-static",
+        statement: "get-dimension-size of an array of static sizes → that size",
+        opcodes: &[Opcode::GetDimensionSize],
+        apply: size_of_static,
+    },
+    Rule {
         name: "iota-of-one",
         statement: "iota along a dimension of size 1 → broadcast(0)",
         opcodes: &[Opcode::Iota],
@@ -48,6 +54,14 @@ pub static RULES: &[Rule] = &[
         apply: iota_converted,
     },
 ];
+
+fn size_of_static(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let Op::GetDimensionSize { dimension } = module[i].op else { return None };
+    let shape = array(module, operand(module, i, 0)?).filter(|a| !a.is_dynamic())?;
+    let size = *shape.dims().get(usize::try_from(dimension).ok()?)?;
+    (array(module, i)?.element_type == ElementType::S32).then_some(())?;
+    beside(module, i).constant(i32::try_from(size).ok()?).ok()
+}
 
 fn constant_of_one_value(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let Op::Constant(ConstantValue::Literal(literal)) = &module[i].op else { return None };

@@ -1,7 +1,7 @@
 //! Operations written out in simpler ones: what kernels need not know.
 
 use super::functions::applied;
-use super::{array, beside, custom_call, dims, operand, pooling, random};
+use super::{array, beside, bits, custom_call, dims, operand, pooling, random, scan};
 use crate::pass::{Context, Pass};
 use crate::rewrite::{Rule, rewrite};
 use hloom_ir::attributes::ResultAccuracy;
@@ -17,10 +17,10 @@ use hloom_ir::opcode::Opcode;
 /// The pass.
 pub static PASS: Pass = Pass {
     name: "expand",
-    statement: "writes out logistic, batch normalisation, map, random bits, select-and-scatter and calls of other machines' libraries in simpler operations",
+    statement: "writes out logistic, batch normalisation, map, scan, bitcasts between widths, random bits, select-and-scatter and calls of other machines' libraries in simpler operations",
     keeps_schedule: false,
     run: |module: &mut Module, _: &Context<'_>| {
-        Ok(rewrite(module, &[RULES, &custom_call::RULES, pooling::RULES, random::RULES]))
+        Ok(rewrite(module, &[RULES, &custom_call::RULES, pooling::RULES, random::RULES, scan::RULES, bits::RULES]))
     },
 };
 
@@ -62,7 +62,7 @@ pub static RULES: &[Rule] = &[
 fn wide(element_type: ElementType) -> Option<ElementType> {
     match element_type {
         ElementType::F64 => Some(ElementType::F64),
-        ElementType::F32 | ElementType::F16 | ElementType::Bf16 => Some(ElementType::F32),
+        t if t.is_float() => Some(ElementType::F32),
         _ => None,
     }
 }

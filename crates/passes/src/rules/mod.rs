@@ -2,6 +2,7 @@
 
 pub mod arithmetic;
 pub mod bf16;
+mod bits;
 pub mod collectives;
 pub mod convert;
 mod convolution;
@@ -17,6 +18,7 @@ pub(crate) mod numbers;
 mod pooling;
 mod random;
 pub mod reductions;
+mod scan;
 pub mod shape;
 pub mod slices;
 pub mod tuple;
