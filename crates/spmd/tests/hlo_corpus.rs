@@ -2,6 +2,8 @@
 //!
 //! `HLOOM_MISSES=1` prints every expectation that is not met.
 
+#![allow(clippy::print_stdout, reason = "tests say what they measured")]
+
 use hloom_formats::hlo_text::{self, print_sharding, read_sharding};
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;

@@ -3,6 +3,8 @@
 //!
 //! `HLOOM_MISSES=1` prints every sharding that differs.
 
+#![allow(clippy::print_stdout, reason = "tests say what they measured")]
+
 use hloom_formats::hlo_text::{print_sharding, read_sharding};
 use hloom_ir::module::Module;
 use hloom_ir::sharding::{LeafSharding, Sharding, ShardingKind, same_devices};

@@ -1,5 +1,7 @@
 //! Propagation over small modules: what goes where, why, and how long it takes.
 
+#![allow(clippy::print_stdout, reason = "tests say what they measured")]
+
 use hloom_formats::hlo_text::{self, print_sharding};
 use hloom_ir::module::Module;
 use hloom_ir::verify::{self, VerifyOptions};
@@ -54,7 +56,7 @@ fn every_sharding_is_explained_down_to_an_annotation() {
     let steps = report.explain(down, 0);
     let names: Vec<&str> = steps.iter().map(|s| module[s.instruction].name()).collect();
     assert_eq!(names, ["down", "t", "h", "up"]);
-    assert_eq!(steps.last().map(|s| s.source), Some(StepSource::Annotation));
+    assert_eq!(steps.last().map(|s| &s.source), Some(&StepSource::Annotation));
 }
 
 #[test]

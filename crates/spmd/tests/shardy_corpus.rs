@@ -2,6 +2,8 @@
 //!
 //! `HLOOM_MISSES=1` prints every expectation that is not met.
 
+#![allow(clippy::print_stdout, reason = "tests say what they measured")]
+
 use hloom_spmd::shardy;
 use hloom_stablehlo::mlir::module_text::module_text;
 use hloom_stablehlo::read_text;

@@ -215,7 +215,7 @@ fn leaf_of(built: &HloGraph, known: &replicated::Known, value: ValueRef, manual:
             named.manual = manual.iter().map(|&axis| hloom_ir::device_list::AxisRef { axis, sub_axis: None }).collect();
             named.to_tiles().map(ShardingKind::canonical)
         }
-        None => known.is_known(value).then_some(ShardingKind::Replicated),
+        None => known.of(value),
     }
 }
 

@@ -23,7 +23,7 @@ impl ManualAxes {
                 if found.of[i.index()].is_none() {
                     found.of[i.index()] = found.forward(module, i);
                 }
-                found.into_bodies(module, i);
+                found.enter_bodies(module, i);
             }
         }
         for &c in computations.iter().rev() {
@@ -60,7 +60,7 @@ impl ManualAxes {
         module[i].operands().iter().find_map(|x| self.of[x.index()].clone())
     }
 
-    fn into_bodies(&mut self, module: &Module, i: InstructionId) {
+    fn enter_bodies(&mut self, module: &Module, i: InstructionId) {
         let Some(own) = self.of[i.index()].clone() else { return };
         if matches!(module[i].op, Op::While { .. } | Op::Conditional { .. }) {
             for c in module[i].op.called_computations() {

@@ -2,18 +2,19 @@
 
 use hloom_ir::entity::InstructionId;
 use hloom_ir::sharding::ShardingKind;
+use smallvec::SmallVec;
 
 /// Where a step took a sharding from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StepSource {
     /// The program says it.
     Annotation,
-    /// It went through an instruction, from the value that the other step is about.
+    /// It went through an instruction, from the values that other steps are about.
     Through {
         /// The instruction.
         instruction: InstructionId,
-        /// The step that gave the value on its other side the axes.
-        step: Option<usize>,
+        /// The steps that gave the values on its other side axes that are new here.
+        steps: SmallVec<[usize; 2]>,
     },
     /// It is that of another member of a sharding group.
     Group {
@@ -53,16 +54,37 @@ impl PropagationReport {
         let is_own = |s: &PropagationStep| s.instruction == instruction && s.leaf == leaf;
         let mut next = self.steps.iter().rposition(is_own);
         let mut chain = Vec::new();
-        while let Some(step) = next.and_then(|i| self.steps.get(i)) {
-            // A step takes from an earlier one, so this ends.
-            let before = next;
+        let mut wanted: Option<Vec<u32>> = None;
+        while let Some((number, step)) = next.and_then(|i| Some((i, self.steps.get(i)?))) {
             chain.push(step);
-            next = match step.source {
-                StepSource::Annotation => None,
-                StepSource::Through { step, .. } | StepSource::Group { step } => step,
+            let axes = axes_of(&step.sharding);
+            // The axes that are followed: of the sharding asked about, those that came this way.
+            let followed: Vec<u32> = match &wanted {
+                Some(wanted) => wanted.iter().copied().filter(|a| axes.contains(a)).collect(),
+                None => axes,
             };
-            next = next.filter(|n| Some(*n) < before);
+            // A step takes from an earlier one, so this ends.
+            next = match &step.source {
+                StepSource::Annotation => None,
+                StepSource::Group { step } => *step,
+                StepSource::Through { steps, .. } => {
+                    let has = |&&s: &&usize| {
+                        self.steps.get(s).is_some_and(|s| axes_of(&s.sharding).iter().any(|a| followed.contains(a)))
+                    };
+                    steps.iter().find(has).or(steps.first()).copied()
+                }
+            };
+            next = next.filter(|&n| n < number);
+            wanted = Some(followed);
         }
         chain
+    }
+}
+
+/// The axes that cut a value.
+fn axes_of(kind: &ShardingKind) -> Vec<u32> {
+    match kind {
+        ShardingKind::Named(named) => named.dims.iter().flat_map(|d| &d.axes).map(|a| a.axis).collect(),
+        _ => Vec::new(),
     }
 }

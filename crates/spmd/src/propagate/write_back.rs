@@ -209,9 +209,9 @@ pub(crate) fn report_of(built: &HloGraph, module: &Module, computations: &[Compu
                     let new: Vec<_> = sharding.dims.iter().flat_map(|d| &d.axes).filter(|a| is_new(a)).collect();
                     axes.into_iter().any(|a| new.iter().any(|n| a.overlaps(**n)))
                 };
-                let from = others.filter(|o| o != value).find(gave);
-                let instruction = built.instructions[op.index()];
-                StepSource::Through { instruction, step: from.and_then(|o| last.get(&o).copied()) }
+                let from = others.filter(|o| o != value).filter(gave);
+                let steps = from.filter_map(|o| last.get(&o).copied()).collect();
+                StepSource::Through { instruction: built.instructions[op.index()], steps }
             }
         };
         let (instruction, leaf) = built.owners[value.index()];
