@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// Of the modules in the corpus, one in so many is tried.
 fn one_in() -> usize {
-    std::env::var("HLOOM_ONE_IN").ok().and_then(|n| n.parse().ok()).unwrap_or(16).max(1)
+    std::env::var("HLOOM_ONE_IN").ok().and_then(|n| n.parse().ok()).unwrap_or(4).max(1)
 }
 
 fn corpus() -> Vec<PathBuf> {
