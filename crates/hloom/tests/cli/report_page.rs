@@ -176,7 +176,7 @@ fn a_folder_gives_an_index_that_names_what_is_wrong() {
         assert!(dom.contains(part), "{part}");
     }
     assert!(!dom.contains("<img"), "names are text");
-    assert!(folder.read("index_pages/0000.html").contains("<title>layer · report</title>"));
+    assert!(folder.read("index_pages/0001.html").contains("<title>layer · report</title>"));
 }
 
 #[test]

@@ -13,11 +13,12 @@ function opcodesOf(m) {
   return counts;
 }
 
-function row(title, left, right, words) {
+/* More of what costs something is worse; numbers of instructions are neither. */
+function row(title, left, right, words, isCost = true) {
   const change = right - left;
   const share = left > 0 && change !== 0 ? ` (${change > 0 ? "+" : "−"}${percent(Math.abs(change), left)})` : "";
   const told = change === 0 ? "the same" : `${change > 0 ? "+" : "−"}${words(Math.abs(change))}${share}`;
-  return element("tr", {}, element("th", { scope: "row" }, title), element("td", {}, words(left)), element("td", {}, words(right)), element("td", { className: change > 0 ? "worse" : change === 0 ? "quiet" : "" }, told));
+  return element("tr", {}, element("th", { scope: "row" }, title), element("td", {}, words(left)), element("td", {}, words(right)), element("td", { className: change > 0 && isCost ? "worse" : change === 0 ? "quiet" : "" }, told));
 }
 
 function versus(title, rows) {
@@ -33,15 +34,15 @@ const figures = [
   row("sent by each device", sent(a), sent(b), bytes),
   row("collectives", a.collectives.all.length, b.collectives.all.length, exact),
   ...(a.memory && b.memory ? [row("memory allocated", a.memory.total, b.memory.total, bytes)] : []),
-  row("instructions", a.instructions.name.length, b.instructions.name.length, exact),
-  row("fusions", of(a, "fusion"), of(b, "fusion"), exact),
+  row("instructions", a.instructions.name.length, b.instructions.name.length, exact, false),
+  row("fusions", of(a, "fusion"), of(b, "fusion"), exact, false),
 ];
 
 function opcodeRows() {
   const [left, right] = [opcodesOf(a), opcodesOf(b)];
   const all = [...new Set([...left.keys(), ...right.keys()])].map((name) => [name, left.get(name) ?? 0, right.get(name) ?? 0]).filter(([, x, y]) => x !== y);
   all.sort((p, q) => Math.abs(q[2] - q[1]) - Math.abs(p[2] - p[1]) || (p[0] < q[0] ? -1 : 1));
-  return all.slice(0, 25).map(([name, x, y]) => row(name, x, y, exact));
+  return all.slice(0, 25).map(([name, x, y]) => row(name, x, y, exact, false));
 }
 
 const MOST_CHANGES = 500;
@@ -105,5 +106,6 @@ function changes() {
 
 root.classList.add("flow");
 const byOpcode = opcodeRows();
-root.append(...[versus("", figures), changes(), byOpcode.length ? versus("number of", byOpcode) : null].filter(Boolean));
+const tables = [versus("", figures), byOpcode.length ? versus("number of", byOpcode) : null].filter(Boolean);
+root.append(...[element("div", { className: "columns" }, ...tables), changes()].filter(Boolean));
 return {};
