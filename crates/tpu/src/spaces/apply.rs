@@ -2,7 +2,6 @@
 
 use super::{Decisions, Prefetch};
 use crate::policy::FastMemory;
-use crate::stage::StageContext;
 use hloom_ir::diagnostic::codes::passes::BROKEN_MODULE;
 use hloom_ir::diagnostic::{Blame, Diagnostic};
 use hloom_ir::element_type::ElementType;
@@ -21,7 +20,6 @@ pub(super) fn apply(
     verified: &VerifiedModule,
     module: &mut Module,
     decisions: &Decisions,
-    _context: &StageContext<'_>,
     fast: FastMemory,
 ) -> Result<usize, Diagnostic> {
     let Some(positions) = Positions::new(verified.module()) else { return Ok(0) };

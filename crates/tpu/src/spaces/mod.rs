@@ -69,7 +69,7 @@ fn assign(module: &mut Module, context: &StageContext<'_>) -> Result<usize, Diag
         let verified = verified(module.clone())?;
         let decisions = decide(&verified, context, fast, budget)?;
         let mut changed = verified.module().clone();
-        let changes = apply::apply(&verified, &mut changed, &decisions, context, fast)?;
+        let changes = apply::apply(&verified, &mut changed, &decisions, fast)?;
         if changes == 0 {
             return Ok(0);
         }
