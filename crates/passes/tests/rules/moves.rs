@@ -286,6 +286,7 @@ fn each_rule_of_moves_and_reductions_is_right() {
     let families = [counting::RULES, shape::RULES, slices::RULES, gathers::RULES, reductions::RULES];
     // Of these there are files.
     let unmet = [
+        "size-of-static",
         "iota-converted",
         "copy",
         "scatter-nothing",
