@@ -20,6 +20,7 @@ use hloom_ir::op::{ConstantValue, Op};
 use hloom_ir::shape::{ArrayShape, Shape};
 use hloom_value::ExecutionError;
 use memory::Reading;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// The pass.
@@ -56,7 +57,15 @@ fn replace_readings(module: &mut Module) -> Result<usize, Diagnostic> {
         }
     }
     let mut dead = Vec::new();
+    let mut replaced: FxHashMap<InstructionId, InstructionId> = FxHashMap::default();
     for (i, reading) in readings {
+        // What it reads may have been replaced since, even more than once.
+        let reading = reading.of_current(|mut operand| {
+            while let Some(&new) = replaced.get(&operand) {
+                operand = new;
+            }
+            operand
+        });
         let before = module.instruction_slots();
         let Some(to) = module[i].shape.as_array().cloned() else { continue };
         let operands = module[i].operands().to_vec();
@@ -76,6 +85,7 @@ fn replace_readings(module: &mut Module) -> Result<usize, Diagnostic> {
         let waits = module[i].common.rare.is_some() && !module[i].common.control_predecessors().is_empty();
         if !waits && module.replace_all_uses(i, value).is_ok() {
             dead.push(i);
+            replaced.insert(i, value);
         }
     }
     if dead.is_empty() {

@@ -62,6 +62,14 @@ impl Reading {
         (known(to) && from.iter().all(|a| known(a) && fits(a))).then_some(Reading::Memory(from))
     }
 
+    /// The same of what stands now for the value that it reads.
+    pub(super) fn of_current(mut self, current: impl Fn(InstructionId) -> InstructionId) -> Reading {
+        if let Reading::Identity(operand) | Reading::Moves(operand, _) = &mut self {
+            *operand = current(*operand);
+        }
+        self
+    }
+
     /// Adds what `i` does to its operands, as values of shape `to`.
     pub(super) fn write_out(
         &self,
