@@ -96,7 +96,7 @@ fn arguments_behind_the_message_are_read() {
     let mut inputs = Vec::new();
     for size in [argument.len(), packed.len()] {
         let mut descriptor = Vec::new();
-        write_integer(&mut descriptor, 1, size as i64);
+        write_integer(&mut descriptor, 2, size as i64);
         write_bytes(&mut inputs, 2, &descriptor);
     }
     write_bytes(&mut message, 2, &inputs);
