@@ -91,7 +91,7 @@ fn tail_length(whole: &[u8], inner: &[u8]) -> usize {
 
 /// The size that a descriptor of an argument names.
 fn described(descriptor: &[u8]) -> Option<usize> {
-    let field = Fields::new(descriptor).map_while(Result::ok).find(|f| f.number == 1)?;
+    let field = Fields::new(descriptor).map_while(Result::ok).find(|f| f.number == 2)?;
     usize::try_from(field.value.varint()?).ok()
 }
 
