@@ -154,43 +154,64 @@ fn help(module: &Module, id: InstructionId, group: &Together, costs: &ModuleCost
     let intensity = group.cost.flops as f64 / group.cost.bytes.max(1) as f64;
     if is_collective(op) {
         return match instruction.opcode().name().ends_with("-start") {
-            true => "It is asynchronous: as much other work as takes as long must stand between its start and its done.".into(),
-            false => "It is not asynchronous: nothing is computed meanwhile. A start and a done around independent work, a smaller type or another sharding would help.".into(),
+            true => "It is asynchronous: as much other work as takes as long must stand between its start and its \
+                 done."
+                .into(),
+            false => "It is not asynchronous: nothing is computed meanwhile. A start and a done around \
+                 independent work, a smaller type or another sharding would help."
+                .into(),
         };
     }
     match op {
         Op::Dot(_) | Op::ScaledDot(_) | Op::RaggedDot(_) | Op::Convolution(_) => {
             if intensity < MEMORY_BOUND {
                 return format!(
-                    "Only {intensity:.1} flops for each byte: it waits for memory. A larger batch or narrower weights would help."
+                    "Only {intensity:.1} flops for each byte: it waits for memory. A larger batch or narrower \
+                         weights would help."
                 );
             }
             let narrow = narrowest(module, id).filter(|&n| n < MATRIX_UNIT);
             match (operand_type, narrow) {
                 (Some(ElementType::F32 | ElementType::F64), _) => {
                     let name = operand_type.map_or("", |t| t.name());
-                    format!("Its operands are {name}: in bf16 matrix units are several times as fast, and it reads half as much or less.")
+                    format!(
+                        "Its operands are {name}: in bf16 matrix units are several times as fast, and it \
+                         reads half as much or less."
+                    )
                 }
-                (_, Some(n)) => format!("One of its dimensions has {n} elements: matrix units of {MATRIX_UNIT} × {MATRIX_UNIT} are not filled."),
-                _ => format!("{intensity:.0} flops for each byte: arithmetic decides. Fewer flops, a narrower type or more devices would help."),
+                (_, Some(n)) => format!(
+                    "One of its dimensions has {n} elements: matrix units of {MATRIX_UNIT} × \
+                     {MATRIX_UNIT} are not filled."
+                ),
+                _ => format!(
+                    "{intensity:.0} flops for each byte: arithmetic decides. Fewer flops, a narrower \
+                     type or more devices would help."
+                ),
             }
         }
         Op::Copy | Op::Transpose { .. } => {
             "It only moves data. If what makes it and what reads it agreed on a layout, it would not be needed.".into()
         }
         Op::Fusion(_) if intensity < MEMORY_BOUND => {
-            format!("{intensity:.1} flops for each byte: it waits for memory. Fusing it with what makes or reads its arrays, or a narrower type, would help.")
+            format!(
+                "{intensity:.1} flops for each byte: it waits for memory. Fusing it with what makes or reads \
+                 its arrays, or a narrower type, would help."
+            )
         }
         Op::Fusion(_) => "Arithmetic decides: look inside it for what costs most.".into(),
         Op::Gather(_) | Op::Scatter(_) | Op::DynamicSlice { .. } | Op::DynamicUpdateSlice => {
-            "Single elements or slices are fetched from all over memory: sorted indices or larger slices would help.".into()
+            "Single elements or slices are fetched from all over memory: sorted indices or larger slices would \
+                 help."
+                .into()
         }
         Op::Sort { .. } => "Sorting reads the array many times: top-k, or fewer elements, may do.".into(),
         Op::While { .. } | Op::Call { .. } | Op::Conditional { .. } => {
             "What it carries is read and written around it: values that do not change could stay outside.".into()
         }
         Op::CustomCall(_) => "What a custom call does is not known here.".into(),
-        _ => "It stands alone: fused with its neighbours (`hloom opt` does that), its arrays would not go through memory.".into(),
+        _ => "It stands alone: fused with its neighbours (`hloom opt` does that), its arrays would not go through \
+             memory."
+            .into(),
     }
 }
 
