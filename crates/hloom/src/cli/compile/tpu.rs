@@ -6,7 +6,7 @@ use super::{PRINT, fail};
 use hloom::compiler::Emit;
 use hloom::execute::choose_devices;
 use hloom::formats::hlo_text;
-use hloom::ir::diagnostic::{Blame, Diagnostic};
+use hloom::ir::diagnostic::Diagnostic;
 use hloom::ir::module::Module;
 use hloom::ir::verify::{VerifyOptions, verify};
 use hloom::load::Format;
@@ -79,6 +79,5 @@ fn failed(faults: &[Diagnostic]) -> Stop {
         output::to_stderr(&format!("{fault}\n"));
         fault.notes.iter().for_each(|n| output::to_stderr(&format!("  {}\n", n.message)));
     }
-    let ours = faults.iter().any(|d| d.blame == Blame::Hloom);
-    Stop(if ours { Outcome::Bug } else { Outcome::InputAtFault })
+    Stop(Outcome::of(faults))
 }
