@@ -4,11 +4,11 @@
 //! meet groups of the same form, made up of like devices, are of one class, and one of each class is simulated.
 
 use crate::program::{Action, Movement, Program, Step};
-use hloom_analysis::devices::DeviceGrid;
+use hloom_analysis::devices::{DeviceGrid, grid_of, implied_devices};
 use hloom_cost::{Communication, GroupShape, Transfer};
 use hloom_ir::attributes::CollectiveGroupMode;
 use hloom_ir::diagnostic::codes::simulate::WRONG_DEVICES;
-use hloom_ir::diagnostic::{Blame, Diagnostic, Place};
+use hloom_ir::diagnostic::{Blame, Diagnostic, Part, Place};
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
-/// Programs with more classes than this have the slowest of all simulated for everyone.
+/// Programs with more classes than this are simulated as if all devices were like the first.
 const MOST_CLASSES: usize = 32;
 
 /// The devices of a program, and how they are joined: as the topology says, or as the program needs.
@@ -29,57 +29,27 @@ pub fn grid_and_topology(
     let count = |n: i64| usize::try_from(n).unwrap_or(1).max(1);
     let (replicas, partitions) = (count(module.config.replica_count), count(module.config.num_partitions));
     let named = DeviceGrid { replicas, partitions };
-    let needed = match named.devices() {
-        1 => largest_id(module).map_or(1, |id| id + 1),
-        n => n,
-    };
+    let is_named = named.devices() > 1;
+    let implied = implied_devices(module);
+    let needed = if is_named { named.devices() } else { implied.map_or(1, |i| i.grid.devices()) };
     let devices = topology.map_or(needed, Topology::devices);
     let wrong = |said: String| {
         let topology = topology.map_or_else(String::new, Topology::to_string);
         let message = format!("the topology {topology} has {devices} devices, but {said}");
-        Err(Diagnostic::error(&WRONG_DEVICES, message).blame(Blame::Data).at_place(Place::Header))
+        Diagnostic::error(&WRONG_DEVICES, message).blame(Blame::Data)
     };
-    if named.devices() > 1 && devices != named.devices() {
-        return wrong(format!("the module is for {replicas} replicas × {partitions} partitions"));
+    if is_named && devices != named.devices() {
+        let said = format!("the module is for {replicas} replicas × {partitions} partitions");
+        return Err(wrong(said).at_place(Place::Header));
     }
-    if named.devices() == 1 && devices < needed {
-        return wrong(format!("the module's collectives name device {}", needed - 1));
+    if let Some(implied) = implied.filter(|_| !is_named && devices < needed) {
+        let name = module[implied.named_by].name();
+        let fault = wrong(format!("`{name}` names device {}", needed - 1));
+        return Err(fault.at_instruction(implied.named_by, Part::Whole));
     }
     let topology = topology.cloned().unwrap_or_else(|| target.usual_topology(devices));
     target.check_topology(&topology)?;
-    // Without a word in the header, ids in groups are devices either way.
-    let grid = match named.devices() {
-        1 => DeviceGrid { replicas: devices, partitions: 1 },
-        _ => named,
-    };
-    Ok((grid, topology))
-}
-
-/// The largest device that a collective of the module names.
-fn largest_id(module: &Module) -> Option<usize> {
-    let mut largest = None;
-    let mut seen: Vec<&hloom_ir::device_list::ReplicaGroups> = Vec::new();
-    for &computation in module.computations() {
-        for &id in module[computation].instructions() {
-            let found = match &module[id].op {
-                Op::CollectivePermute(p) | Op::CollectivePermuteStart(p) => {
-                    p.source_target_pairs.iter().map(|&(a, b)| a.max(b)).max()
-                }
-                op => op.collective().and_then(|c| {
-                    // Programs name the same few groups over and over.
-                    if seen.len() < 64 {
-                        if seen.contains(&&c.replica_groups) {
-                            return None;
-                        }
-                        seen.push(&c.replica_groups);
-                    }
-                    c.replica_groups.expand()?.into_iter().flatten().max()
-                }),
-            };
-            largest = largest.max(found);
-        }
-    }
-    largest.and_then(|n| usize::try_from(n).ok())
+    Ok((if is_named { named } else { grid_of(module, devices) }, topology))
 }
 
 /// A movement between devices, for one class.

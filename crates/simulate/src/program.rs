@@ -77,11 +77,9 @@ impl Program {
     pub(crate) fn new(module: &Module, model: &CostModel<'_>, options: &Options) -> Result<Program, Vec<Diagnostic>> {
         let Some(entry) = module.entry() else { return Err(Vec::new()) };
         let mut maker =
-            Maker { module, model, options, errors: Vec::new(), warnings: Vec::new(), unestimated: Vec::new() };
+            Maker { module, model, options, errors: Vec::new(), unestimated: Vec::new(), attention: Vec::new() };
         let mut bodies: Vec<Option<Vec<Step>>> = vec![None; module.computation_slots()];
         let mut pending = vec![entry];
-        // Callers come before what they call, so that runs can be added up in this order.
-        let mut order = Vec::new();
         while let Some(computation) = pending.pop() {
             if bodies[computation.index()].is_some() {
                 continue;
@@ -94,7 +92,6 @@ impl Program {
                     _ => {}
                 }
             }
-            order.push(computation);
             bodies[computation.index()] = Some(steps);
         }
         maker.missing_estimates();
@@ -102,7 +99,7 @@ impl Program {
             return Err(maker.errors);
         }
         let runs = runs(&bodies, entry, module);
-        Ok(Program { bodies, entry, runs, warnings: maker.warnings })
+        Ok(Program { bodies, entry, runs, warnings: maker.taken_for_attention() })
     }
 }
 
@@ -137,8 +134,9 @@ struct Maker<'m, 'o> {
     model: &'o CostModel<'m>,
     options: &'o Options,
     errors: Vec<Diagnostic>,
-    warnings: Vec<Diagnostic>,
     unestimated: Vec<InstructionId>,
+    /// Calls that were taken for attention: the first of each target, and how many.
+    attention: Vec<(InstructionId, Box<str>, usize)>,
 }
 
 /// So many errors of one kind are told.
@@ -213,13 +211,11 @@ impl Maker<'_, '_> {
             && is_estimated_as_attention(&call.target)
             && !self.options.costs.iter().any(|(name, _)| **name == *call.target || name == module[id].name())
         {
-            let message = format!("`{}` calls `{}`, which is taken for attention", module[id].name(), call.target);
-            let how = format!("`--cost {}=…` says what it costs", call.target);
-            self.warnings.push(
-                Diagnostic::warning(&UNKNOWN_COST, message)
-                    .at_instruction(id, Part::Attribute("custom_call_target"))
-                    .help(how),
-            );
+            let known = self.attention.iter_mut().find(|(_, target, _)| target == &call.target);
+            match known {
+                Some((_, _, count)) => *count += 1,
+                None => self.attention.push((id, call.target.clone(), 1)),
+            }
         }
         if self.options.cycles == CycleSource::Dump {
             match estimated_cycles(&module[id]) {
@@ -236,6 +232,18 @@ impl Maker<'_, '_> {
             }
         }
         Ok((cost.seconds > 0.0).then_some(Action::Compute(cost)))
+    }
+
+    /// Warnings of calls whose cost is that of attention, by their name.
+    fn taken_for_attention(&self) -> Vec<Diagnostic> {
+        let warning = |(id, target, count): &(InstructionId, Box<str>, usize)| {
+            let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
+            let message = format!("`{target}`, which is called {times}, is taken for attention");
+            Diagnostic::warning(&UNKNOWN_COST, message)
+                .at_instruction(*id, Part::Attribute("custom_call_target"))
+                .help(format!("`--cost {target}=…` says what it costs"))
+        };
+        self.attention.iter().map(warning).collect()
     }
 
     fn missing_estimates(&mut self) {

@@ -234,3 +234,23 @@ fn twice_the_bandwidth_is_half_the_time() {
     };
     is_near(on("1x"), 2.0 * on("2x"));
 }
+
+#[test]
+fn attention_has_a_formula_and_is_told_of_once() {
+    let call = |name: &str| {
+        format!(
+            "  {name} = (bf16[1,8192,16,128], f32[1]) custom-call(q, k, k), custom_call_target=\"te_fused_attn_forward_ffi\"\n"
+        )
+    };
+    let text = format!(
+        "HloModule m, is_scheduled=true\nENTRY e {{\n  q = bf16[1,8192,16,128] parameter(0)\n  k = bf16[1,8192,2,128] parameter(1)\n{}{}  ROOT t = (bf16[1,8192,16,128], f32[1]) tuple(g, h)\n}}",
+        call("a"),
+        call("b")
+    )
+    .replace("  ROOT t", "  g = bf16[1,8192,16,128] get-tuple-element(a), index=0\n  h = f32[1] get-tuple-element(b), index=1\n  ROOT t");
+    let s = run_on(&text, &Target::named("gpu-h100").unwrap(), &Options::default()).unwrap();
+    assert_eq!(s.warnings.len(), 1, "{:?}", s.warnings);
+    assert_eq!(s.warnings[0].message, "`te_fused_attn_forward_ffi`, which is called 2 times, is taken for attention");
+    // Scores and their product with the values: 4 operations for each query, key and element of a head, twice.
+    is_near(s.totals.matmul_flops, 2.0 * 4.0 * 16.0 * 8192.0 * 8192.0 * 128.0);
+}

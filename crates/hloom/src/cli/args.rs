@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Memory(MemoryArgs),
     /// Write one page about a module: cost, memory, timeline, graph, collectives, by source line
     Report(ReportArgs),
+    /// Simulate a module on a machine: how long a step takes, and why
+    Simulate(SimulateArgs),
     /// Rewrite a module by passes: those of a target, or those named
     Opt(OptArgs),
     /// Tell what differs in two modules; renaming, renumbering and reordering set aside
@@ -223,8 +225,14 @@ impl From<FormatArg> for hloom::Format {
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// The modules to measure; their parameters are made up
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "calibrate", value_name = "FILE")]
     pub(crate) files: Vec<String>,
+    /// Measure this machine, and write its description as a target
+    #[arg(long, conflicts_with_all = ["files", "trace", "json", "devices"])]
+    pub(crate) calibrate: bool,
+    /// Write the description here instead of to standard output
+    #[arg(short, long, value_name = "TARGET", requires = "calibrate")]
+    pub(crate) output: Option<String>,
     /// Runs of each, after one to warm up
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeat: u32,
@@ -348,6 +356,57 @@ pub(crate) struct MemoryArgs {
     /// Write a page to look at here: the memory map over the schedule, in one file for any browser
     #[arg(long, value_name = "OUT", conflicts_with_all = ["dialect", "part", "check", "summary", "json"])]
     pub(crate) html: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SimulateArgs {
+    /// The module to simulate
+    pub(crate) file: String,
+    /// Another one, to compare with
+    pub(crate) other: Option<String>,
+    /// The machine: a name (tpu-v6e, gpu-h100, cpu, …) or the path to a description; what the module is for, unless given
+    #[arg(long, value_name = "T")]
+    pub(crate) target: Option<String>,
+    /// How devices are joined: 2x2, or 64x8 for hosts × devices; as is usual for as many as the program needs, unless given
+    #[arg(long, value_name = "AxB")]
+    pub(crate) topology: Option<String>,
+    /// Change the machine: hbm_bandwidth=2x, rate.bf16.matmul=1e15, …; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Where the cycles of instructions come from
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) cycles: CyclesArg,
+    /// What a call costs, by its target or the instruction's name: 12us, 3e6cycles, 1e12flops, memory, attention
+    #[arg(long, value_name = "NAME=COST")]
+    pub(crate) cost: Vec<String>,
+    /// How often a loop runs, where the module does not say
+    #[arg(long, value_name = "NAME=N")]
+    pub(crate) trip_count: Vec<String>,
+    /// Simulate on each of these machines instead
+    #[arg(long, value_name = "T,T,…", value_delimiter = ',', conflicts_with_all = ["target", "other", "trace"])]
+    pub(crate) sweep: Option<Vec<String>>,
+    /// In each of these topologies
+    #[arg(long, value_name = "A,B,…", value_delimiter = ',', requires = "sweep", conflicts_with = "topology")]
+    pub(crate) topologies: Option<Vec<String>>,
+    /// Write the timeline here, for Perfetto or chrome://tracing
+    #[arg(long, value_name = "OUT.json")]
+    pub(crate) trace: Option<String>,
+    /// Write a page to look at here: the timeline, or the sweep as a plot
+    #[arg(long, value_name = "OUT")]
+    pub(crate) html: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Where cycles come from, by their names on the command line.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Default, Debug)]
+pub(crate) enum CyclesArg {
+    /// The cost model
+    #[default]
+    Model,
+    /// What the compiler wrote into the dump
+    Dump,
 }
 
 /// The schedulers by their names on the command line.

@@ -3,13 +3,14 @@
 use super::args::BenchArgs;
 use super::run::trace;
 use super::table::{Align, Table};
-use super::{Outcome, Result, input, json, output, progress};
+use super::{Outcome, Result, calibrate, input, json, output, progress};
 use hloom::arrays;
 use hloom::compiler::CompileOptions;
 use hloom::cpu::roofline::{Ceiling, measure};
 use hloom::cpu::{CpuClient, CpuClientOptions};
 use hloom::execute::{choose_devices, upload};
 use hloom::ir::diagnostic::Diagnostic;
+use hloom::ir::verify::VerifiedModule;
 use hloom::runtime::trace::Trace;
 use hloom::runtime::{Buffer, Client, ExecuteOptions, LoadedExecutable};
 use hloom::value::ExecutionError;
@@ -20,6 +21,11 @@ use std::time::Instant;
 pub(crate) fn run(args: &BenchArgs) -> Result {
     let options = CpuClientOptions { threads: args.threads.map(|n| n as usize), ..CpuClientOptions::default() };
     let client = CpuClient::new(&options).map_err(|error| super::usage_error(&error.to_string()))?;
+    if args.calibrate {
+        let text = calibrate::calibrated(&client, client.pool().threads(), args.repeat)?;
+        output::to_path(args.output.as_deref().unwrap_or("-"), text.as_bytes())?;
+        return Ok(Outcome::Well);
+    }
     let ceiling = {
         let _progress = progress::start("measuring the machine".into());
         measure(&client).map_err(|fault| super::usage_error(&fault.into_diagnostic().message))?
@@ -111,6 +117,30 @@ fn bench(args: &BenchArgs, client: &dyn Client, ceiling: Ceiling, file: &str) ->
         share: (per_second(flops) / ceiling.flops).max(per_second(bytes) / ceiling.bytes),
         evaluated: compiled.compiled().report.fallback_steps(),
     })
+}
+
+/// The fastest of some runs of a program on made-up inputs, after one to warm up.
+pub(super) fn fastest_seconds(
+    client: &dyn Client,
+    program: &VerifiedModule,
+    repeat: u32,
+) -> std::result::Result<f64, Vec<Diagnostic>> {
+    let one = |fault: Diagnostic| vec![fault];
+    let failed = |fault: ExecutionError| vec![fault.into_diagnostic()];
+    let module = program.module();
+    let grid = choose_devices(module, None, None).map_err(one)?.grid;
+    let inputs = arrays::from_seed(module, grid, 0).map_err(one)?;
+    let compiled = client.compile(program, &CompileOptions::new(grid)).map_err(|e| e.into_diagnostics(module))?;
+    let arguments = upload(client, inputs).map_err(failed)?;
+    let mut fastest = f64::INFINITY;
+    for run in 0..=repeat {
+        let begun = Instant::now();
+        compiled.execute(arguments.clone(), &ExecuteOptions::default()).map_err(failed)?;
+        if run > 0 {
+            fastest = fastest.min(begun.elapsed().as_secs_f64());
+        }
+    }
+    Ok(fastest)
 }
 
 /// The arithmetic of the program as it was written, and the bytes that the program moves as it runs.

@@ -2,8 +2,9 @@
 
 use super::progress::{self, At};
 use super::{Outcome, Result, Stop, crash, output};
+use hloom::ir::diagnostic::Diagnostic;
 use hloom::load::{display_name, load_watched, read_bytes};
-use hloom::target::{Recognized, Target, recognize};
+use hloom::target::{Description, Recognized, Target, recognize};
 use hloom::{Format, Loaded, Rejected, Verified};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,17 +68,28 @@ pub(crate) fn target_of(asked: Option<&str>, verified: &Verified) -> Result<Targ
 
 /// The machine of that name, or that the file of that name describes.
 pub(crate) fn target(name: &str) -> Result<Target> {
-    let is_path = name.contains(['/', '\\']) || name.ends_with(".toml");
-    let found = if is_path {
+    described(name)?.target().map_err(|fault| bad_target(name, &fault))
+}
+
+/// The description of that name, or in the file of that name.
+pub(crate) fn described(name: &str) -> Result<Description> {
+    let found = if is_path(name) {
         let bytes = read_bytes(name).map_err(|r| show_rejected(&r))?;
-        Target::from_text(&String::from_utf8_lossy(&bytes), name)
+        Description::from_text(&String::from_utf8_lossy(&bytes), name)
     } else {
-        Target::named(name)
+        Description::named(name)
     };
-    found.map_err(|diagnostic| {
-        let mut text = format!("{diagnostic}\n");
-        diagnostic.notes.iter().for_each(|n| text.push_str(&format!("  {}\n", n.message)));
-        output::to_stderr(&text);
-        Stop(if is_path { Outcome::InputAtFault } else { Outcome::UsageAtFault })
-    })
+    found.map_err(|fault| bad_target(name, &fault))
+}
+
+fn is_path(name: &str) -> bool {
+    name.contains(['/', '\\']) || name.ends_with(".toml")
+}
+
+/// Says what is wrong with a target.
+pub(crate) fn bad_target(name: &str, diagnostic: &Diagnostic) -> Stop {
+    let mut text = format!("{diagnostic}\n");
+    diagnostic.notes.iter().for_each(|n| text.push_str(&format!("  {}\n", n.message)));
+    output::to_stderr(&text);
+    Stop(if is_path(name) { Outcome::InputAtFault } else { Outcome::UsageAtFault })
 }

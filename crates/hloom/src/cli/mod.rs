@@ -3,6 +3,7 @@
 pub(crate) mod args;
 mod bench;
 mod bisect;
+mod calibrate;
 mod check;
 mod compile;
 mod convert;
@@ -21,6 +22,7 @@ mod render;
 mod report;
 mod run;
 mod sharding_passes;
+mod simulate;
 mod stats;
 mod table;
 mod verify;
@@ -93,6 +95,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Opt(args) => opt::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Bisect(args) => bisect::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Explain { code } => explain::run(code.as_deref()),
         Command::Completions { shell } => completions(shell),
     };

@@ -17,6 +17,7 @@ mod replay;
 mod report_page;
 mod run;
 mod schedule;
+mod simulate;
 mod stats;
 mod verify;
 
