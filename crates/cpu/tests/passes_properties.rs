@@ -6,6 +6,7 @@ use hloom_formats::hlo_text::{self, PrintOptions};
 use hloom_fuzz::choices::Choices;
 use hloom_fuzz::differential::{Agreement, compare, evaluate, inputs};
 use hloom_fuzz::generate::{Options, generate};
+use hloom_ir::diagnostic::codes::eval::PADDING;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
@@ -134,8 +135,12 @@ fn the_list_of_the_cpu_prints_and_reads_back() {
     for seed in 0..cases() {
         let module = generate(&mut Choices::from_seed(seed), &Options { replicas: 4, ..Options::default() });
         let Ok(verified) = verify(module, &VerifyOptions::default()) else { panic!("generated modules are valid") };
-        let optimized = optimize(verified, &list, &Context { info: backend.info() }, None)
-            .unwrap_or_else(|f| panic!("seed {seed}: {} {:?}", f.pass, f.diagnostics));
+        let optimized = match optimize(verified, &list, &Context { info: backend.info() }, None) {
+            Ok(optimized) => optimized,
+            // What depends on padding has no defined result, and is refused.
+            Err(failed) if failed.diagnostics.iter().any(|d| d.code == &PADDING) => continue,
+            Err(f) => panic!("seed {seed}: {} {:?}", f.pass, f.diagnostics),
+        };
         let text = print(optimized.module.module());
         let read = hlo_text::read(text.as_bytes());
         assert!(read.module.is_some(), "seed {seed}: {:?}\n{text}", read.diagnostics);

@@ -189,7 +189,8 @@ impl<'c, 'b> Writer<'c, 'b> {
         let _ = writeln!(self.fused, "{computation} {{");
         let mut parameters = Vec::new();
         for (n, (_, operand)) in operands.iter().enumerate() {
-            let is_float = operand.element_type.is_float() && !operand.is_scalar();
+            // A bitcast of a parameter in another precision would read other bytes.
+            let is_float = operand.element_type.is_float() && !operand.is_scalar() && opcode != "bitcast";
             let inner = match is_float && self.choices.chance(20) {
                 true => laid_out(self.precision(), operand.dims(), &operand.minor_to_major(), 0),
                 false => (*operand).clone(),

@@ -62,7 +62,8 @@ fn legalized(module: &mut Module, i: InstructionId, info: &dyn TargetInfo) -> Op
     let type_of = |module: &Module, i: InstructionId| array(module, i).map(|a| a.element_type);
     let to = type_of(module, i)?;
     let types = [type_of(module, lhs)?, type_of(module, rhs)?, to];
-    let mut product = Product { to, dims: dims(module, i)?.into(), op: module[i].op.clone() };
+    let counts = to.is_integer() && types.iter().all(|t| !t.is_float() && !t.is_complex());
+    let mut product = Product { to, counts, dims: dims(module, i)?.into(), op: module[i].op.clone() };
     let has_kernel = |t: [ElementType; 3]| match &product.op {
         Op::Convolution(_) => info.has_convolution(t[0], t[1], t[2]),
         _ => info.has_product(t[0], t[1], t[2]),
@@ -127,6 +128,8 @@ fn counts_to_16_bits(module: &Module, i: InstructionId) -> bool {
 /// A product being written otherwise.
 struct Product {
     to: ElementType,
+    /// Whether operands and result are integers.
+    counts: bool,
     dims: DimVec,
     op: Op,
 }
@@ -172,10 +175,8 @@ impl Product {
         y: InstructionId,
         compute: ElementType,
     ) -> Option<InstructionId> {
-        let is_counted = |b: &Builder<'_>, i| b.shape(i).element_type().is_some_and(|t| !t.is_float());
-        let counted = compute == F64 && self.to.is_integer() && is_counted(b, x) && is_counted(b, y);
         let mut product = self.in_type(b, x, y, compute)?;
-        if counted {
+        if self.counts && compute == F64 {
             // Sums of integers wrap, and do not stop at the largest.
             product = b.convert(product, S64).ok()?;
         }

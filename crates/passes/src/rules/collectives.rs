@@ -43,6 +43,10 @@ fn groups_of_one(module: &mut Module, i: InstructionId) -> Option<InstructionId>
     (op.group_mode()? != CollectiveGroupMode::CrossReplicaAndPartition).then_some(())?;
     let groups = op.collective()?.replica_groups.expand()?;
     (!groups.is_empty() && groups.len() <= MAX_GROUPS && groups.iter().all(|g| g.len() == 1)).then_some(())?;
+    // A device that is in none of them fails at it; whether there is one is known only if the groups name all up to a count.
+    let mut named: Vec<i64> = groups.iter().flatten().copied().collect();
+    named.sort_unstable();
+    named.into_iter().eq(0..groups.len() as i64).then_some(())?;
     let operands = SmallVec::<[InstructionId; 4]>::from_slice(module[i].operands());
     let value = match (module[i].shape.is_tuple(), operands.as_slice()) {
         (true, all) => beside(module, i).tuple(all).ok()?,
