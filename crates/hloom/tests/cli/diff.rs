@@ -34,7 +34,8 @@ fn a_change_is_told_with_both_texts_and_its_source() {
     let json: serde_json::Value = serde_json::from_str(&ran.stdout).expect("it is JSON");
     assert_eq!((&json["equal"], &json["differences"][0]["kind"]), (&false.into(), &"operands".into()));
     folder.hloom(&["diff", "a.hlo", "b.hlo", "--html", "out.html"]).exits(1);
-    assert!(folder.read("out.html").contains("subtract(%cs, %x)"));
+    let page = folder.read("out.html");
+    assert!(page.contains("subtract(%<mark>cs, %x</mark>)"), "{page}");
 }
 
 #[test]
