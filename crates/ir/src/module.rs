@@ -178,13 +178,13 @@ impl Module {
     }
 
     /// Makes a computation that is not part of the module until it is listed.
-    pub(crate) fn add_unlisted_computation(&mut self, name: &str) -> ComputationId {
+    pub fn add_unlisted_computation(&mut self, name: &str) -> ComputationId {
         let name = self.computation_names.register(name);
         self.start_computation(name)
     }
 
     /// Puts a computation made by [`Module::add_unlisted_computation`] after those that are there.
-    pub(crate) fn list_computation(&mut self, id: ComputationId) {
+    pub fn list_computation(&mut self, id: ComputationId) {
         self.order.push(id);
     }
 

@@ -1,12 +1,17 @@
 //! Global programs over many devices: from shardings on some arrays to the program of one device.
 //!
-//! [`mod@propagate`] decides the sharding of every instruction from the annotations of some.
+//! [`mod@propagate`] decides the sharding of every instruction from the annotations of some; [`mod@partition`] writes the
+//! program of one device: its part of every value, and the collectives between.
 
 mod axes;
 mod factors;
 pub mod gspmd;
+pub mod partition;
 pub mod propagate;
+pub mod report;
 mod rules;
+pub mod shards;
 pub mod shardy;
 
+pub use partition::{Partitioned, partition};
 pub use propagate::{PropagationOptions, PropagationReport, PropagationStep, StepSource, propagate};

@@ -1,0 +1,167 @@
+//! The partitioner: from a module whose instructions carry shardings to the program of one device.
+//!
+//! Devices are a grid of axes ([`axes`]); how an array lies on them is a list of axes per dimension and, for sums that are
+//! still to be completed, a set of axes along which the parts lie ([`spec`]). Each operation is brought, by the cheapest
+//! choice of axes for its factors ([`rule`]), to a local operation; what does not lie as it is needed is resharded
+//! ([`plan`], [`reshard`]). What has no rule is gathered and computed whole on every device, and reported.
+//!
+//! Kept true: what a device holds of a value is described by the value's [`spec::Spec`] at every step; padding in shards
+//! that are not full never reaches a result.
+
+pub mod axes;
+mod body;
+mod computation;
+mod control;
+mod convolution;
+mod dot;
+mod dynamic;
+mod elementwise;
+mod gather;
+mod loops;
+mod manual;
+mod moving;
+pub mod plan;
+mod predict;
+mod reduce;
+mod reshape;
+mod reshard;
+mod rule;
+mod scatter;
+mod sort;
+pub mod spec;
+mod whole;
+mod windowed;
+mod windows;
+
+use axes::{AxisList, AxisSet, DeviceAxes};
+use hloom_ir::diagnostic::{Diagnostic, codes::passes as codes};
+use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
+use hloom_ir::module::Module;
+use rustc_hash::{FxHashMap, FxHashSet};
+use spec::{Reduction, Spec};
+
+/// What writing the program answers.
+pub(crate) type Emit<T> = Result<T, Diagnostic>;
+
+pub(crate) fn error(message: impl Into<String>) -> Diagnostic {
+    Diagnostic::error(&codes::CANNOT_PARTITION, message)
+}
+
+/// Why a collective is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A value is needed in another form than it has.
+    Reshard,
+    /// Neighbouring shards' elements are needed.
+    Halo,
+    /// Parts of a result are combined.
+    Combine,
+    /// The operation has no rule for what is sharded: operands are gathered.
+    NoRule,
+}
+
+/// A collective that was written, and why.
+#[derive(Clone, Debug)]
+pub struct Note {
+    /// The collective.
+    pub instruction: InstructionId,
+    /// The instruction of the source for which it was written.
+    pub source: Option<InstructionId>,
+    /// The axes that its groups run along.
+    pub axes: AxisList,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// The program of one device.
+#[derive(Debug)]
+pub struct Partitioned {
+    /// The program.
+    pub module: Module,
+    /// The device grid.
+    pub axes: DeviceAxes,
+    /// Its collectives.
+    pub notes: Vec<Note>,
+    /// How the leaves of each parameter lie.
+    pub parameters: Vec<Vec<Spec>>,
+    /// How the leaves of the result lie.
+    pub results: Vec<Spec>,
+    /// Instructions of the source that were computed whole on every device though something of theirs was sharded.
+    pub gathered: Vec<InstructionId>,
+}
+
+/// Specs of the leaves of each parameter and of the result of a computation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Signature {
+    pub parameters: Vec<Vec<Spec>>,
+    pub result: Vec<Spec>,
+}
+
+/// The work as a whole.
+pub(crate) struct Partitioner<'s> {
+    pub source: &'s Module,
+    pub target: Module,
+    pub axes: DeviceAxes,
+    pub signatures: FxHashMap<ComputationId, Signature>,
+    /// What stands for each computation of the source.
+    pub computations: FxHashMap<ComputationId, ComputationId>,
+    pub reducers: FxHashMap<(Reduction, hloom_ir::ElementType), ComputationId>,
+    /// Instructions of the target that several instructions of the source use.
+    pub shared: FxHashSet<InstructionId>,
+    /// Axes along which a value is expected to come out in parts.
+    pub predicted: SideTable<InstructionId, AxisSet>,
+    pub notes: Vec<Note>,
+    pub gathered: Vec<InstructionId>,
+    /// The condition of each loop, by its body.
+    pub loops: FxHashMap<ComputationId, ComputationId>,
+    /// Instructions of the source that end a sum carried by a loop.
+    pub accumulators: FxHashSet<InstructionId>,
+    /// Computations of the target that do more than make their value.
+    pub effects: FxHashSet<ComputationId>,
+    channel: i64,
+}
+
+impl Partitioner<'_> {
+    pub(crate) fn next_channel(&mut self) -> i64 {
+        self.channel += 1;
+        self.channel
+    }
+}
+
+/// The mark in a module's frontend attributes that it is a program of one device.
+pub const PARTITIONED_MARK: &str = "hloom.partitioned";
+
+/// Writes the program of one of `devices` devices. Every instruction's sharding says how its value is to lie; one without
+/// is whole on every device.
+pub fn partition(source: &Module, devices: i64) -> Result<Partitioned, Diagnostic> {
+    if devices < 1 {
+        return Err(error(format!("a program cannot be partitioned for {devices} devices")));
+    }
+    let all = || source.computations().iter().flat_map(|&c| source[c].instructions());
+    let axes = DeviceAxes::new(devices, all().filter_map(|&i| source[i].common.sharding.as_deref()));
+    if axes.len() > 60 {
+        return Err(error(format!("{devices} devices make a grid of too many axes")));
+    }
+    let channel = all().filter_map(|&i| source[i].op.channel_id()).max().unwrap_or(0).max(0);
+    let mut partitioner = Partitioner {
+        source,
+        target: Module::new(source.name.clone()),
+        axes,
+        signatures: FxHashMap::default(),
+        computations: FxHashMap::default(),
+        reducers: FxHashMap::default(),
+        shared: FxHashSet::default(),
+        predicted: SideTable::with_len(source.instruction_slots(), AxisSet::EMPTY),
+        notes: Vec::new(),
+        gathered: Vec::new(),
+        loops: FxHashMap::default(),
+        accumulators: FxHashSet::default(),
+        effects: FxHashSet::default(),
+        channel,
+    };
+    partitioner.run()?;
+    let entry = source.entry().and_then(|e| partitioner.signatures.remove(&e)).unwrap_or_default();
+    let Partitioner { target, axes, notes, gathered, .. } = partitioner;
+    let Signature { parameters, result: results } = entry;
+    Ok(Partitioned { module: target, axes, notes, parameters, results, gathered })
+}

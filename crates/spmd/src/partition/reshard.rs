@@ -1,0 +1,197 @@
+//! Carrying out plans of resharding, and reading windows of what lies in shards.
+//!
+//! A value keeps every form it has been brought into, so that two users of one form share its collectives and a third
+//! form starts from the nearest.
+
+use super::Emit;
+use super::axes::{AxisList, AxisSet};
+use super::body::{Body, Free, Part};
+use super::plan::{ReshardPlan, ReshardStep, plan};
+use super::spec::{Spec, shard_size};
+use hloom_ir::attributes::ComparisonDirection;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::op::BinaryOp;
+use hloom_ir::shape::ArrayShape;
+use std::sync::Arc;
+
+impl Body<'_, '_> {
+    /// The cheapest plan for `part` in the form `to`, and the form to start from.
+    fn cheapest(&self, part: &Part, to: &Spec) -> (ReshardPlan, Spec, InstructionId) {
+        let of = |spec: &Spec| plan(self.axes(), part.shape.dims(), part.shape.element_type.bits(), spec, to);
+        let mut best = (of(&part.spec), part.spec.clone(), part.id);
+        for (spec, id) in self.variants.get(&part.key()).into_iter().flatten() {
+            // Another form may leave less, or as much in fewer steps.
+            let other = of(spec);
+            if (other.wire, other.steps.len()) < (best.0.wire, best.0.steps.len()) {
+                best = (other, spec.clone(), *id);
+            }
+        }
+        best
+    }
+
+    /// Bytes that a device sends to bring `part` into the form `to`.
+    pub(crate) fn reshard_cost(&self, part: &Part, to: &Spec) -> f64 {
+        if part.free.is_some() || part.spec == *to {
+            return 0.0;
+        }
+        self.cheapest(part, to).0.wire
+    }
+
+    /// `part` in the form `to`.
+    pub(crate) fn reshard(&mut self, part: &Part, to: &Spec) -> Emit<InstructionId> {
+        if part.spec == *to {
+            return Ok(part.id);
+        }
+        if let Some(&(_, id)) = self.variants.get(&part.key()).and_then(|v| v.iter().find(|(s, _)| s == to)) {
+            return Ok(id);
+        }
+        if let Some(free) = part.free.clone() {
+            let id = self.remake(&free, &part.shape, to)?;
+            self.variants.entry(part.key()).or_default().push((to.clone(), id));
+            return Ok(id);
+        }
+        if part.spec.dims.len() != to.dims.len() {
+            return Err(self.error("a sharding has another number of dimensions than its array"));
+        }
+        let (plan, mut spec, mut id) = self.cheapest(part, to);
+        for step in &plan.steps {
+            (id, spec) = self.carry_out(id, &part.shape, &spec, step)?;
+            self.variants.entry(part.key()).or_default().push((spec.clone(), id));
+        }
+        if spec != *to {
+            // Only what is said of the device grid differs: parts that the target has yet to make.
+            return self.make_partial(id, &spec, to);
+        }
+        Ok(id)
+    }
+
+    /// `part` in the form `to`, as a part again.
+    pub(crate) fn resharded(&mut self, part: &Part, to: &Spec) -> Emit<Part> {
+        let id = self.reshard(part, to)?;
+        Ok(Part { id, shape: part.shape.clone(), spec: to.clone(), free: part.free.clone() })
+    }
+
+    /// Whole values as the first of several parts, the others being zero.
+    fn make_partial(&mut self, id: InstructionId, from: &Spec, to: &Spec) -> Emit<InstructionId> {
+        let fresh = to.partial.without(from.partial).list();
+        if from.dims != to.dims || fresh.is_empty() {
+            return Err(self.error("a value cannot be brought into the form that is asked for"));
+        }
+        self.first_part(id, &fresh)
+    }
+
+    /// The value on the first device along `axes`, zero on the others.
+    pub(crate) fn first_part(&mut self, id: InstructionId, axes: &[u8]) -> Emit<InstructionId> {
+        let coordinate = self.coordinate(axes)?;
+        let zero = self.s32(0)?;
+        let first = self.compare(ComparisonDirection::Eq, coordinate, zero)?;
+        let none = self.zero(self.element_type(id))?;
+        let dims = self.dims(id);
+        let none = self.broadcast(none, &dims, &[])?;
+        self.select(first, id, none)
+    }
+
+    fn remake(&mut self, free: &Free, shape: &ArrayShape, to: &Spec) -> Emit<InstructionId> {
+        let dims = to.local_dims(self.axes(), shape.dims());
+        let id = match *free {
+            Free::Splat(scalar) => self.broadcast(scalar, &dims, &[])?,
+            Free::Iota(dim) => {
+                let list = to.dims[dim].clone();
+                let local = self.iota(shape.element_type, &dims, dim)?;
+                if list.is_empty() {
+                    local
+                } else {
+                    let offset = self.offset(&list, dims[dim])?;
+                    let offset = self.convert(offset, shape.element_type)?;
+                    let offset = self.broadcast(offset, &dims, &[])?;
+                    self.binary(BinaryOp::Add, local, offset)?
+                }
+            }
+        };
+        if to.partial.is_empty() { Ok(id) } else { self.first_part(id, &to.partial.list()) }
+    }
+
+    fn carry_out(
+        &mut self,
+        id: InstructionId,
+        shape: &Arc<ArrayShape>,
+        spec: &Spec,
+        step: &ReshardStep,
+    ) -> Emit<(InstructionId, Spec)> {
+        let mut after = spec.clone();
+        let mut result = match step {
+            ReshardStep::Slice { dim, axes } => {
+                after.dims[*dim].extend_from_slice(axes);
+                let pieces = self.axes().product(axes);
+                let size = shard_size(self.dims(id)[*dim], pieces);
+                let padded = self.resize_dim(id, *dim, size * pieces)?;
+                let start = self.offset(axes, size)?;
+                self.dynamic_slice_dim(padded, *dim, start, size)?
+            }
+            ReshardStep::AllReduce { axes, reduction } => {
+                after.partial = after.partial.without(AxisSet::of(axes));
+                self.all_reduce(id, axes, *reduction)?
+            }
+            ReshardStep::ReduceScatter { dim, axes, reduction } => {
+                after.partial = after.partial.without(AxisSet::of(axes));
+                after.dims[*dim].extend_from_slice(axes);
+                self.reduce_scatter(id, *dim, axes, *reduction)?
+            }
+            ReshardStep::Permute { to } => {
+                let pairs = self.permutation(&spec.dims, to);
+                let moved: AxisList = spec.used().union(Spec::tiled(to.iter().cloned()).used()).list();
+                after.dims = to.clone();
+                self.permute(id, pairs, &moved)?
+            }
+            ReshardStep::AllToAll { from, to, axes } => {
+                let keep = after.dims[*from].len() - axes.len();
+                after.dims[*from].truncate(keep);
+                after.dims[*to].extend_from_slice(axes);
+                self.all_to_all(id, *to, *from, axes)?
+            }
+            ReshardStep::AllGather { dim, axes } => {
+                let keep = after.dims[*dim].len() - axes.len();
+                after.dims[*dim].truncate(keep);
+                self.all_gather(id, *dim, axes)?
+            }
+        };
+        if after.partial.is_empty() {
+            after.reduction = Default::default();
+        }
+        // What was padding in shards that are now together goes.
+        let wanted = after.local_dims(self.axes(), shape.dims());
+        for (d, &size) in wanted.iter().enumerate() {
+            if self.dims(result)[d] > size {
+                result = self.slice_dim(result, d, 0, size, 1)?;
+            }
+        }
+        Ok((result, after))
+    }
+
+    /// Which device's shard each device gets where lists of axes replace others of the same sizes.
+    fn permutation(&self, from: &[AxisList], to: &[AxisList]) -> Vec<(i64, i64)> {
+        let axes = self.axes();
+        let flat = |lists: &[AxisList]| -> AxisList { lists.iter().flatten().copied().collect() };
+        let (source, target) = (flat(from), flat(to));
+        // Axes that cut nothing go along with one of their size.
+        let rest = |used: &AxisList| -> AxisList { axes.all().without(AxisSet::of(used)).list() };
+        let (mut idle_source, mut idle_target) = (rest(&source), rest(&target));
+        let by_size = |list: &mut AxisList| list.sort_by_key(|&a| (axes.size(a), a));
+        by_size(&mut idle_source);
+        by_size(&mut idle_target);
+        // Those idle on both sides stay where they are.
+        let common: AxisList = idle_source.iter().copied().filter(|a| idle_target.contains(a)).collect();
+        idle_source.retain(|a| !common.contains(a));
+        idle_target.retain(|a| !common.contains(a));
+        (0..axes.devices())
+            .map(|receiver| {
+                let mut sender = receiver;
+                for (from, to) in from.iter().zip(to) {
+                    sender = axes.with_coordinate(sender, from, axes.coordinate(receiver, to));
+                }
+                sender = axes.with_coordinate(sender, &idle_source, axes.coordinate(receiver, &idle_target));
+                (axes.device(sender), axes.device(receiver))
+            })
+            .collect()
+    }
+}
