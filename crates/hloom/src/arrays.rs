@@ -278,9 +278,19 @@ impl SplitMix {
     }
 }
 
-/// An npz file with the leaves of each device's result. Tokens have no array.
-pub fn to_npz(results: &[Value]) -> Vec<u8> {
-    npz::write(outputs(results).into_iter().map(|(name, a)| (name, descr_of(a.element_type()), a.dims(), a.bytes())))
+/// An npz file with these arrays under their names.
+pub fn to_npz(named: &[(String, Array)]) -> Vec<u8> {
+    npz::write(named.iter().map(|(name, a)| (name.clone(), descr_of(a.element_type()), a.dims(), a.bytes())))
+}
+
+/// Whether the arrays of a file are named by the devices that they are for, as `d0.p0`.
+pub fn names_devices(path: &str) -> bool {
+    let Some(file) = ArrayFile::open(path) else { return false };
+    let is_device = |name: &str| {
+        let device = name.strip_prefix('d').and_then(|rest| rest.split_once('.'));
+        device.is_some_and(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+    };
+    Archive::open(&file).is_ok_and(|archive| archive.names().any(is_device))
 }
 
 /// An npz file with the arguments of each device: once for all where they are the same.

@@ -25,6 +25,7 @@ pub mod check;
 pub mod dump;
 pub mod engine;
 pub mod execute;
+pub mod global;
 pub mod load;
 
 pub use engine::Engine;

@@ -43,6 +43,8 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     /// Rewrite a module by passes: those of a target, or those named
     Opt(OptArgs),
+    /// Make the program of one device of a program over whole arrays
+    Partition(PartitionArgs),
     /// Tell what differs in two modules; renaming, renumbering and reordering set aside
     ///
     /// The exit status is 0 when nothing differs, 1 when something does, 2 when a file cannot be read.
@@ -495,6 +497,27 @@ pub(crate) struct OptArgs {
     pub(crate) list: bool,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct PartitionArgs {
+    /// The program: StableHLO with sdy shardings, or HLO with shardings on its instructions
+    pub(crate) file: String,
+    /// The number of devices; what the header says or the shardings imply, unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1048576))]
+    pub(crate) devices: Option<u32>,
+    /// Write the program of one device here
+    #[arg(short, long, value_name = "OUT.hlo")]
+    pub(crate) output: Option<String>,
+    /// Say what is sent, along which axes, and why
+    #[arg(long)]
+    pub(crate) report: bool,
+    /// Print one JSON object
+    #[arg(long, conflicts_with = "report")]
+    pub(crate) json: bool,
+    /// Say which annotation the sharding of this instruction came from, step by step
+    #[arg(long, value_name = "NAME")]
+    pub(crate) explain: Option<String>,
+}
+
 #[derive(Args, Debug, Clone, Default)]
 pub(crate) struct RunArgs {
     /// The module to run: a program, a snapshot with its inputs, or a folder that XLA dumped into
@@ -514,9 +537,15 @@ pub(crate) struct RunArgs {
     /// Make parameters up: floats uniform in [-1, 1), integers 0 or 1
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Write the results here, as d0.o0, d0.o1, …
+    /// Write the results here, as d0.o0, d0.o1, …; of a program over whole arrays as o0, o1, …
     #[arg(long, value_name = "OUT.npz")]
     pub(crate) output: Option<String>,
+    /// The program is about whole arrays: partition it for the devices
+    #[arg(long, conflicts_with = "per_device")]
+    pub(crate) global: bool,
+    /// The program is that of one device, whatever it says of shardings
+    #[arg(long)]
+    pub(crate) per_device: bool,
     /// Write the program with its inputs and results here, as an HloSnapshot
     #[arg(long, value_name = "OUT.pb", conflicts_with = "bench")]
     pub(crate) snapshot: Option<String>,

@@ -17,6 +17,7 @@ mod lines;
 mod memory;
 mod opt;
 mod output;
+mod partition;
 mod progress;
 mod render;
 mod report;
@@ -93,6 +94,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Memory(args) => memory::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Opt(args) => opt::run(&args),
+        Command::Partition(args) => partition::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Bisect(args) => bisect::run(&args),
         Command::Simulate(args) => simulate::run(&args),

@@ -6,6 +6,7 @@ pub(crate) mod replay;
 mod saved;
 pub(crate) mod trace;
 mod watched;
+mod whole;
 
 use super::args::RunArgs;
 use super::progress::At;
@@ -17,11 +18,12 @@ use hloom::cpu::Prewarm;
 use hloom::eval::DeviceGrid;
 use hloom::execute::{choose_devices, run_on};
 use hloom::formats::proto::Snapshot;
+use hloom::global::Global;
 use hloom::ir::diagnostic::Diagnostic;
 use hloom::ir::entity::EntityId;
 use hloom::ir::module::Module;
 use hloom::ir::verify::VerifiedModule;
-use hloom::value::{ExecutionError, Value};
+use hloom::value::{Array, ExecutionError, Value};
 use hloom::{Engine, Verified};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -41,7 +43,14 @@ fn run_file(args: &RunArgs) -> Result {
         Some((verified, saved)) => (verified, saved),
         None => (load(args)?, None),
     };
-    let run = Run { args, verified: &verified, saved, snapshot: None };
+    let (verified, whole) = match whole::devices(args, &verified)? {
+        Some(devices) if saved.is_none() => {
+            let (verified, global) = whole::partitioned(verified, devices)?;
+            (verified, Some(global))
+        }
+        _ => (verified, None),
+    };
+    let run = Run { args, verified: &verified, saved, snapshot: None, global: whole.as_ref() };
     let mut grid = match &run.saved {
         Some(saved) => saved.executable.compiled().grid,
         None => run.devices()?,
@@ -73,11 +82,13 @@ struct Run<'a> {
     saved: Option<saved::Saved>,
     /// What the file holds besides the program, if it is a snapshot.
     snapshot: Option<&'a Snapshot>,
+    /// The program over whole arrays that `verified` is one device's part of.
+    global: Option<&'a Global>,
 }
 
 /// The arguments that `args` name, for the program that was read.
 pub(crate) fn loaded_inputs(args: &RunArgs, verified: &Verified, grid: DeviceGrid) -> Result<Inputs> {
-    let run = Run { args, verified, saved: None, snapshot: None };
+    let run = Run { args, verified, saved: None, snapshot: None, global: None };
     let snapshot = replay::snapshot(verified).map_err(|errors| run.fail(errors))?;
     Run { snapshot: snapshot.as_ref(), ..run }.inputs(grid)
 }
@@ -131,7 +142,25 @@ impl Run<'_> {
     }
 
     fn inputs(&self, grid: DeviceGrid) -> Result<Inputs> {
-        let module = self.module();
+        let Some(global) = self.global else { return self.given(self.module(), grid) };
+        let one = DeviceGrid { replicas: 1, partitions: 1 };
+        let whole = self.given(&global.source, one)?.into_iter().next().unwrap_or_default();
+        global.cut_inputs(&whole).map_err(|e| self.failed(e))
+    }
+
+    /// The results with their names.
+    fn named(&self, results: &[Value]) -> Result<Vec<(String, Array)>> {
+        match self.global {
+            Some(global) => {
+                let wholes = global.join_outputs(results).map_err(|e| self.failed(e))?;
+                Ok(wholes.into_iter().map(|(n, a)| (format!("o{n}"), a)).collect())
+            }
+            None => Ok(arrays::outputs(results).into_iter().map(|(name, a)| (name, a.clone())).collect()),
+        }
+    }
+
+    /// The arguments that a module takes on each device of a grid, as they are given.
+    fn given(&self, module: &Module, grid: DeviceGrid) -> Result<Inputs> {
         if let Some(path) = &self.args.input {
             if let Some(file) = arrays::ArrayFile::open(path) {
                 return arrays::from_npz(module, grid, &file).map_err(|errors| self.fail(errors));
@@ -166,7 +195,7 @@ impl Run<'_> {
         let elapsed = begun.elapsed();
         watch.report()?;
         if let Some(path) = &self.args.output {
-            output::to_path(path, &arrays::to_npz(&results))?;
+            output::to_path(path, &arrays::to_npz(&self.named(&results)?))?;
         }
         if let (Some(path), Some(inputs)) = (&self.args.snapshot, &kept) {
             replay::write(self, path, inputs, &results)?;
@@ -178,9 +207,9 @@ impl Run<'_> {
             replay::compare(self, &expected, grid, inputs, &results)?;
         }
         if self.args.json {
-            output::to_stdout(format!("{}\n", summary(engine, grid, &results, elapsed)).as_bytes())?;
+            output::to_stdout(format!("{}\n", summary(engine, grid, &self.named(&results)?, elapsed)).as_bytes())?;
         } else if self.args.output.is_none() {
-            output::to_stdout(show_results(&results).as_bytes())?;
+            output::to_stdout(show_results(&self.named(&results)?).as_bytes())?;
         }
         Ok(Outcome::Well)
     }
@@ -189,7 +218,7 @@ impl Run<'_> {
     fn bench(&self, grid: DeviceGrid, inputs: Inputs, count: u32) -> Result {
         let timed = engine::bench(self, grid, inputs, count)?;
         if let Some(path) = &self.args.output {
-            output::to_path(path, &arrays::to_npz(&timed.results))?;
+            output::to_path(path, &arrays::to_npz(&self.named(&timed.results)?))?;
         }
         let mut times: Vec<f64> = timed.runs.iter().map(|t| t.as_secs_f64() * 1e3).collect();
         times.sort_by(f64::total_cmp);
@@ -231,9 +260,9 @@ fn instruction_at(module: &Module, at: &AtomicU32) -> At {
 }
 
 /// The results' names and shapes as one JSON object.
-fn summary(engine: Engine, grid: DeviceGrid, results: &[Value], elapsed: Duration) -> serde_json::Value {
-    let outputs: Vec<_> = arrays::outputs(results)
-        .into_iter()
+fn summary(engine: Engine, grid: DeviceGrid, results: &[(String, Array)], elapsed: Duration) -> serde_json::Value {
+    let outputs: Vec<_> = results
+        .iter()
         .map(|(name, a)| serde_json::json!({ "name": name, "type": a.element_type().name(), "dims": a.dims() }))
         .collect();
     serde_json::json!({
@@ -261,9 +290,9 @@ pub(crate) fn interrupted() -> &'static AtomicBool {
 }
 
 /// The results for people: each array with its shape and, if it is small, its elements.
-fn show_results(results: &[Value]) -> String {
+fn show_results(results: &[(String, Array)]) -> String {
     let mut text = String::new();
-    for (name, array) in arrays::outputs(results) {
+    for (name, array) in results {
         text.push_str(&format!("{name} = {}\n", super::watch::show_array(array)));
     }
     text
