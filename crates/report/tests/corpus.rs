@@ -1,5 +1,6 @@
 //! Real modules under other names and in another order: nothing differs. From a folder `shared` beside the checkout, or
 //! in `HLOOM_SHARED`.
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 use hloom_formats::hlo_text;
 use hloom_ir::module::Module;

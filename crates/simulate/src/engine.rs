@@ -186,11 +186,11 @@ impl<'a> Engine<'a> {
     pub(crate) fn run(mut self) -> Result<Outcome, Diagnostic> {
         let mut ends = vec![0.0; self.devices.len()];
         loop {
-            for class in 0..self.devices.len() {
+            for (class, end) in ends.iter_mut().enumerate() {
                 if self.devices[class].state == State::Ready {
                     self.go_on(class)?;
                     if self.devices[class].state == State::Finished {
-                        ends[class] = self.now;
+                        *end = self.now;
                     }
                 }
             }
@@ -200,7 +200,7 @@ impl<'a> Engine<'a> {
             if self.devices.iter().all(|d| d.state == State::Finished) {
                 break;
             }
-            self.to_next_event()?;
+            self.advance_to_next_event()?;
         }
         Ok(Outcome {
             ends,
@@ -211,7 +211,7 @@ impl<'a> Engine<'a> {
         })
     }
 
-    fn to_next_event(&mut self) -> Result<(), Diagnostic> {
+    fn advance_to_next_event(&mut self) -> Result<(), Diagnostic> {
         if std::mem::take(&mut self.is_changed) {
             self.share();
         }

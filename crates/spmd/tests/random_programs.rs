@@ -356,15 +356,15 @@ fn program(seed: u64) -> String {
         ("maximum_f32", "f32", "maximum(x, y)"),
         ("add_s32", "s32", "add(x, y)"),
     ] {
-        write!(
+        writeln!(
             computations,
-            "{name} {{ x = {kind}[] parameter(0) y = {kind}[] parameter(1) ROOT r = {kind}[] {op} }}\n"
+            "{name} {{ x = {kind}[] parameter(0) y = {kind}[] parameter(1) ROOT r = {kind}[] {op} }}"
         )
         .unwrap();
     }
     for (name, direction) in [("less_f32", "LT"), ("greater_f32", "GT")] {
         let compare = format!("compare(x, y), direction={direction}");
-        write!(computations, "{name} {{ x = f32[] parameter(0) y = f32[] parameter(1) ROOT r = pred[] {compare} }}\n")
+        writeln!(computations, "{name} {{ x = f32[] parameter(0) y = f32[] parameter(1) ROOT r = pred[] {compare} }}")
             .unwrap();
     }
     format!(

@@ -212,8 +212,8 @@ body {
 condition {
   s = (s32[], f32[16,128], f32[128,128]) parameter(0)
   i = s32[] get-tuple-element(s), index=0
-  five = s32[] constant(5)
-  ROOT c = pred[] compare(i, five), direction=LT
+  many = s32[] constant(50)
+  ROOT c = pred[] compare(i, many), direction=LT
 }
 ENTRY main {
   h = f32[16,128] parameter(0)

@@ -35,7 +35,7 @@ impl Moves {
         let (from_bits, to_bits) = (element_bits(from), element_bits(to));
         let unit_bits = from_bits.min(to_bits);
         let same = from.element_type == to.element_type && from_bits == to_bits;
-        if !same && !(is_exact(from) && is_exact(to)) || from_bits % unit_bits != 0 || to_bits % unit_bits != 0 {
+        if !(same || is_exact(from) && is_exact(to)) || from_bits % unit_bits != 0 || to_bits % unit_bits != 0 {
             return None;
         }
         let unit = if from_bits < to_bits { from.element_type } else { to.element_type };

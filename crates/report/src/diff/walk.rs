@@ -63,7 +63,8 @@ impl<'m> Known<'m> {
         }
         let mut text = print_instruction(self.module, i, &PrintOptions { elide_constants: true });
         if text.len() > TEXT {
-            text.truncate(text.floor_char_boundary(TEXT));
+            let end = (0..=TEXT).rev().find(|&n| text.is_char_boundary(n)).unwrap_or(0);
+            text.truncate(end);
             text.push('…');
         }
         InstructionFigures {

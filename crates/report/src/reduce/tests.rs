@@ -206,12 +206,12 @@ fn faults_in_engines_are_shown_by_a_few_instructions() {
 fn after(case: &Case, passes: &[&str], faulty: usize, fault: Fault, count: usize) -> Option<Module> {
     let target = Target::named("cpu").ok()?;
     let mut module = case.module.clone();
-    for n in 0..count {
+    for (n, pass) in passes.iter().enumerate().take(count) {
         if n == faulty {
             module = fault.apply(&module);
             continue;
         }
-        let list = Registry::own().list([passes[n]]).ok()?;
+        let list = Registry::own().list([*pass]).ok()?;
         let verified = Case { module, inputs: Vec::new() }.verified()?;
         module = optimize(verified, &list, &Context { info: &target }, None).ok()?.module.into_module();
     }

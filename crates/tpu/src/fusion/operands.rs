@@ -37,7 +37,7 @@ fn wrap_operands(module: &mut Module, fusion: InstructionId) -> Option<usize> {
     let Op::Fusion(attributes) = &module[fusion].op else { return None };
     let body = attributes.calls;
     let convolutions = module[body].instructions().iter().copied();
-    let convolution = convolutions.filter(|&i| matches!(module[i].op, Op::Convolution(_))).last()?;
+    let convolution = convolutions.rev().find(|&i| matches!(module[i].op, Op::Convolution(_)))?;
     let mut wrapped = Vec::new();
     for n in 0..module[convolution].operands().len() {
         let (parameter, bitcasts) = read_as_it_is(module, convolution, n)?;

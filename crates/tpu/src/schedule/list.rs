@@ -111,11 +111,10 @@ impl<'m> Scheduler<'m> {
             scheduler.made[n] = made(module, i, target);
         }
         for (n, &i) in stored.iter().enumerate() {
-            if has_side_effect(&module[i].op) || matches!(module[i].op, Op::Rng { .. }) {
-                if let Some(last) = last_seen.replace(n) {
-                    scheduler.successors[last].push(n);
-                    scheduler.waiting_for[n] += 1;
-                }
+            let is_ordered = has_side_effect(&module[i].op) || matches!(module[i].op, Op::Rng { .. });
+            if is_ordered && let Some(last) = last_seen.replace(n) {
+                scheduler.successors[last].push(n);
+                scheduler.waiting_for[n] += 1;
             }
         }
         scheduler

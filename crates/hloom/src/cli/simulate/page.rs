@@ -34,10 +34,12 @@ struct Data<'a> {
     opcodes: Vec<String>,
     bounds: [&'static str; 4],
     lanes: [&'static str; 4],
-    /// Class, lane, name, start, end, bound, rounds, whether it is on the critical path.
-    events: Vec<(usize, u8, usize, f64, f64, u8, u64, bool)>,
+    events: Vec<EventRow>,
     memory: Vec<Memory<'a>>,
 }
+
+/// Class, lane, name, start, end, bound, rounds, whether it is on the critical path.
+type EventRow = (usize, u8, usize, f64, f64, u8, u64, bool);
 
 #[derive(Serialize)]
 struct Memory<'a> {
