@@ -145,6 +145,7 @@ impl KernelRecord {
 /// Whom lowering asks for kernels.
 pub(crate) enum KernelSource {
     /// The compiler; with how many threads, and how much time the code is worth.
+    #[cfg_attr(not(feature = "llvm"), allow(dead_code, reason = "this build has no compiler"))]
     Compiler { threads: usize, effort: Effort },
     /// What a compiler has left.
     Saved(KernelRecord),

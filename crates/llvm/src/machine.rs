@@ -1,7 +1,7 @@
 //! The machine that kernels are made for, as data: which processor, which features, how wide its vectors are.
 //!
 //! Nothing here or in the emitter asks at compile time what the compiler itself was built for, but for the list of
-//! functions in [`crate::loader`]: the host's features are found when the process runs.
+//! functions in `hloom-loader`: the host's features are found when the process runs.
 
 use hloom_loops::Simd;
 use inkwell::targets::TargetMachine;

@@ -2,7 +2,7 @@
 //! tables (`[windows]`) and tables in a list (`[[memory]]`).
 //!
 //! Everything read remembers its line, so that whoever finds a value wrong can say where it is. What was read can be
-//! written again ([`write`]); comments are not kept.
+//! written again ([`write()`]); comments are not kept.
 
 /// A value and the line it stands on.
 #[derive(Clone, PartialEq, Debug)]

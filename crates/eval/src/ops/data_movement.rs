@@ -1,6 +1,6 @@
 //! Operations that make arrays of elements that are there already: constants, iota, reshapes, broadcasts, slices, pads.
 //!
-//! All but constants and iota are one or more strided copies ([`crate::strided`]).
+//! All but constants and iota are one or more strided copies ([`hloom_value::strided`]).
 
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::dynamic::resize;
