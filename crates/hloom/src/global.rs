@@ -5,7 +5,7 @@
 
 use crate::arrays::Inputs;
 use hloom_ir::Op;
-use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::diagnostic::{Blame, Diagnostic, Place};
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::sharding::{Sharding, ShardingKind};
@@ -106,8 +106,15 @@ impl Global {
         let partition = begun.elapsed();
         let made = std::mem::replace(&mut partitioned.module, Module::new("moved"));
         let program = verify(made, &VerifyOptions { devices: Some(devices) }).map_err(|invalid| {
-            // What is wrong with it is ours to answer for, whatever the program was.
-            let ours = |d: Diagnostic| d.blame(hloom_ir::diagnostic::Blame::Hloom);
+            // What is wrong with it is ours to answer for, whatever the program was; its places are none of the source's.
+            let ours = |d: Diagnostic| {
+                let at = match d.place {
+                    Place::Instruction(i, _) => format!("in {} of the partitioned program", invalid.module[i].name()),
+                    _ => "in the partitioned program".to_owned(),
+                };
+                let notes = Vec::new();
+                Diagnostic { notes, ..d }.at_place(Place::None).blame(Blame::Hloom).note(at)
+            };
             invalid.diagnostics.into_iter().map(ours).collect::<Vec<_>>()
         })?;
         Ok(Global { source, propagation, partitioned, program, propagate, partition })
