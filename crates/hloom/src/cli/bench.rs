@@ -130,7 +130,9 @@ pub(super) fn fastest_seconds(
     let module = program.module();
     let grid = choose_devices(module, None, None).map_err(one)?.grid;
     let inputs = arrays::from_seed(module, grid, 0).map_err(one)?;
-    let compiled = client.compile(program, &CompileOptions::new(grid)).map_err(|e| e.into_diagnostics(module))?;
+    // What the evaluator does would say nothing of the machine.
+    let options = CompileOptions { strict: true, ..CompileOptions::new(grid) };
+    let compiled = client.compile(program, &options).map_err(|e| e.into_diagnostics(module))?;
     let arguments = upload(client, inputs).map_err(failed)?;
     let mut fastest = f64::INFINITY;
     for run in 0..=repeat {

@@ -80,5 +80,5 @@ fn dot(element_type: &str, n: usize) -> String {
 
 fn wrong(message: &str) -> Stop {
     output::to_stderr(&format!("error: {message}\n"));
-    Stop(super::Outcome::Bug)
+    Stop(super::Outcome::MachineAtFault)
 }
