@@ -15,6 +15,7 @@ use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_ir::{InstructionId, Op, Shape};
 use hloom_passes::replicate::{replicate, spread_results};
 use hloom_runtime::LoadedExecutable;
+use hloom_spmd::PropagationOptions;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -153,14 +154,32 @@ impl Program {
         module.config.replica_count = options.replicas as i64;
         module.config.num_partitions = options.partitions as i64;
         let outputs = signature(&module).1.len();
-        if options.partitions > 1 {
-            spread_results(&mut module, options.partitions, &options.open_results)
-                .map_err(|found| located(&[found], &module))?;
-        }
-        let shardings = Shardings::of(&module, outputs);
-        if options.partitions > 1 {
-            replicate(&mut module, options.partitions).map_err(|found| located(&[found], &module))?;
-        }
+        let shardings = match options.partitions {
+            1 => Shardings::of(&module, outputs),
+            // What is written for one device in the middle of a global program is partitioned around it.
+            partitions if has_manual_computation(&module) => {
+                let mut propagation = PropagationOptions::default();
+                if !options.open_results.is_empty() {
+                    propagation.allow_propagation_to_output = options.open_results.clone();
+                }
+                hloom_spmd::propagate(&mut module, &propagation).map_err(|found| located(&found, &module))?;
+                let partitioned = hloom_spmd::partition(&module, partitions as i64);
+                let partitioned = partitioned.map_err(|found| located(&[found], &module))?;
+                let axes = &partitioned.axes;
+                let parameters = partitioned.parameters.iter().flatten().map(|spec| spec.to_sharding(axes));
+                let results = partitioned.results.iter().map(|spec| spec.to_sharding(axes));
+                let shardings = (Shardings::of_kinds(parameters), Shardings::of_kinds(results));
+                module = partitioned.module;
+                shardings
+            }
+            partitions => {
+                spread_results(&mut module, partitions, &options.open_results)
+                    .map_err(|found| located(&[found], &module))?;
+                let shardings = Shardings::of(&module, outputs);
+                replicate(&mut module, partitions).map_err(|found| located(&[found], &module))?;
+                shardings
+            }
+        };
         let devices = i64::try_from(options.devices.len()).ok();
         let module = verify(module, &VerifyOptions { devices })
             .map_err(|invalid| located(&invalid.diagnostics, &invalid.module))?;
@@ -201,6 +220,12 @@ impl Program {
     pub fn name(&self) -> &str {
         &self.module.module().name
     }
+}
+
+/// Whether a part of the program is written for one device.
+fn has_manual_computation(module: &Module) -> bool {
+    let is_boundary = |op: &Op| matches!(op, Op::CustomCall(call) if &*call.target == "SPMDFullToShardShape");
+    module.computations().iter().any(|&c| module[c].instructions().iter().any(|&i| is_boundary(&module[i].op)))
 }
 
 /// Whether a run is over before a thread could be told of it: a few thousand numbers, and no loop.

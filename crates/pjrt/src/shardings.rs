@@ -35,6 +35,11 @@ impl Shardings {
         Shardings { starts, sizes: encoded.iter().map(Vec::len).collect(), _encoded: encoded }
     }
 
+    /// Of values that lie as is said.
+    pub fn of_kinds(kinds: impl Iterator<Item = ShardingKind>) -> Shardings {
+        Shardings::new(kinds.map(|kind| Sharding::Leaf(Box::new(kind.canonical().into()))))
+    }
+
     /// Of the arguments of a program, and of its results; values of which nothing is said are on all devices alike.
     pub fn of(module: &Module, outputs: usize) -> (Shardings, Shardings) {
         let Some(entry) = module.entry() else { return Default::default() };
