@@ -6,7 +6,7 @@ use super::spec::Spec;
 use super::{Emit, PARTITIONED_MARK, Partitioner, Reason, Signature, error};
 use hloom_ir::diagnostic::Part as DiagnosticPart;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
-use hloom_ir::module::NewInstruction;
+use hloom_ir::module::{Module, NewInstruction};
 use hloom_ir::op::ConstantValue;
 use hloom_ir::order::PostOrder;
 use hloom_ir::shape::{ArrayShape, ProgramShape};
@@ -14,15 +14,29 @@ use hloom_ir::{Op, Shape};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
+/// The entry and whatever it calls, directly or not.
+fn called_from(module: &Module, entry: ComputationId) -> FxHashSet<ComputationId> {
+    let mut called = FxHashSet::from_iter([entry]);
+    let mut pending = vec![entry];
+    while let Some(c) = pending.pop() {
+        for &i in module[c].instructions() {
+            pending.extend(module[i].op.called_computations().iter().copied().filter(|&callee| called.insert(callee)));
+        }
+    }
+    called
+}
+
 impl Partitioner<'_> {
     pub(crate) fn run(&mut self) -> Emit<()> {
         let source = self.source;
         let entry = source.entry().ok_or_else(|| error("the module has no entry computation"))?;
         self.check_shardings()?;
-        self.find_signatures(entry);
+        // What nothing calls any more, since calls were put in place, is left out.
+        let called = called_from(source, entry);
+        self.find_signatures(entry, &called);
         let (effects, _) = hloom_analysis::effects::instructions_with(source, hloom_analysis::effects::has_side_effect);
         let mut post_order = PostOrder::new(source);
-        for c in hloom_ir::order::computations(source) {
+        for c in hloom_ir::order::computations(source).into_iter().filter(|c| called.contains(c)) {
             if self.signatures.contains_key(&c) {
                 let order = post_order.instructions(c);
                 let mut live = vec![false; order.len()];
@@ -92,7 +106,7 @@ impl Partitioner<'_> {
         leaves.iter().enumerate().map(spec).collect()
     }
 
-    fn find_signatures(&mut self, entry: ComputationId) {
+    fn find_signatures(&mut self, entry: ComputationId, called: &FxHashSet<ComputationId>) {
         let source = self.source;
         let own = |p: &Self, c: ComputationId| Signature {
             parameters: source.parameters(c).iter().map(|&i| p.annotated_leaves(i)).collect(),
@@ -100,7 +114,7 @@ impl Partitioner<'_> {
         };
         let signature = own(self, entry);
         self.signatures.insert(entry, signature);
-        for &c in source.computations() {
+        for &c in source.computations().iter().filter(|c| called.contains(c)) {
             for &i in source[c].instructions() {
                 match &source[i].op {
                     Op::While { condition, body } => {
