@@ -53,7 +53,7 @@ fn counted(module: &Module, id: InstructionId) -> Option<u64> {
         ((limit, 0), (start, step)) => (start, step, limit, mirrored(direction)),
         _ => return None,
     };
-    rounds(direction, start, step, limit)
+    iterations(direction, start, step, limit)
 }
 
 /// Where a value starts and what each round adds to it.
@@ -68,7 +68,8 @@ fn counter(
     }
 }
 
-fn mirrored(direction: ComparisonDirection) -> ComparisonDirection {
+/// The direction of the same comparison with its operands in the other order.
+pub fn mirrored(direction: ComparisonDirection) -> ComparisonDirection {
     use ComparisonDirection::*;
     match direction {
         Lt => Gt,
@@ -79,8 +80,9 @@ fn mirrored(direction: ComparisonDirection) -> ComparisonDirection {
     }
 }
 
-/// How often a counter passes the test.
-fn rounds(direction: ComparisonDirection, start: i128, step: i128, limit: i128) -> Option<u64> {
+/// How often a counter that starts at `start` and moves by `step` passes the comparison with `limit`, as if it could not
+/// leave its type on the way.
+pub fn iterations(direction: ComparisonDirection, start: i128, step: i128, limit: i128) -> Option<u64> {
     use ComparisonDirection::*;
     let up_to = |distance: i128, step: i128| if distance <= 0 { 0 } else { (distance + step - 1) / step };
     let count = match direction {

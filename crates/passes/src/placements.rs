@@ -2,6 +2,7 @@
 
 use crate::pass::{Context, Pass};
 use crate::rewrite::{Rule, rewrite};
+use hloom_eval::custom_call::placement::PLACEMENTS;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
@@ -23,28 +24,10 @@ pub static RULES: &[Rule] = &[Rule {
     apply: placement,
 }];
 
-/// What gives its operand back.
-const TARGETS: [&str; 14] = [
-    "xla.sdy.FuncResultSharding",
-    "xla.sdy.PropagationBarrier",
-    "ShardBarrierFrom",
-    "ShardBarrierTo",
-    "MoveToHost",
-    "MoveToDevice",
-    "annotate_device_placement",
-    "PinToDevice",
-    "PinToDeviceSram",
-    "PinToVmem",
-    "Pin",
-    "Unpin",
-    "LayoutConstraint",
-    "SPMDPartitionerBarrier",
-];
-
 fn placement(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let Op::CustomCall(call) = &module[i].op else { return None };
     let &[value] = module[i].operands() else { return None };
-    let is_placement = TARGETS.contains(&&*call.target);
+    let is_placement = PLACEMENTS.contains(&&*call.target);
     (is_placement && module[i].shape.equal_ignoring_layout(&module[value].shape)).then_some(())?;
     // It has none but on other machines, and must not be kept for it.
     if let Op::CustomCall(call) = &mut module.instruction_mut(i).op {

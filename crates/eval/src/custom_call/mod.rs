@@ -9,7 +9,7 @@ mod convolution;
 mod dynamic_shape;
 mod gemm;
 mod linear_algebra;
-mod placement;
+pub mod placement;
 mod solver;
 mod tpu;
 

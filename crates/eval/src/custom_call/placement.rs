@@ -6,13 +6,17 @@ use hloom_ir::entity::InstructionId;
 use hloom_value::ExecutionError;
 use hloom_value::Value;
 
-/// Targets that give their operand back.
-const IDENTITY: [&str; 19] = [
+/// Targets that say how a value is spread over the devices.
+const SHARDING: [&str; 5] = [
     "Sharding",
     "SPMDFullToShardShape",
     "SPMDShardToFullShape",
     "xla.sdy.GlobalToLocalShape",
     "xla.sdy.LocalToGlobalShape",
+];
+
+/// Targets that say where a value is to be, or what may not be moved across it, and give it back.
+pub const PLACEMENTS: [&str; 14] = [
     "xla.sdy.FuncResultSharding",
     "xla.sdy.PropagationBarrier",
     "ShardBarrierFrom",
@@ -30,7 +34,7 @@ const IDENTITY: [&str; 19] = [
 ];
 
 pub(super) fn register(calls: &mut CustomCalls) {
-    for target in IDENTITY {
+    for target in SHARDING.into_iter().chain(PLACEMENTS) {
         calls.register(target, Box::new(identity));
     }
     for target in ["AllocateBuffer", "CreateBuffer"] {

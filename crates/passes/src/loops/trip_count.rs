@@ -3,9 +3,10 @@
 
 use super::{Loop, element_of};
 use crate::rules::array;
-use crate::rules::numbers::{mirrored, splat, type_bounds};
+use crate::rules::numbers::{splat, type_bounds};
 use hloom_analysis::cost::known_trip_count;
 use hloom_analysis::effects::has_side_effect;
+use hloom_analysis::trip_count::{iterations, mirrored};
 use hloom_ir::attributes::ComparisonDirection;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
@@ -76,21 +77,7 @@ fn is_false(module: &Module, i: InstructionId) -> bool {
 
 /// How often a counter that starts at `start` and moves by `step` passes the comparison with `limit`.
 fn count(direction: ComparisonDirection, start: i128, limit: i128, step: i128, least: i128, most: i128) -> Option<u64> {
-    use ComparisonDirection::{Eq, Ge, Gt, Le, Lt, Ne};
-    let rounds = |distance: i128, step: i128| if distance <= 0 { 0 } else { (distance + step - 1) / step };
-    let count = match direction {
-        Lt if step > 0 => rounds(limit - start, step),
-        Le if step > 0 => rounds(limit + 1 - start, step),
-        Gt if step < 0 => rounds(start - limit, -step),
-        Ge if step < 0 => rounds(start - limit + 1, -step),
-        Ne if step != 0 && (limit - start) % step == 0 && (limit - start) / step >= 0 => (limit - start) / step,
-        Lt if start >= limit => 0,
-        Le if start > limit => 0,
-        Gt if start <= limit => 0,
-        Ge if start < limit => 0,
-        Eq if start != limit => 0,
-        _ => return None,
-    };
+    let count = i128::from(iterations(direction, start, step, limit)?);
     // A counter that leaves its type on the way comes round again.
     let last = start.checked_add(step.checked_mul(count)?)?;
     (least..=most).contains(&last).then_some(())?;

@@ -2,10 +2,11 @@
 //!
 //! Comparisons of floats are turned round only where NaN allows it: `not(x < y)` is not `x >= y`.
 
-use super::numbers::{Number, bounds, filled_like, mirrored, splat, type_bounds, with_number};
+use super::numbers::{Number, bounds, filled_like, splat, type_bounds, with_number};
 use super::{array, beside, dims, operand};
 use crate::pass::{Context, Pass};
 use crate::rewrite::{Rule, rewrite};
+use hloom_analysis::trip_count::mirrored;
 use hloom_ir::attributes::{ComparisonDirection, ComparisonType};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;

@@ -1,7 +1,6 @@
 //! Numbers that rules look at and make: constants repeated over an array, and the bounds of integers.
 
 use super::{array, operand};
-use hloom_ir::attributes::ComparisonDirection;
 use hloom_ir::builder::Builder;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
@@ -205,19 +204,6 @@ fn binary_bounds(op: BinaryOp, a: (i128, i128), b: (i128, i128)) -> Option<(i128
         BinaryOp::Remainder if a.0 >= 0 && b.0 > 0 => Some((0, a.1.min(b.1 - 1))),
         BinaryOp::Divide if a.0 >= 0 && b.0 > 0 => Some((a.0 / b.1, a.1 / b.0)),
         _ => None,
-    }
-}
-
-/// The comparison with its sides changed.
-pub(crate) fn mirrored(direction: ComparisonDirection) -> ComparisonDirection {
-    use ComparisonDirection::{Eq, Ge, Gt, Le, Lt, Ne};
-    match direction {
-        Lt => Gt,
-        Le => Ge,
-        Gt => Lt,
-        Ge => Le,
-        Eq => Eq,
-        Ne => Ne,
     }
 }
 
