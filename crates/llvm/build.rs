@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What a kernel needs of LLVM: code generators of the machines, and what they stand on.
-const COMPONENTS: [&str; 4] = ["x86", "aarch64", "executionengine", "analysis"];
+const COMPONENTS: [&str; 5] = ["x86", "aarch64", "nvptx", "executionengine", "analysis"];
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
