@@ -57,6 +57,10 @@ pub fn is_global(module: &Module) -> bool {
     if marked || module.is_scheduled {
         return false;
     }
+    let enters = |op: &Op| matches!(op, Op::CustomCall(call) if &*call.target == "SPMDFullToShardShape");
+    if module.computations().iter().flat_map(|&c| module[c].instructions()).any(|&i| enters(&module[i].op)) {
+        return true;
+    }
     let mut says = false;
     for &c in module.computations() {
         for &i in module[c].instructions() {
@@ -75,7 +79,6 @@ pub fn is_global(module: &Module) -> bool {
             };
             let manual = sharding.is_some_and(|s| s.leaves().iter().any(|l| by_program(&l.kind)));
             match &module[i].op {
-                Op::CustomCall(call) if &*call.target == "SPMDFullToShardShape" => return true,
                 Op::PartitionId | Op::CollectivePermute(_) | Op::CollectivePermuteStart(_) if !manual => return false,
                 op if op.collective().is_some() && !manual => return false,
                 _ => {}

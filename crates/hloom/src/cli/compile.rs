@@ -3,7 +3,7 @@
 mod tpu;
 
 use super::args::{CompileArgs, EffortArg};
-use super::{Outcome, Result, Stop, input, output, progress};
+use super::{Outcome, Result, Stop, input, output, progress, whole};
 use hloom::Verified;
 use hloom::compiler::{
     Backend, CompileError, CompileOptions, CompiledModule, Effort, Emit, compile, file, optimize_for,
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &CompileArgs) -> Result {
         output::to_stderr(&format!("{d}\n"));
         Stop(Outcome::UsageAtFault)
     })?;
-    let verified = input::load_verified(&args.file)?;
+    let verified = whole::local(input::load_verified(&args.file)?, args.devices.map(i64::from))?;
     let module = verified.module.module();
     let chosen =
         choose_devices(module, args.devices.map(|n| n as usize), None).map_err(|d| fail(&verified, vec![d]))?;

@@ -28,6 +28,7 @@ mod stats;
 mod table;
 mod verify;
 mod watch;
+mod whole;
 mod words;
 
 use args::{Cli, Command};

@@ -6,12 +6,11 @@ pub(crate) mod replay;
 mod saved;
 pub(crate) mod trace;
 mod watched;
-mod whole;
 
 use super::args::RunArgs;
 use super::progress::At;
 use super::watch::Watch;
-use super::{Outcome, Result, Stop, input, output};
+use super::{Outcome, Result, Stop, input, output, partition, whole};
 use hloom::arrays::{self, Inputs};
 use hloom::compiler::{CompileOptions, CompileReport, Effort};
 use hloom::cpu::Prewarm;
@@ -35,6 +34,21 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     }
 }
 
+/// For how many devices the program is to be partitioned, if it is about whole arrays.
+fn whole_devices(args: &RunArgs, verified: &Verified) -> Result<Option<i64>> {
+    let (module, asked) = (verified.module.module(), args.devices.map(i64::from));
+    let devices = match (args.per_device, args.global) {
+        (true, _) => None,
+        (_, true) => Some(partition::devices(module, asked)?).filter(|&n| n > 1),
+        _ => whole::devices(module, asked)?,
+    };
+    if devices.is_some() && !args.global && args.input.as_deref().is_some_and(arrays::names_devices) {
+        output::to_stderr("the arrays are named by devices: the program is run as that of one device\n");
+        return Ok(None);
+    }
+    Ok(devices)
+}
+
 fn run_file(args: &RunArgs) -> Result {
     let saved = saved::open(args)?;
     // Makes the compiler ready while the program and its arguments are read; what is compiled already needs none.
@@ -43,14 +57,14 @@ fn run_file(args: &RunArgs) -> Result {
         Some((verified, saved)) => (verified, saved),
         None => (load(args)?, None),
     };
-    let (verified, whole) = match whole::devices(args, &verified)? {
+    let (verified, global) = match whole_devices(args, &verified)? {
         Some(devices) if saved.is_none() => {
             let (verified, global) = whole::partitioned(verified, devices)?;
             (verified, Some(global))
         }
         _ => (verified, None),
     };
-    let run = Run { args, verified: &verified, saved, snapshot: None, global: whole.as_ref() };
+    let run = Run { args, verified: &verified, saved, snapshot: None, global: global.as_ref() };
     let mut grid = match &run.saved {
         Some(saved) => saved.executable.compiled().grid,
         None => run.devices()?,

@@ -9,7 +9,9 @@ use crate::backend_config::{BackendConfig, Continuation};
 use crate::edit::{flow_computations, remove_dead};
 use crate::stage::{Stage, StageContext};
 use hloom_ir::attributes::{FusionKind, OutputOperandAlias};
-use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::diagnostic::codes::passes::BROKEN_MODULE;
+use hloom_ir::diagnostic::{Blame, Diagnostic};
+use hloom_ir::edit::EditError;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::instruction::{Common, Operands};
@@ -24,7 +26,7 @@ pub(crate) static STAGE: Stage = Stage {
     name: "async-collective-fusion",
     statement: "carries all-gathers through the output fusions that run meanwhile; others become synchronous again",
     run: |module: &mut Module, context: &StageContext<'_>| {
-        let changes = fuse_module(module);
+        let changes = fuse_module(module)?;
         remove_dead(module, context.target)?;
         Ok(changes) as Result<usize, Diagnostic>
     },
@@ -37,7 +39,7 @@ const FIRST_FLAG: usize = 2;
 /// What is handed on: source, destination, flags, semaphores.
 const CARRIED: usize = 3 + SEMAPHORES;
 
-fn fuse_module(module: &mut Module) -> usize {
+fn fuse_module(module: &mut Module) -> Result<usize, Diagnostic> {
     let mut chains = 0;
     let mut changes = 0;
     for c in flow_computations(module) {
@@ -50,9 +52,9 @@ fn fuse_module(module: &mut Module) -> usize {
         for start in starts {
             changes += usize::from(rewrite.chain(module, start, &mut chains).is_some());
         }
-        rewrite.finish(module);
+        rewrite.finish(module)?;
     }
-    changes
+    Ok(changes)
 }
 
 /// A computation that is rewritten, with what takes the place of its instructions in the order.
@@ -63,15 +65,16 @@ struct Rewrite {
     instead: FxHashMap<usize, Vec<InstructionId>>,
     /// Results of fusions that carry something: they stand right before what first reads them.
     results: FxHashSet<InstructionId>,
-    dead: Vec<InstructionId>,
+    /// What was replaced, and by what.
+    replaced: FxHashMap<InstructionId, InstructionId>,
 }
 
 impl Rewrite {
     fn new(module: &Module, computation: ComputationId) -> Rewrite {
         let old = module[computation].instructions().to_vec();
         let place = old.iter().enumerate().map(|(n, &i)| (i, n)).collect();
-        let (instead, results, dead) = (FxHashMap::default(), FxHashSet::default(), Vec::new());
-        Rewrite { computation, old, place, instead, results, dead }
+        let (instead, results, replaced) = (FxHashMap::default(), FxHashSet::default(), FxHashMap::default());
+        Rewrite { computation, old, place, instead, results, replaced }
     }
 
     fn chain(&mut self, module: &mut Module, start: InstructionId, chains: &mut usize) -> Option<()> {
@@ -88,12 +91,17 @@ impl Rewrite {
         }
         let exchange = Exchange::new(module, *gather, source, done, *chains);
         *chains += 1;
-        let fusion = exchange.start(module, self.computation, source);
+        let copied = self.must_copy(module, source, start).then(|| copy(module, self.computation, source));
+        let fusion = exchange.start(module, self.computation, copied.unwrap_or(source));
         let mut handed: Vec<(i64, InstructionId)> = Vec::new();
         for (n, shape) in exchange.carried.iter().enumerate() {
             handed.push((n as i64, element(module, self.computation, fusion, n as i64, shape)));
         }
         self.put(from, fusion, &handed);
+        if let (Some(copy), Some(now)) = (copied, self.instead.get_mut(&from)) {
+            now.insert(0, copy);
+        }
+        self.replaced.insert(start, fusion);
         for n in carriers {
             let carrier = self.old[n];
             let values: Vec<InstructionId> = handed.iter().map(|h| h.1).collect();
@@ -111,8 +119,34 @@ impl Rewrite {
         let fusion = exchange.done(module, self.computation, &values);
         module.replace_all_uses(done, fusion).ok()?;
         self.put(to, fusion, &[]);
-        self.dead.extend([done, start]);
+        self.replaced.insert(done, fusion);
         Some(())
+    }
+
+    /// Whether the chain may not hand on the memory of what is gathered: it is an argument, or is read by others later.
+    fn must_copy(&self, module: &Module, source: InstructionId, start: InstructionId) -> bool {
+        let from = self.place[&start];
+        let is_later = |i: InstructionId| self.place.get(&i).is_none_or(|&n| n > from);
+        let mut value = source;
+        loop {
+            // What reads it by another name does so where that name is read.
+            let mut readers: Vec<InstructionId> = module[value].users().iter().copied().filter(|&u| u != start).collect();
+            while let Some(reader) = readers.pop() {
+                match module[reader].op {
+                    Op::Bitcast | Op::GetTupleElement { .. } => readers.extend(module[reader].users()),
+                    _ if reader != start && is_later(reader) => return true,
+                    _ => {}
+                }
+            }
+            match module[value].op {
+                Op::Parameter { .. } | Op::Constant(_) => return true,
+                Op::Bitcast => value = module[value].operands()[0],
+                Op::GetTupleElement { .. } => {
+                    return matches!(module[module[value].operands()[0]].op, Op::Parameter { .. });
+                }
+                _ => return module.root(self.computation) == Some(value),
+            }
+        }
     }
 
     fn can_carry(&self, module: &Module, n: usize) -> bool {
@@ -143,7 +177,7 @@ impl Rewrite {
             debug_assert!(own > 1);
             module.replace_all_uses(carrier, fusion).ok()?;
         }
-        self.dead.push(carrier);
+        self.replaced.insert(carrier, fusion);
         Some(())
     }
 
@@ -166,12 +200,13 @@ impl Rewrite {
         module.replace_all_uses(done, gather).ok()?;
         self.instead.insert(self.place[&start], Vec::new());
         self.instead.insert(self.place[&done], vec![gather]);
-        self.dead.extend([done, start]);
+        self.replaced.extend([(done, gather), (start, gather)]);
         Some(())
     }
 
     /// Sets the order and removes what was replaced.
-    fn finish(mut self, module: &mut Module) {
+    fn finish(mut self, module: &mut Module) -> Result<(), Diagnostic> {
+        self.move_control_edges(module)?;
         let mut order = Vec::new();
         let mut placed = FxHashSet::default();
         for (n, &i) in self.old.iter().enumerate() {
@@ -185,12 +220,40 @@ impl Rewrite {
                 order.push(i);
             }
         }
+        // A result that nobody here reads is the root.
+        order.extend(module.root(self.computation).filter(|root| self.results.contains(root) && placed.insert(*root)));
         if let Some(root) = module.root(self.computation) {
             module.set_root(root);
         }
-        let _ = module.remove_instructions(&self.dead);
-        let _ = module.reorder(self.computation, order);
+        let dead: Vec<InstructionId> = self.replaced.keys().copied().collect();
+        module.remove_instructions(&dead).map_err(refused)?;
+        // Results of carriers that nobody reads at all.
+        let unread: Vec<InstructionId> = self.results.iter().copied().filter(|r| !placed.contains(r)).collect();
+        module.remove_instructions(&unread).map_err(refused)?;
+        module.reorder(self.computation, order).map_err(refused)
     }
+
+    /// Whoever waits for an instruction that was replaced waits for what took its place, which waits for what it waited for.
+    fn move_control_edges(&self, module: &mut Module) -> Result<(), Diagnostic> {
+        for &i in &self.old {
+            let edges = module[i].common.control_predecessors().to_vec();
+            if edges.is_empty() {
+                continue;
+            }
+            let now = |i: InstructionId| self.replaced.get(&i).copied().unwrap_or(i);
+            module.instruction_mut(i).common.rare_mut().control_predecessors.clear();
+            for edge in edges.into_iter().map(now).filter(|&edge| edge != now(i)) {
+                module.add_control_dependency(edge, now(i)).map_err(refused)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the stage asked for did not fit the module.
+fn refused(error: EditError) -> Diagnostic {
+    let message = format!("the stage `{}` made an edit that is not one: {error:?}", STAGE.name);
+    Diagnostic::error(&BROKEN_MODULE, message).blame(Blame::Hloom)
 }
 
 fn element(module: &mut Module, home: ComputationId, tuple: InstructionId, index: i64, shape: &Shape) -> InstructionId {
@@ -201,6 +264,13 @@ fn element(module: &mut Module, home: ComputationId, tuple: InstructionId, index
         operands: Operands::from_slice(&[tuple]),
         common: Common::default(),
     };
+    module.add_instruction(home, new)
+}
+
+fn copy(module: &mut Module, home: ComputationId, source: InstructionId) -> InstructionId {
+    let shape = module[source].shape.clone();
+    let operands = Operands::from_slice(&[source]);
+    let new = NewInstruction { name: "copy".into(), op: Op::Copy, shape, operands, common: Common::default() };
     module.add_instruction(home, new)
 }
 

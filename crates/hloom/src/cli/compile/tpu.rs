@@ -1,7 +1,7 @@
 //! `hloom compile` for TPU-like machines: the scheduled module, or the memory of it.
 
 use super::super::args::CompileArgs;
-use super::super::{Outcome, Result, Stop, input, output, progress, usage_error};
+use super::super::{Outcome, Result, Stop, input, output, progress, usage_error, whole};
 use super::{PRINT, fail};
 use hloom::compiler::Emit;
 use hloom::execute::choose_devices;
@@ -22,12 +22,18 @@ pub(super) fn run(args: &CompileArgs, target: &Target) -> Result {
         let message = format!("for {} a schedule is made, or the memory of it, not {}", target.name, form.name());
         return Err(usage_error(&message));
     }
-    let mut verified = input::load_verified(&args.file)?;
+    let topology = args.topology.as_deref().map(Topology::parse).transpose().map_err(|d| usage_error(&d.message))?;
+    let asked = args.devices.map(i64::from).or(topology.as_ref().map(|t| t.devices() as i64));
+    let mut verified = whole::local(input::load_verified(&args.file)?, asked)?;
     let chosen = choose_devices(verified.module.module(), args.devices.map(|n| n as usize), None);
-    let grid = chosen.map_err(|d| fail(&verified, vec![d]))?.grid;
-    let topology = match &args.topology {
-        Some(text) => Topology::parse(text).map_err(|d| usage_error(&d.message))?,
-        None => target.usual_topology(grid.devices()),
+    let devices = chosen.map_err(|d| fail(&verified, vec![d]))?.grid.devices();
+    let topology = match topology {
+        Some(topology) if devices > 1 && topology.devices() != devices => {
+            let message = format!("the program is for {devices} devices, the topology is of {}", topology.devices());
+            return Err(usage_error(&message));
+        }
+        Some(topology) => topology,
+        None => target.usual_topology(devices),
     };
     // StableHLO does not say how arguments and results lie: the machine's compiler chooses.
     if matches!(verified.source.format, Format::StableHlo | Format::StableHloBytecode) {
