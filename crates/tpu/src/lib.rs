@@ -52,6 +52,7 @@ static COMMON: &[&str] = &[
     "inline-calls",
     "dce",
     "flatten-call-graph",
+    "remove-placements",
     "bf16-normalization",
     "simplify",
     "simplify-conditionals",

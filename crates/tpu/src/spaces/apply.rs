@@ -1,5 +1,6 @@
 //! Writing an assignment of memory spaces into the module: layouts, copies, and the schedule around them.
 
+use super::candidates::Eviction;
 use super::{Decisions, Prefetch};
 use crate::policy::FastMemory;
 use hloom_ir::diagnostic::codes::passes::BROKEN_MODULE;
@@ -47,19 +48,30 @@ pub(super) fn apply(
         starts.entry(*before).or_default().push(start);
         insertions.entry(reads[0].user).or_default().push(done);
     }
-    for &(result, operand) in &decisions.evictions {
-        let Some(&value) = module[result].operands().get(operand) else { continue };
-        let (start, done) = copy(module, value, 0, None);
-        let _ = module.replace_operand(result, operand, done);
-        // The way back begins as soon as the value is there.
-        let old = verified.module()[module[result].parent()].instructions();
-        let next = old.iter().position(|&i| i == value).and_then(|at| old.get(at + 1));
-        starts.entry(next.copied().unwrap_or(result)).or_default().push(start);
-        insertions.entry(result).or_default().push(done);
+    let mut last = Vec::new();
+    for &eviction in &decisions.evictions {
+        match eviction {
+            Eviction::Element(result, operand) => {
+                let Some(&value) = module[result].operands().get(operand) else { continue };
+                let (start, done) = copy(module, value, 0, None);
+                let _ = module.replace_operand(result, operand, done);
+                // The way back begins as soon as the value is there.
+                let old = verified.module()[module[result].parent()].instructions();
+                let next = old.iter().position(|&i| i == value).and_then(|at| old.get(at + 1));
+                starts.entry(next.copied().unwrap_or(result)).or_default().push(start);
+                insertions.entry(result).or_default().push(done);
+            }
+            Eviction::Whole(result) => {
+                let (start, done) = copy(module, result, 0, None);
+                module.set_root(done);
+                last.extend([start, done]);
+            }
+        }
     }
     for c in verified.module().computations() {
         let old = verified.module()[*c].instructions();
-        let order = reordered(module, *c, old, first, &starts, &insertions);
+        let mut order = reordered(module, *c, old, first, &starts, &insertions);
+        order.extend(last.iter().filter(|&&i| module[i].parent() == *c));
         module.reorder(*c, order.clone()).map_err(|_| not_placed(module, *c, &order))?;
     }
     mark_bodies(module);

@@ -24,6 +24,15 @@ pub(super) struct Read {
     pub(super) operand: usize,
 }
 
+/// A part of the program's result that is copied back from fast memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Eviction {
+    /// An operand of the tuple that is the result.
+    Element(InstructionId, usize),
+    /// The instruction whose value is all of the result.
+    Whole(InstructionId),
+}
+
 /// A buffer that could lie in fast memory, or whose readers could have a copy there.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
@@ -42,8 +51,8 @@ pub(super) struct Candidate {
     /// Where the values are seen that the first reader hands on in the same memory: they go with a copy for that reader.
     pub(super) handed_on: Vec<Position>,
     pub(super) is_parameter: bool,
-    /// Elements of the program's result that it is: they are copied back from fast memory.
-    pub(super) results: Vec<(InstructionId, usize)>,
+    /// Where it is in the program's result: it is copied back from fast memory.
+    pub(super) results: Vec<Eviction>,
     /// Whether it is made or read in several computations, as the state of a loop is.
     pub(super) crosses_loops: bool,
     /// Cycles of main memory that are saved at most.
@@ -120,7 +129,11 @@ fn candidate(
             if at == root {
                 let index = dataflow.positions.index(position);
                 match (&module[at].op, index.as_slice()) {
-                    (Op::Tuple, &[n]) => candidate.results.push((at, usize::try_from(n).ok()?)),
+                    (Op::Tuple, &[n]) => candidate.results.push(Eviction::Element(at, usize::try_from(n).ok()?)),
+                    (Op::GetTupleElement { .. }, []) => {
+                        candidate.results.push(Eviction::Whole(at));
+                        positions.push(position);
+                    }
                     _ => return None,
                 }
             } else {

@@ -14,7 +14,7 @@ pub(crate) mod scalars;
 use crate::elapsed::Elapsed;
 use crate::policy::FastMemory;
 use crate::stage::{Stage, StageContext};
-use candidates::{Candidate, Read};
+use candidates::{Candidate, Eviction, Read};
 use capacity::Capacity;
 use hloom_ir::diagnostic::codes::passes::BROKEN_MODULE;
 use hloom_ir::diagnostic::{Blame, Diagnostic};
@@ -47,8 +47,8 @@ struct Decisions {
     /// Positions that move to fast memory.
     pub(super) moved: Vec<Position>,
     pub(super) prefetches: Vec<Prefetch>,
-    /// Operands of the result that are copied back from fast memory.
-    evictions: Vec<(InstructionId, usize)>,
+    /// Parts of the result that are copied back from fast memory.
+    evictions: Vec<Eviction>,
     /// The parameter that is fetched at the start.
     pub(super) first: Option<(InstructionId, Vec<Read>)>,
 }
