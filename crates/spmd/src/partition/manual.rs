@@ -38,6 +38,13 @@ impl Body<'_, '_> {
         if edge || !manual {
             return Ok(None);
         }
+        // Inside, an annotation says what is so already.
+        if let (Op::CustomCall(call), [(value, specs)]) = (&source[at].op, values.as_slice())
+            && &*call.target == "Sharding"
+            && specs.iter().all(|s| s.manual == all)
+        {
+            return Ok(Some(value.clone()));
+        }
         let op = self.local_op(&source[at].op)?;
         let mut ids = Vec::new();
         for (value, specs) in values {
