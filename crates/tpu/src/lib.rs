@@ -11,6 +11,7 @@ mod elapsed;
 mod fusion;
 pub mod policy;
 mod schedule;
+mod sink_converts;
 mod spaces;
 pub mod stage;
 pub mod tiling;
@@ -26,6 +27,7 @@ pub use stage::{Stage, StageContext};
 
 /// All stages, in the order in which they run.
 pub static STAGES: &[&Stage] = &[
+    &sink_converts::STAGE,
     &tiling::STAGE,
     &dots::STAGE,
     &fusion::STAGE,

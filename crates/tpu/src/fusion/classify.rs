@@ -4,6 +4,7 @@ use crate::edit::array_of;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The role that an instruction can take in a fusion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,13 +27,14 @@ const MAX_CHEAP_DEPTH: u8 = 6;
 
 /// The role of every instruction of a computation, and how deep chains of cheap ones are.
 pub(super) struct Roles {
-    roles: rustc_hash::FxHashMap<InstructionId, (Role, u8)>,
+    roles: FxHashMap<InstructionId, (Role, u8)>,
+    remade: FxHashSet<InstructionId>,
 }
 
 impl Roles {
     /// `order` has every operand before its users.
     pub(super) fn new(module: &Module, order: &[InstructionId]) -> Roles {
-        let mut roles = Roles { roles: rustc_hash::FxHashMap::default() };
+        let mut roles = Roles { roles: FxHashMap::default(), remade: FxHashSet::default() };
         for &i in order {
             let role = roles.classify(module, i);
             roles.roles.insert(i, role);
@@ -42,6 +44,17 @@ impl Roles {
 
     pub(super) fn of(&self, i: InstructionId) -> Role {
         self.roles.get(&i).map_or(Role::Alone, |r| r.0)
+    }
+
+    /// Has an instruction made again wherever it is read.
+    pub(super) fn remake(&mut self, i: InstructionId) {
+        self.roles.insert(i, (Role::Cheap, 1));
+        self.remade.insert(i);
+    }
+
+    /// Whether it is made again though it is made of what is stored.
+    pub(super) fn is_remade(&self, i: InstructionId) -> bool {
+        self.remade.contains(&i)
     }
 
     fn classify(&self, module: &Module, i: InstructionId) -> (Role, u8) {

@@ -9,6 +9,7 @@ mod classify;
 mod group;
 mod multi_output;
 pub(crate) mod operands;
+mod remake;
 
 use crate::edit::{flow_computations, remove_dead};
 use crate::stage::{Stage, StageContext};
@@ -32,22 +33,23 @@ pub(crate) static STAGE: Stage = Stage {
 fn fuse_module(module: &mut Module, context: &StageContext<'_>) -> Result<usize, Diagnostic> {
     let mut changes = 0;
     for c in flow_computations(module) {
-        changes += fuse_computation(module, c, context);
+        changes += fuse_computation(module, c, context)?;
     }
     remove_dead(module, context.target)?;
     Ok(changes)
 }
 
-fn fuse_computation(module: &mut Module, c: ComputationId, context: &StageContext<'_>) -> usize {
+fn fuse_computation(module: &mut Module, c: ComputationId, context: &StageContext<'_>) -> Result<usize, Diagnostic> {
     let order = PostOrder::new(module).instructions(c);
-    let roles = Roles::new(module, &order);
+    let mut roles = Roles::new(module, &order);
+    remake::mark(module, &order, &mut roles, context)?;
     let mut groups = Groups::new(module, &order, &roles, &context.policy);
     multi_output::merge(module, &order, &roles, &mut groups);
     let mut changes = 0;
     for group in &groups.groups {
         changes += usize::from(fuse_group(module, &roles, &groups, group).is_some());
     }
-    changes
+    Ok(changes)
 }
 
 fn fuse_group(module: &mut Module, roles: &Roles, groups: &Groups, group: &Group) -> Option<()> {
