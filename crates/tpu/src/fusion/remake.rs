@@ -22,7 +22,7 @@ use rustc_hash::FxHashSet;
 /// How many instructions are looked at from one value on.
 const MAX_SEARCH: usize = 64;
 /// Values above this share of fast memory do not stay there beside others.
-const LARGE: i64 = 4;
+const LARGE: i64 = 8;
 
 /// Marks what is to be made again; `order` has every operand before its users.
 pub(super) fn mark(
@@ -54,9 +54,7 @@ pub(super) fn mark(
             Role::Loop if module[i].users().len() > 1 => {
                 if widens(module, roles, i) {
                     roles.remake(i);
-                } else if is_reduced(module, i)
-                    && let Some(chain) = from_stored(module, roles, i)
-                {
+                } else if let Some(chain) = from_stored(module, roles, i) {
                     chain.into_iter().for_each(|c| roles.remake(c));
                 }
             }
