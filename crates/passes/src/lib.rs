@@ -32,6 +32,7 @@ pub mod registry;
 pub mod replicate;
 pub mod rewrite;
 pub mod rules;
+pub mod sink_converts;
 pub mod split_reductions;
 
 pub use lists::{PassList, PassStep, PipelineStep};

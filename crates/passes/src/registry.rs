@@ -24,6 +24,7 @@ pub static ALL: &[&Pass] = &[
     &crate::normalize_layouts::PASS,
     &crate::barriers::PASS,
     &crate::placements::PASS,
+    &crate::sink_converts::PASS,
     &crate::rules::PASS,
     &crate::rules::arithmetic::PASS,
     &crate::rules::collectives::PASS,

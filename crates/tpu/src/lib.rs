@@ -11,7 +11,6 @@ mod elapsed;
 mod fusion;
 pub mod policy;
 mod schedule;
-mod sink_converts;
 mod spaces;
 pub mod stage;
 pub mod tiling;
@@ -27,7 +26,6 @@ pub use stage::{Stage, StageContext};
 
 /// All stages, in the order in which they run.
 pub static STAGES: &[&Stage] = &[
-    &sink_converts::STAGE,
     &tiling::STAGE,
     &dots::STAGE,
     &fusion::STAGE,
@@ -61,6 +59,7 @@ static COMMON: &[&str] = &[
     "simplify-loops",
     "sink-shapes",
     "fold-constants",
+    "sink-converts",
     "cse",
     "dce",
     "simplify",
