@@ -7,7 +7,7 @@ use hloom_formats::hlo_text;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_plan::check::{Assignment, check};
-use hloom_target::{Target, Topology};
+use hloom_target::{Description, Topology};
 use hloom_tpu::compile_to_schedule;
 use hloom_tpu::policy::Policy;
 use hloom_value::{Array, Value};
@@ -53,13 +53,24 @@ fn difference(a: &Value, b: &Value) -> f32 {
 
 /// Compiles for every generation and compares; `tolerance` is what rounding operands of products may change.
 fn check_values(text: &str, tolerance: f32, expect: impl Fn(&str, &str)) {
+    check_with(text, tolerance, None, expect);
+}
+
+/// As [`check_values`], on machines with so many bytes of fast memory.
+fn check_with(text: &str, tolerance: f32, fast_bytes: Option<i64>, expect: impl Fn(&str, &str)) {
     let source = module(text);
     let config = &source.module().config;
     let grid = DeviceGrid { replicas: config.replica_count as usize, partitions: config.num_partitions as usize };
     let inputs = inputs(&source, grid.devices());
     let want = run(&source, grid, inputs.clone(), &Options::default()).unwrap();
     for name in ["tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7x"] {
-        let target = Target::named(name).unwrap();
+        let mut description = Description::named(name).unwrap();
+        if let Some(bytes) = fast_bytes {
+            let colour = Policy::of(&description.target().unwrap()).fast_memory.unwrap().colour;
+            description.set(&format!("memory.{colour}.reserved"), "0").unwrap();
+            description.set(&format!("memory.{colour}.bytes"), &bytes.to_string()).unwrap();
+        }
+        let target = description.target().unwrap();
         let topology = Topology::parse(&grid.devices().to_string()).unwrap();
         let compiled = compile_to_schedule(&source, &target, topology).unwrap_or_else(|d| panic!("{name}: {d:?}"));
         let got = run(&compiled, grid, inputs.clone(), &Options::default()).unwrap_or_else(|f| panic!("{name}: {f:?}"));
@@ -253,4 +264,90 @@ ENTRY main {
         assert!(printed.contains("AsyncCollectiveStart") && printed.contains("AsyncCollectiveDone"), "{printed}");
         assert!(printed.contains("bf16[64,32]"), "what is only multiplied is gathered as bf16: {printed}");
     });
+}
+
+#[test]
+fn a_gathered_argument_that_is_updated_is_copied_first() {
+    let text = "
+HloModule fsdp, num_partitions=4, input_output_alias={ {1}: (1, {}, may-alias) }
+ENTRY main {
+  x = f32[16,32] parameter(0)
+  w1 = f32[16,32] parameter(1)
+  w2 = f32[32,16] parameter(2)
+  d = f32[16,32] dot(x, w2), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name=\"first\"}
+  g1 = f32[64,32] all-gather(w1), channel_id=1, replica_groups={{0,1,2,3}}, dimensions={0}, use_global_device_ids=true
+  e = f32[16,32] tanh(d)
+  a = f32[16,64] dot(e, g1), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  two = f32[] constant(2)
+  twice = f32[16,32] broadcast(two), dimensions={}
+  new = f32[16,32] multiply(w1, twice)
+  ROOT y = (f32[16,64], f32[16,32]) tuple(a, new)
+}
+"
+    .replace("f32[32,16] parameter(2)", "f32[32,32] parameter(2)");
+    check_values(&text, 1e-2, |_, _| ());
+}
+
+#[test]
+fn the_state_of_a_loop_that_is_the_result_is_worked_on_in_fast_memory() {
+    let text = "
+HloModule scan
+body {
+  p = (s32[], f32[64,128], f32[128,128]) parameter(0)
+  n = s32[] get-tuple-element(p), index=0
+  x = f32[64,128] get-tuple-element(p), index=1
+  w = f32[128,128] get-tuple-element(p), index=2
+  one = s32[] constant(1)
+  next = s32[] add(n, one)
+  d = f32[64,128] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  t = f32[64,128] tanh(d)
+  ROOT r = (s32[], f32[64,128], f32[128,128]) tuple(next, t, w)
+}
+condition {
+  p = (s32[], f32[64,128], f32[128,128]) parameter(0)
+  n = s32[] get-tuple-element(p), index=0
+  five = s32[] constant(5)
+  ROOT c = pred[] compare(n, five), direction=LT
+}
+ENTRY main {
+  x = f32[64,128] parameter(0)
+  w = f32[128,128] parameter(1)
+  zero = s32[] constant(0)
+  s = (s32[], f32[64,128], f32[128,128]) tuple(zero, x, w)
+  loop = (s32[], f32[64,128], f32[128,128]) while(s), condition=condition, body=body
+  ROOT y = f32[64,128] get-tuple-element(loop), index=1
+}
+";
+    check_values(text, 1e-4, |_, printed| {
+        let root = printed.lines().rev().find(|l| l.contains("ROOT")).unwrap();
+        assert!(root.contains("copy-done"), "the result comes back from fast memory: {printed}");
+    });
+}
+
+#[test]
+fn scores_that_fill_fast_memory_are_made_again_for_each_pass() {
+    let text = "
+HloModule attention
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
+max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] maximum(a, b) }
+ENTRY main {
+  q = f32[256,16] parameter(0)
+  k = f32[256,16] parameter(1)
+  v = f32[256,16] parameter(2)
+  s = f32[256,256] dot(q, k), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  low = f32[] constant(-inf)
+  m = f32[256] reduce(s, low), dimensions={1}, to_apply=max
+  mb = f32[256,256] broadcast(m), dimensions={0}
+  d = f32[256,256] subtract(s, mb)
+  e = f32[256,256] exponential(d)
+  zero = f32[] constant(0)
+  t = f32[256] reduce(e, zero), dimensions={1}, to_apply=add
+  tb = f32[256,256] broadcast(t), dimensions={0}
+  w = f32[256,256] divide(e, tb)
+  ROOT y = f32[256,16] dot(w, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+";
+    let entry = |printed: &str| printed.split("ENTRY").nth(1).unwrap().to_owned();
+    check_with(text, 1e-2, Some(1 << 17), |_, printed| assert!(!entry(printed).contains("[256,256]"), "{printed}"));
+    check_values(text, 1e-2, |_, printed| assert!(entry(printed).contains("[256,256]"), "{printed}"));
 }
