@@ -1,6 +1,6 @@
 //! `hloom compile`: a module compiled for a machine, as a file to be loaded or as what any stage made.
 
-mod tpu;
+pub(super) mod tpu;
 
 use super::args::{CompileArgs, EffortArg};
 use super::{Outcome, Result, Stop, input, output, progress, whole};

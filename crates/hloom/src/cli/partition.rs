@@ -55,7 +55,9 @@ pub(crate) fn devices(module: &Module, asked: Option<i64>) -> Result<i64> {
         (_, Some(asked)) => Ok(asked),
         _ => {
             let implied = sharded_devices(module).unwrap_or(1);
-            output::to_stderr(&format!("{implied} devices, as the program's shardings imply\n"));
+            if implied > 1 {
+                output::to_stderr(&format!("{implied} devices, as the program's shardings imply\n"));
+            }
             Ok(implied)
         }
     }

@@ -7,9 +7,11 @@ mod text;
 mod trace;
 
 use super::args::{CyclesArg, SimulateArgs};
+use super::compile::tpu;
 use super::words::plural;
-use super::{Outcome, Result, Stop, input, output, progress, usage_error};
+use super::{Outcome, Result, Stop, input, output, progress, usage_error, whole};
 use hloom::cost::CustomCost;
+use hloom::execute::choose_devices;
 use hloom::ir::diagnostic::codes::plan::NOT_SCHEDULED;
 use hloom::ir::diagnostic::codes::simulate::MEMORY_EXCEEDED;
 use hloom::ir::diagnostic::{Diagnostic, Place};
@@ -76,7 +78,7 @@ fn one(args: &SimulateArgs, file: &str, options: &Options) -> Result<Simulated> 
         None => input::target_of(None, &verified)?.name,
     };
     let target = machine(args, &name)?;
-    let verified = prepared(verified, &target)?;
+    let verified = prepared(verified, &target, options.topology.as_ref())?;
     let simulated = {
         let _progress = progress::start(format!("simulating {}", verified.source.name));
         simulate(&verified.module, &target, options)
@@ -105,10 +107,20 @@ fn show(verified: &Verified, faults: &[Diagnostic]) -> Stop {
     Stop(Outcome::InputAtFault)
 }
 
-/// The module with a schedule; one that was made for it is told of.
-fn prepared(verified: Verified, target: &Target) -> Result<Verified> {
+/// The module with a schedule: a program that has none is compiled for the machine, or scheduled where there is no compiler
+/// for it. What was done is told.
+fn prepared(verified: Verified, target: &Target, topology: Option<&Topology>) -> Result<Verified> {
     if verified.module.module().is_scheduled {
         return Ok(verified);
+    }
+    let verified = whole::local(verified, topology.map(|t| t.devices() as i64))?;
+    if target.windows.is_some() {
+        let devices = choose_devices(verified.module.module(), None, None).map_err(|d| show(&verified, &[d]))?;
+        let topology = topology.cloned().unwrap_or_else(|| target.usual_topology(devices.grid.devices()));
+        let message = format!("the module has no schedule; it was compiled for {}", target.name);
+        let compiled = tpu::scheduled(verified, target, topology)?;
+        output::show(&compiled.source, None, &[Diagnostic::warning(&NOT_SCHEDULED, message)]);
+        return Ok(compiled);
     }
     let Verified { source, module, diagnostics } = verified;
     let mut module = module.into_module();

@@ -130,7 +130,8 @@ impl Rewrite {
         let mut value = source;
         loop {
             // What reads it by another name does so where that name is read.
-            let mut readers: Vec<InstructionId> = module[value].users().iter().copied().filter(|&u| u != start).collect();
+            let mut readers: Vec<InstructionId> =
+                module[value].users().iter().copied().filter(|&u| u != start).collect();
             while let Some(reader) = readers.pop() {
                 match module[reader].op {
                     Op::Bitcast | Op::GetTupleElement { .. } => readers.extend(module[reader].users()),

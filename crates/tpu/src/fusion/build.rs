@@ -41,7 +41,8 @@ pub(super) fn fuse(
         module.set_root(home_root);
     }
     // A product that is made again for a loop makes it run over the product's windows.
-    let has_convolution = module[body.computation].instructions().iter().any(|&i| matches!(module[i].op, Op::Convolution(_)));
+    let has_convolution =
+        module[body.computation].instructions().iter().any(|&i| matches!(module[i].op, Op::Convolution(_)));
     let kind = if has_convolution { FusionKind::Output } else { kind };
     let op = Op::Fusion(Box::new(Fusion { kind, calls: body.computation, output_operand_aliasing: Vec::new() }));
     let common = Common { metadata: module[lead].common.metadata.clone(), ..Common::default() };

@@ -15,6 +15,7 @@ use hloom::plan::dump::{Part, dump_a, dump_b};
 use hloom::plan::plan;
 use hloom::target::{DumpDialect, Target, Topology};
 use hloom::tpu::{StageName, compile_with};
+use hloom::{Source, Verified};
 
 pub(super) fn run(args: &CompileArgs, target: &Target) -> Result {
     let form = args.emit.map_or(Emit::Schedule, |e| e.0);
@@ -24,7 +25,7 @@ pub(super) fn run(args: &CompileArgs, target: &Target) -> Result {
     }
     let topology = args.topology.as_deref().map(Topology::parse).transpose().map_err(|d| usage_error(&d.message))?;
     let asked = args.devices.map(i64::from).or(topology.as_ref().map(|t| t.devices() as i64));
-    let mut verified = whole::local(input::load_verified(&args.file)?, asked)?;
+    let verified = free_layouts(whole::local(input::load_verified(&args.file)?, asked)?)?;
     let chosen = choose_devices(verified.module.module(), args.devices.map(|n| n as usize), None);
     let devices = chosen.map_err(|d| fail(&verified, vec![d]))?.grid.devices();
     let topology = match topology {
@@ -35,12 +36,6 @@ pub(super) fn run(args: &CompileArgs, target: &Target) -> Result {
         Some(topology) => topology,
         None => target.usual_topology(devices),
     };
-    // StableHLO does not say how arguments and results lie: the machine's compiler chooses.
-    if matches!(verified.source.format, Format::StableHlo | Format::StableHloBytecode) {
-        let mut module = verified.module.into_module();
-        module.config.entry_layout = None;
-        verified.module = verify(module, &VerifyOptions::default()).map_err(|invalid| failed(&invalid.diagnostics))?;
-    }
     if let Some(folder) = &args.dump_after_each {
         output::make_folder(folder)?;
     }
@@ -77,6 +72,31 @@ pub(super) fn run(args: &CompileArgs, target: &Target) -> Result {
     };
     output::to_path(args.output.as_deref().unwrap_or("-"), text.as_bytes())?;
     Ok(Outcome::Well)
+}
+
+/// The program without layouts of arguments and results where its format does not say how they lie: StableHLO leaves them
+/// to the machine's compiler.
+fn free_layouts(verified: Verified) -> Result<Verified> {
+    if !matches!(verified.source.format, Format::StableHlo | Format::StableHloBytecode) {
+        return Ok(verified);
+    }
+    let Verified { source, module, diagnostics } = verified;
+    let mut module = module.into_module();
+    module.config.entry_layout = None;
+    let module = verify(module, &VerifyOptions::default()).map_err(|invalid| failed(&invalid.diagnostics))?;
+    Ok(Verified { source, module, diagnostics })
+}
+
+/// The scheduled module that is made of a program of one device.
+pub(in super::super) fn scheduled(verified: Verified, target: &Target, topology: Topology) -> Result<Verified> {
+    let Verified { source, module, .. } = free_layouts(verified)?;
+    let module = {
+        let _progress = progress::start(format!("compiling {}", source.name));
+        compile_with(&module, target, topology, &mut |_, _| ()).map_err(|faults| failed(&faults))?
+    };
+    // Its instructions are not those of the text.
+    let source = Source { positions: Default::default(), ..source };
+    Ok(Verified { source, module, diagnostics: Vec::new() })
 }
 
 /// Says what is wrong. The module is no longer the one in the file, so there is no text to point at.
