@@ -78,7 +78,7 @@ fn one(args: &SimulateArgs, file: &str, options: &Options) -> Result<Simulated> 
         None => input::target_of(None, &verified)?.name,
     };
     let target = machine(args, &name)?;
-    let verified = prepared(verified, &target, options.topology.as_ref())?;
+    let verified = prepared(verified, &target, options)?;
     let simulated = {
         let _progress = progress::start(format!("simulating {}", verified.source.name));
         simulate(&verified.module, &target, options)
@@ -109,12 +109,14 @@ fn show(verified: &Verified, faults: &[Diagnostic]) -> Stop {
 
 /// The module with a schedule: a program that has none is compiled for the machine, or scheduled where there is no compiler
 /// for it. What was done is told.
-fn prepared(verified: Verified, target: &Target, topology: Option<&Topology>) -> Result<Verified> {
+fn prepared(verified: Verified, target: &Target, options: &Options) -> Result<Verified> {
     if verified.module.module().is_scheduled {
         return Ok(verified);
     }
+    let topology = options.topology.as_ref();
     let verified = whole::local(verified, topology.map(|t| t.devices() as i64))?;
-    if target.windows.is_some() {
+    // The cycles that a dump carries are asked for: those of another compilation are not meant.
+    if target.windows.is_some() && options.cycles == CycleSource::Model {
         let devices = choose_devices(verified.module.module(), None, None).map_err(|d| show(&verified, &[d]))?;
         let topology = topology.cloned().unwrap_or_else(|| target.usual_topology(devices.grid.devices()));
         let message = format!("the module has no schedule; it was compiled for {}", target.name);

@@ -59,9 +59,9 @@ pub(super) fn run(args: &SimulateArgs, options: &Options) -> Result {
 
 fn row(args: &SimulateArgs, name: &str, topology: Option<Topology>, options: &Options) -> Result<Row> {
     let target = machine(args, name)?;
-    let verified = prepared(input::load_verified(&args.file)?, &target, topology.as_ref())?;
     let asked = topology.as_ref().map_or_else(String::new, Topology::to_string);
     let options = Options { topology, ..options.clone() };
+    let verified = prepared(input::load_verified(&args.file)?, &target, &options)?;
     let done = {
         let _progress = progress::start(format!("simulating on {name}"));
         simulate(&verified.module, &target, &options)
