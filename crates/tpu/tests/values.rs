@@ -351,3 +351,20 @@ ENTRY main {
     check_with(text, 1e-2, Some(1 << 17), |_, printed| assert!(!entry(printed).contains("[256,256]"), "{printed}"));
     check_values(text, 1e-2, |_, printed| assert!(entry(printed).contains("[256,256]"), "{printed}"));
 }
+
+#[test]
+fn what_reads_nothing_is_fetched_after_it_is_made() {
+    let text = "
+HloModule sorts
+before { a = f32[] parameter(0) b = f32[] parameter(1) c = s32[] parameter(2) d = s32[] parameter(3) ROOT r = pred[] compare(a, b), direction=LT }
+before.1 { a = s32[] parameter(0) b = s32[] parameter(1) c = s32[] parameter(2) d = s32[] parameter(3) ROOT r = pred[] compare(a, b), direction=LT }
+ENTRY main {
+  keys = f32[4096] parameter(0)
+  values = s32[4096] iota(), iota_dimension=0
+  first = (f32[4096], s32[4096]) sort(keys, values), dimensions={0}, to_apply=before, is_stable=true
+  order = s32[4096] get-tuple-element(first), index=1
+  ROOT second = (s32[4096], s32[4096]) sort(order, values), dimensions={0}, to_apply=before.1, is_stable=true
+}
+";
+    check_values(text, 0.0, |_, _| ());
+}

@@ -305,7 +305,7 @@ impl Assigner<'_, '_> {
     /// The instruction before which a copy for `read` starts: late enough to fit, early enough to be hidden.
     fn start_of_copy(&mut self, source: InstructionId, read: &Read, copy: f64, bytes: i64) -> Option<InstructionId> {
         let home = self.module[read.user].parent();
-        let is_parameter = self.module[source].operands().is_empty();
+        let is_parameter = matches!(self.module[source].op, Op::Parameter { .. });
         let most = self.most;
         let timeline = self.timeline(home);
         let to = *timeline.place.get(&read.user)?;
