@@ -3,7 +3,7 @@
 //! [`graph`] takes an instruction (or the body of a fusion) apart into plain data, by which equal kernels are found;
 //! [`nests`] decides on the nests of loops, and [`lower`] works out the value of every node at every index that is needed,
 //! as a [`program`] of loops. [`peel`] splits index sets at conditions, [`tile`] and [`row_tiles`] block loops,
-//! [`row_cache`] keeps rows between passes over them, [`schedule`] chooses lanes and unrolling for the machine's vectors
+//! [`row_cache`] keeps rows between passes over them, [`row_passes`] gives all passes the same loops, [`schedule`] chooses lanes and unrolling for the machine's vectors
 //! ([`simd`]), and [`units`] shares the work out. A kernel that is wanted is a [`kernel::KernelRequest`]; what one is called
 //! with is in [`abi`].
 //!
@@ -24,6 +24,7 @@ pub mod prefix_scan;
 pub mod program;
 pub mod region;
 pub mod row_cache;
+pub mod row_passes;
 pub mod row_tiles;
 mod scalar_op;
 pub mod schedule;
