@@ -60,6 +60,7 @@ impl<'c> Ir<'c> {
     pub(crate) fn round_to(&self, x: Val<'c>, t: ElementType) -> Val<'c> {
         match t {
             ElementType::F16 => self.fpext(self.fptrunc(x, Repr::F16), Repr::F32),
+            ElementType::Bf16 if self.is_gpu => self.round_to_bf16_gpu(x),
             ElementType::Bf16 => {
                 let int = |n: i64| self.int(Repr::I32, n);
                 let bits = self.bitcast(x, Repr::I32);
@@ -151,6 +152,7 @@ impl<'c> Ir<'c> {
             BinaryOp::Add => self.fadd(x, y),
             BinaryOp::Subtract => self.fsub(x, y),
             BinaryOp::Multiply => self.fmul(x, y),
+            BinaryOp::Divide if self.is_rough.get() && self.repr(x) == Repr::F32 => self.divide_roughly(x, y),
             BinaryOp::Divide => self.fdiv(x, y),
             BinaryOp::Maximum => self.call2("llvm.maximum", x, y),
             BinaryOp::Minimum => self.call2("llvm.minimum", x, y),

@@ -1,10 +1,11 @@
 //! LLVM's failures as errors of ours. Left alone, LLVM ends the process: with `abort` for what it calls fatal, with
 //! `exit` for code that it cannot make.
 //!
-//! What is fatal unwinds from LLVM's handler to [`object`]. LLVM's frames have no destructors to run then, so whatever
+//! What is fatal unwinds from LLVM's handler to [`emit`]. LLVM's frames have no destructors to run then, so whatever
 //! they held is lost: the caller must never touch the module, its context and the target machine again, nor free them.
 
 use inkwell::memory_buffer::MemoryBuffer;
+use inkwell::targets::FileType;
 use llvm_sys::prelude::{LLVMBool, LLVMContextRef, LLVMDiagnosticInfoRef, LLVMMemoryBufferRef, LLVMModuleRef};
 use llvm_sys::target_machine::{LLVMCodeGenFileType, LLVMTargetMachineRef};
 use std::cell::RefCell;
@@ -46,7 +47,7 @@ unsafe extern "C-unwind" fn on_fatal(reason: *const c_char) {
 }
 
 extern "C" fn on_diagnostic(diagnostic: LLVMDiagnosticInfoRef, errors: *mut c_void) {
-    // SAFETY: LLVM gives the diagnostic, and the pointer that `object` set; it lives until code is made.
+    // SAFETY: LLVM gives the diagnostic, and the pointer that `emit` set; it lives until code is made.
     unsafe {
         let severity = llvm_sys::core::LLVMGetDiagInfoSeverity(diagnostic);
         if matches!(severity, llvm_sys::LLVMDiagnosticSeverity::LLVMDSError) {
@@ -67,14 +68,15 @@ unsafe fn text(words: *const c_char) -> String {
     unsafe { CStr::from_ptr(words) }.to_string_lossy().into_owned()
 }
 
-/// The object code of a module.
+/// The object code or the assembly of a module.
 ///
 /// # Safety
 /// The module must be of the context; all three must be alive and used by this thread alone.
-pub(crate) unsafe fn object(
+pub(crate) unsafe fn emit(
     machine: LLVMTargetMachineRef,
     context: LLVMContextRef,
     module: LLVMModuleRef,
+    kind: FileType,
 ) -> Result<MemoryBuffer<'static>, Failure> {
     static HANDLED: Once = Once::new();
     // SAFETY: the handler is a function that lives for ever, and is installed once: LLVM takes no second.
@@ -85,7 +87,10 @@ pub(crate) unsafe fn object(
     // SAFETY: the caller's promise; `errors` outlives the handler, which is taken back below.
     let made = catch_unwind(AssertUnwindSafe(|| unsafe {
         llvm_sys::core::LLVMContextSetDiagnosticHandler(context, Some(on_diagnostic), there);
-        let kind = LLVMCodeGenFileType::LLVMObjectFile;
+        let kind = match kind {
+            FileType::Assembly => LLVMCodeGenFileType::LLVMAssemblyFile,
+            FileType::Object => LLVMCodeGenFileType::LLVMObjectFile,
+        };
         LLVMTargetMachineEmitToMemoryBuffer(machine, module, kind, &mut message, &mut buffer)
     }));
     let failed = match made {

@@ -71,17 +71,21 @@ impl Generator {
         self,
         write: impl for<'c> FnOnce(&Generator, &'c Context) -> Module<'c>,
     ) -> Result<String, String> {
-        let context = Context::create();
-        let module = write(&self, &context);
-        module.verify().map_err(|e| e.to_string())?;
-        let made = self.target().write_to_memory_buffer(&module, FileType::Assembly);
-        self.pass.used();
-        made.map(|text| String::from_utf8_lossy(text.as_slice()).into_owned()).map_err(|e| e.to_string())
+        let made = self.emit(FileType::Assembly, write)?;
+        Ok(String::from_utf8_lossy(made.as_slice()).into_owned())
     }
 
     /// The object code of the module that `write` makes in a new context.
     pub(crate) fn object(
+        self,
+        write: impl for<'c> FnOnce(&Generator, &'c Context) -> Module<'c>,
+    ) -> Result<MemoryBuffer<'static>, String> {
+        self.emit(FileType::Object, write)
+    }
+
+    fn emit(
         mut self,
+        kind: FileType,
         write: impl for<'c> FnOnce(&Generator, &'c Context) -> Module<'c>,
     ) -> Result<MemoryBuffer<'static>, String> {
         let context = Context::create();
@@ -92,10 +96,10 @@ impl Generator {
             false => e.to_string(),
         })?;
         // SAFETY: the module is of that context, and all are ours alone.
-        let made = unsafe { failure::object(self.target().as_mut_ptr(), context.raw(), module.as_mut_ptr()) };
+        let made = unsafe { failure::emit(self.target().as_mut_ptr(), context.raw(), module.as_mut_ptr(), kind) };
         self.pass.used();
         match made {
-            Ok(object) => Ok(object),
+            Ok(made) => Ok(made),
             Err(Failure::Refused(why)) => Err(why),
             Err(Failure::Fatal(why)) => {
                 std::mem::forget(self.target.take());
@@ -121,8 +125,10 @@ fn target_machine(machine: &Machine, effort: Effort) -> Result<TargetMachine, St
     INITIALIZED.call_once(|| {
         Target::initialize_x86(&InitializationConfig::default());
         Target::initialize_aarch64(&InitializationConfig::default());
+        Target::initialize_nvptx(&InitializationConfig::default());
     });
-    let triple = TargetTriple::create(&format!("{}-unknown-linux-gnu", machine.architecture));
+    let system = if machine.is_gpu() { "nvidia-cuda" } else { "unknown-linux-gnu" };
+    let triple = TargetTriple::create(&format!("{}-{system}", machine.architecture));
     let target = Target::from_triple(&triple).map_err(|e| e.to_string())?;
     let level = match effort {
         Effort::Quick => OptimizationLevel::None,

@@ -18,6 +18,7 @@ mod library;
 mod machine;
 mod math;
 mod narrow;
+pub mod nvptx;
 mod options;
 mod prewarm;
 

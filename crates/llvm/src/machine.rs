@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 /// A processor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Machine {
-    /// The architecture part of LLVM's triple: `x86_64`, `aarch64`.
+    /// The architecture part of LLVM's triple: `x86_64`, `aarch64`, `nvptx64`.
     pub architecture: String,
     /// LLVM's name of the processor; empty for any of the architecture.
     pub cpu: String,
@@ -55,6 +55,17 @@ impl Machine {
         let kept = self.features.split(',').filter(|f| !f.contains("avx512") && !f.contains("evex512"));
         let features: Vec<String> = kept.map(str::to_owned).chain(["-avx512f".to_owned()]).collect();
         Machine::with_features(&self.architecture, &self.cpu, &features.join(","))
+    }
+
+    /// An NVIDIA GPU, by LLVM's name of it (`sm_90a`).
+    pub fn nvptx(processor: &str) -> Machine {
+        // The oldest PTX that takes more than 4 KiB of parameters; drivers of CUDA 12.1 and later read it.
+        Machine::with_features("nvptx64", processor, "+ptx81")
+    }
+
+    /// Whether it is an NVIDIA GPU.
+    pub fn is_gpu(&self) -> bool {
+        self.architecture == "nvptx64"
     }
 
     /// Whether kernels made for this machine run in this process.

@@ -22,7 +22,7 @@ use std::cell::Cell;
 pub(crate) type Val<'c> = BasicValueEnum<'c>;
 
 /// The types that values have in registers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Repr {
     I1,
     I8,
@@ -77,6 +77,10 @@ pub(crate) struct Ir<'c> {
     pub(crate) builder: Builder<'c>,
     /// Whether the machine has the instructions that came with masks.
     pub(crate) has_masks: bool,
+    /// Whether this is code for an NVIDIA GPU: values are scalars, and there is no system library to call.
+    pub(crate) is_gpu: bool,
+    /// Whether what is computed now is rounded to a few bits in the end, so that f32 need not be exact to the last ones.
+    pub(crate) is_rough: Cell<bool>,
     /// The room for rows that are kept, and the function it is in.
     rows: Cell<Option<(FunctionValue<'c>, PointerValue<'c>)>>,
 }
@@ -117,7 +121,8 @@ pub(crate) fn lanes(v: Val<'_>) -> u32 {
 impl<'c> Ir<'c> {
     pub(crate) fn new(context: &'c Context, machine: &Machine) -> Ir<'c> {
         let (module, builder) = (context.create_module("kernels"), context.create_builder());
-        Ir { context, module, builder, has_masks: machine.simd.has_masks, rows: Cell::new(None) }
+        let (has_masks, is_gpu) = (machine.simd.has_masks, machine.is_gpu());
+        Ir { context, module, builder, has_masks, is_gpu, is_rough: Cell::new(false), rows: Cell::new(None) }
     }
 
     /// The room for rows that are kept: one for each function, since no two of its nests run at once.

@@ -9,7 +9,7 @@ use super::value::V;
 use hloom_ir::ElementType;
 use hloom_ir::op::BinaryOp;
 use hloom_loops::affine::{ItemId, VarId};
-use hloom_loops::graph::ScalarOp;
+use hloom_loops::graph::{Function, ScalarOp};
 use hloom_loops::program::{Item, Reduce};
 
 impl<'c> Emitter<'_, 'c> {
@@ -23,7 +23,7 @@ impl<'c> Emitter<'_, 'c> {
             return vec![self.reduce_in_order(reduce, order, lanes, around)];
         }
         let identity =
-            reduce.function.single_operation().and_then(|op| self.identity(op, reduce.function.parameters[0]));
+            reduce.function.single_operation().and_then(|op| self.ir.identity(op, reduce.function.parameters[0]));
         if lanes == 1 {
             let start: Vec<V<'c>> = inits.iter().map(|v| v.map(|p| self.ir.splat(p, around))).collect();
             return self.reduce_loops(reduce, 0, &start, None);
@@ -45,7 +45,7 @@ impl<'c> Emitter<'_, 'c> {
             let half = |first: u32| (first..first + count).collect::<Vec<u32>>();
             let low: Vec<V<'c>> = state.iter().map(|v| v.map(|p| self.ir.pick(p, &half(0)))).collect();
             let high: Vec<V<'c>> = state.iter().map(|v| v.map(|p| self.ir.pick(p, &half(count)))).collect();
-            state = self.combine(reduce, low, high);
+            state = self.ir.combine(&reduce.function, low, high);
         }
         self.mask = outer_mask;
         if identity.is_none() {
@@ -101,18 +101,6 @@ impl<'c> Emitter<'_, 'c> {
         self.ir.unordered(order, state).into()
     }
 
-    /// Two parts of a reduce as one. Where a place is looked for, in the order of the places.
-    fn combine(&self, reduce: &Reduce, low: Vec<V<'c>>, high: Vec<V<'c>>) -> Vec<V<'c>> {
-        let (Some(a), Some(b)) = (low.get(1), high.get(1)) else {
-            return self.ir.apply(&reduce.function, &[low, high].concat());
-        };
-        let in_order = self.ir.icmp(inkwell::IntPredicate::SLE, a.re, b.re);
-        let choose = |x: &V<'c>, y: &V<'c>| x.map2(*y, |x, y| self.ir.select(in_order, x, y));
-        let first: Vec<V<'c>> = low.iter().zip(&high).map(|(l, h)| choose(l, h)).collect();
-        let second: Vec<V<'c>> = low.iter().zip(&high).map(|(l, h)| choose(h, l)).collect();
-        self.ir.apply(&reduce.function, &[first, second].concat())
-    }
-
     /// Lanes of the loops around: the accumulators have them from the start.
     fn lanes_around(&self, reduce: &Reduce) -> u32 {
         let vars = reduce.inputs.iter().chain(&reduce.condition).flat_map(|&i| self.program.item(i).vars.iter());
@@ -158,9 +146,23 @@ impl<'c> Emitter<'_, 'c> {
         let choose = |n: Val<'c>, o: Val<'c>| self.ir.select(condition, n, o);
         results.iter().zip(state).map(|(new, old)| new.map2(*old, choose)).collect()
     }
+}
+
+impl<'c> Ir<'c> {
+    /// Two parts of a reduce as one. Where a place is looked for, in the order of the places.
+    pub(crate) fn combine(&self, function: &Function, low: Vec<V<'c>>, high: Vec<V<'c>>) -> Vec<V<'c>> {
+        let (Some(a), Some(b)) = (low.get(1), high.get(1)) else {
+            return self.apply(function, &[low, high].concat());
+        };
+        let in_order = self.icmp(inkwell::IntPredicate::SLE, a.re, b.re);
+        let choose = |x: &V<'c>, y: &V<'c>| x.map2(*y, |x, y| self.select(in_order, x, y));
+        let first: Vec<V<'c>> = low.iter().zip(&high).map(|(l, h)| choose(l, h)).collect();
+        let second: Vec<V<'c>> = low.iter().zip(&high).map(|(l, h)| choose(h, l)).collect();
+        self.apply(function, &[first, second].concat())
+    }
 
     /// The value that changes nothing.
-    fn identity(&self, op: BinaryOp, t: ElementType) -> Option<V<'c>> {
+    pub(crate) fn identity(&self, op: BinaryOp, t: ElementType) -> Option<V<'c>> {
         if !hloom_loops::schedule::has_identity(op, t) {
             return None;
         }
@@ -172,17 +174,17 @@ impl<'c> Emitter<'_, 'c> {
             _ => (0, -1),
         };
         let value = match op {
-            BinaryOp::Add if float => self.ir.float(repr, -0.0),
-            BinaryOp::Multiply if float => self.ir.float(repr, 1.0),
-            BinaryOp::Maximum if float => self.ir.float(repr, f64::NEG_INFINITY),
-            BinaryOp::Minimum if float => self.ir.float(repr, f64::INFINITY),
+            BinaryOp::Add if float => self.float(repr, -0.0),
+            BinaryOp::Multiply if float => self.float(repr, 1.0),
+            BinaryOp::Maximum if float => self.float(repr, f64::NEG_INFINITY),
+            BinaryOp::Minimum if float => self.float(repr, f64::INFINITY),
             _ if float => return None,
-            BinaryOp::Add | BinaryOp::Or | BinaryOp::Xor => self.ir.int(repr, 0),
-            BinaryOp::Multiply if t == ElementType::Pred => self.ir.int(repr, 1),
-            BinaryOp::Multiply => self.ir.int(repr, 1),
-            BinaryOp::And => self.ir.int(repr, -1),
-            BinaryOp::Maximum => self.ir.int(repr, least),
-            BinaryOp::Minimum => self.ir.int(repr, greatest),
+            BinaryOp::Add | BinaryOp::Or | BinaryOp::Xor => self.int(repr, 0),
+            BinaryOp::Multiply if t == ElementType::Pred => self.int(repr, 1),
+            BinaryOp::Multiply => self.int(repr, 1),
+            BinaryOp::And => self.int(repr, -1),
+            BinaryOp::Maximum => self.int(repr, least),
+            BinaryOp::Minimum => self.int(repr, greatest),
             _ => return None,
         };
         Some(V { re: value, im: t.is_complex().then_some(value) })

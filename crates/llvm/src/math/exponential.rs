@@ -194,7 +194,7 @@ impl<'c> Ir<'c> {
     }
 
     /// `v`·2ⁿ in two steps: 2ⁿ itself may be too large or too small for a number.
-    fn scale(&self, v: Val<'c>, n: Val<'c>) -> Val<'c> {
+    pub(super) fn scale(&self, v: Val<'c>, n: Val<'c>) -> Val<'c> {
         let repr = self.repr(v);
         let half = self.ashr(n, self.int(repr.as_int(), 1));
         let rest = self.sub(n, half);
@@ -202,6 +202,9 @@ impl<'c> Ir<'c> {
     }
 
     pub(crate) fn exp(&self, x: Val<'c>) -> Val<'c> {
+        if self.is_gpu && self.repr(x) == Repr::F32 {
+            return self.exp_gpu(x);
+        }
         let reduced = self.reduce_exp(x);
         let one = self.like(x, 1.0);
         let value = match self.repr(x) {
@@ -290,11 +293,17 @@ impl<'c> Ir<'c> {
         let e = self.exp(self.fneg(self.fabs(x)));
         let one = self.like(x, 1.0);
         let top = self.select(self.fcmp(OGE, x, self.like(x, 0.0)), one, e);
-        self.fdiv(top, self.fadd(one, e))
+        match self.is_rough.get() && self.repr(x) == Repr::F32 {
+            true => self.divide_roughly(top, self.fadd(one, e)),
+            false => self.fdiv(top, self.fadd(one, e)),
+        }
     }
 
     /// (e²ˣ − 1) / (e²ˣ + 1).
     pub(super) fn tanh(&self, x: Val<'c>) -> Val<'c> {
+        if self.is_rough.get() && self.repr(x) == Repr::F32 {
+            return self.tanh_roughly(x);
+        }
         let size = self.fabs(x);
         // Beyond this it is 1 to the last bit.
         let bound = self.like(x, 20.0);

@@ -7,6 +7,7 @@
 
 mod complex;
 mod exponential;
+mod gpu;
 mod lanes;
 mod trigonometric;
 
@@ -47,7 +48,7 @@ impl<'c> Ir<'c> {
         let (x, y) = self.same_lanes(x, y);
         let is_double = self.repr(x) == Repr::F64;
         match op {
-            BinaryOp::Power if is_double => self.by_lanes("pow", x, y),
+            BinaryOp::Power if is_double && !self.is_gpu => self.by_lanes("pow", x, y),
             BinaryOp::Power => self.in_f64_2(x, y, |x, y| self.power(x, y)),
             _ => self.in_f64_2(x, y, |y, x| self.atan2(y, x)),
         }
@@ -103,7 +104,10 @@ impl<'c> Ir<'c> {
                 self.fcmp(OLT, self.fabs(q), self.like(x, (1u64 << 50) as f64)),
                 self.fcmp(OLT, divisor, self.like(x, f64::INFINITY)),
             );
-            self.rarely(self.any(self.not(known)), usual, || self.by_lanes("fmod", x, y))
+            self.rarely(self.any(self.not(known)), usual, || match self.is_gpu {
+                true => self.long_remainder(x, y),
+                false => self.by_lanes("fmod", x, y),
+            })
         })
     }
 

@@ -63,6 +63,10 @@ impl<'c> Ir<'c> {
         let quarter = self.call1("llvm.floor", self.fmul(n, constant(0.25)));
         let odd = self.fcmp(OGT, n, self.fadd(half, half));
         let second = self.fcmp(OGT, half, self.fadd(quarter, quarter));
+        if self.is_gpu {
+            let large = self.rarely_all(self.is_large(x), &[r, odd, second], || self.large_quadrant(x));
+            return Quadrant { r: large[0], odd: large[1], second: large[2] };
+        }
         Quadrant { r, odd, second }
     }
 
@@ -110,9 +114,15 @@ impl<'c> Ir<'c> {
 
     /// `value`, but what `slowly` makes of `x` if any lane of it is large.
     fn unless_large(&self, x: Val<'c>, value: Val<'c>, slowly: impl Fn(Val<'c>) -> Val<'c>) -> Val<'c> {
+        if self.is_gpu {
+            return value;
+        }
+        self.rarely(self.any(self.is_large(x)), value, || slowly(x))
+    }
+
+    fn is_large(&self, x: Val<'c>) -> Val<'c> {
         let finite = self.fcmp(OLT, self.fabs(x), self.like(x, f64::INFINITY));
-        let large = self.and(finite, self.fcmp(OGT, self.fabs(x), self.like(x, LARGE)));
-        self.rarely(self.any(large), value, || slowly(x))
+        self.and(finite, self.fcmp(OGT, self.fabs(x), self.like(x, LARGE)))
     }
 
     /// The angle of the point (x, y), in f64.
