@@ -1,8 +1,11 @@
 //! Kernels for NVIDIA GPUs as PTX text, and what a launch of one is ([`launch`]).
 //!
-//! Nothing here knows HLO, LLVM or the CUDA driver: a kernel is told sizes and types and is text, so that it is made and
-//! tested on machines without a GPU.
+//! Nothing here knows HLO, LLVM or the CUDA driver: a kernel is told sizes and types and is text ([`ptx`]), so that it is
+//! made and tested on machines without a GPU; [`emulate`] runs such text on the host.
 
+pub mod attention;
+pub mod emulate;
 pub mod launch;
+pub mod ptx;
 
 pub use launch::{Architecture, KernelArgument, KernelSequence, Launch, PtxKernel, Scratch};

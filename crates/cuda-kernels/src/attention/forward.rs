@@ -1,0 +1,573 @@
+//! The forward pass: a block owns rows of Q and walks over tiles of K and V.
+//!
+//! One warpgroup copies tiles, the others multiply; each of these owns 64 rows. While the softmax of a tile is computed,
+//! the product of the next tile's scores and the product with the last tile's values run on the tensor cores.
+
+use super::scores::{ScoreArrays, ScoreRules, array_address};
+use super::tiles::{
+    Fragment, Left, Major, Product, Ring, RingCursor, SLICE_BYTES, TileCopy, TileLayout, fence_registers, head_address, pack_fragments,
+    reduce_quad, wait_barrier, wait_products, wide, zeros,
+};
+use super::{AttentionShape, Tiling, Unsupported};
+use crate::launch::{Architecture, KernelArgument, KernelSequence, Launch, PtxKernel};
+use crate::ptx::{Class, Float, PtxBuilder, Reg, at, def, emit};
+
+const PRODUCERS: u32 = 128;
+
+/// The shared memory that a block of an H100 or H200 can have.
+pub(super) const SHARED_LIMIT: u32 = 227 * 1024;
+
+/// Registers a thread for the warps that copy and for those that multiply, so that all fit.
+pub(super) fn register_split(consumers: u32) -> (u32, u32) {
+    match consumers {
+        1 => (56, 240),
+        2 => (40, 232),
+        _ => (32, 160),
+    }
+}
+
+/// What the block is: which batch, which head, which rows.
+pub(super) struct BlockPlace {
+    pub batch: Reg,
+    pub query_head: Reg,
+    pub kv_head: Reg,
+}
+
+pub(super) fn kernels(
+    shape: &AttentionShape,
+    architecture: Architecture,
+    tiling: Tiling,
+) -> Result<KernelSequence, Unsupported> {
+    let rows = 64 * tiling.consumers;
+    let threads = PRODUCERS + 128 * tiling.consumers;
+    let name = "attention_forward";
+    let mut k = PtxBuilder::new(name, architecture, threads, 1);
+    Forward { shape, tiling, rows }.write(&mut k);
+    let dynamic_shared_bytes = k.shared_bytes();
+    if dynamic_shared_bytes > SHARED_LIMIT {
+        return Err(Unsupported(format!("tiles of {dynamic_shared_bytes} bytes do not fit shared memory")));
+    }
+    let mut arguments: Vec<KernelArgument> = (0..3).map(KernelArgument::Operand).collect();
+    for i in 0..u32::from(shape.bias.is_some()) + u32::from(shape.mask.is_some()) {
+        arguments.push(KernelArgument::Operand(3 + i));
+    }
+    arguments.push(KernelArgument::Result(0));
+    if shape.log_sum_exp {
+        arguments.push(KernelArgument::Result(1));
+    }
+    let grid = [shape.query_length.div_ceil(rows), shape.query_heads, shape.batch];
+    let launch = Launch { grid, block: [threads, 1, 1], dynamic_shared_bytes, cluster: 1 };
+    let kernel = PtxKernel { name: name.to_string(), ptx: k.finish(), launch, arguments };
+    Ok(KernelSequence { kernels: vec![kernel], scratch: Vec::new() })
+}
+
+struct Forward<'a> {
+    shape: &'a AttentionShape,
+    tiling: Tiling,
+    rows: u32,
+}
+
+/// The parameters of the kernel.
+struct Parameters {
+    query: Reg,
+    key: Reg,
+    value: Reg,
+    bias: Option<Reg>,
+    mask: Option<Reg>,
+    output: Reg,
+    log_sum_exp: Option<Reg>,
+}
+
+/// Shared memory.
+struct SharedPlan {
+    query: TileLayout,
+    query_offset: u32,
+    query_barrier: u32,
+    keys: Ring,
+    values: Ring,
+}
+
+/// Which tiles of keys the block's rows see: from `first`, `count` of them, at least one.
+#[derive(Clone, Copy)]
+pub(super) struct TileRange {
+    pub first: Reg,
+    pub count: Reg,
+}
+
+/// The tiles of columns that rows `first_row .. first_row + rows` see, of all columns up to `columns`.
+pub(super) fn visible_tiles(
+    k: &mut PtxBuilder,
+    (lower, upper): (Option<i64>, Option<i64>),
+    (first_row, rows): (Reg, u32),
+    (columns, tile): (u32, u32),
+) -> TileRange {
+    let all = columns.div_ceil(tile);
+    let end = match upper {
+        None => def!(k, B32, "mov.u32", all),
+        Some(upper) => {
+            let last = def!(k, B32, "add.s32", first_row, i64::from(rows) - 1 + upper);
+            let clamped = def!(k, B32, "min.s32", last, columns - 1);
+            let positive = def!(k, B32, "max.s32", clamped, 0);
+            let index = def!(k, B32, "div.u32", positive, tile);
+            def!(k, B32, "add.s32", index, 1)
+        }
+    };
+    let first = match lower {
+        None => def!(k, B32, "mov.u32", 0),
+        Some(lower) => {
+            let start = def!(k, B32, "add.s32", first_row, lower);
+            let positive = def!(k, B32, "max.s32", start, 0);
+            let clamped = def!(k, B32, "min.s32", positive, columns - 1);
+            def!(k, B32, "div.u32", clamped, tile)
+        }
+    };
+    let difference = def!(k, B32, "sub.s32", end, first);
+    let count = def!(k, B32, "max.s32", difference, 1);
+    TileRange { first, count }
+}
+
+impl Forward<'_> {
+    fn write(&self, k: &mut PtxBuilder) {
+        let shape = self.shape;
+        let parameters = Parameters {
+            query: k.buffer_parameter(),
+            key: k.buffer_parameter(),
+            value: k.buffer_parameter(),
+            bias: shape.bias.map(|_| k.buffer_parameter()),
+            mask: shape.mask.map(|_| k.buffer_parameter()),
+            output: k.buffer_parameter(),
+            log_sum_exp: shape.log_sum_exp.then(|| k.buffer_parameter()),
+        };
+        let query = TileLayout { rows: self.rows, columns: shape.head_dim.next_multiple_of(64) };
+        let output_bytes = self.rows * shape.value_dim.next_multiple_of(64) * 2;
+        let query_offset = k.shared(query.bytes().max(output_bytes), 1024);
+        let tile = |columns: u32| TileLayout { rows: self.tiling.tile, columns: columns.next_multiple_of(64) };
+        let mut keys = Ring::new(k, tile(shape.head_dim), self.tiling.stages);
+        let mut values = Ring::new(k, tile(shape.value_dim), self.tiling.stages);
+        keys.place_barriers(k);
+        values.place_barriers(k);
+        let query_barrier = k.shared(8, 8);
+        let plan = SharedPlan { query, query_offset, query_barrier, keys, values };
+
+        let shared = k.shared_base();
+        let thread = def!(k, B32, "mov.u32", "%tid.x");
+        let warp = def!(k, B32, "shr.u32", thread, 5);
+        let uniform_warp = def!(k, B32, "shfl.sync.idx.b32", warp, 0, 31, -1);
+        let group = def!(k, B32, "shr.u32", uniform_warp, 2);
+        let first_thread = def!(k, Pred, "setp.eq.u32", thread, 0);
+        let ready = k.label();
+        k.branch_unless(first_thread, ready);
+        plan.keys.initialise(k, shared, PRODUCERS, 4 * self.tiling.consumers);
+        plan.values.initialise(k, shared, PRODUCERS, 4 * self.tiling.consumers);
+        emit!(k, "mbarrier.init.shared::cta.b64", at(shared, i64::from(query_barrier)), PRODUCERS);
+        emit!(k, "fence.proxy.async.shared::cta");
+        k.place(ready);
+        emit!(k, "bar.sync", 0);
+
+        let tile_index = def!(k, B32, "mov.u32", "%ctaid.x");
+        let query_head = def!(k, B32, "mov.u32", "%ctaid.y");
+        let batch = def!(k, B32, "mov.u32", "%ctaid.z");
+        let kv_head = def!(k, B32, "div.u32", query_head, shape.query_heads / shape.kv_heads);
+        let place = BlockPlace { batch, query_head, kv_head };
+        let skips = shape.skips_masked_tiles();
+        if skips && shape.band.upper.is_some() {
+            // The longest rows first, so that no long block starts last.
+            let last = shape.query_length.div_ceil(self.rows) - 1;
+            emit!(k, "sub.s32", tile_index, last, tile_index);
+        }
+        let first_row = def!(k, B32, "mul.lo.u32", tile_index, self.rows);
+        let band = if skips { (shape.band.lower, shape.band.upper) } else { (None, None) };
+        let range = visible_tiles(k, band, (first_row, self.rows), (shape.kv_length, self.tiling.tile));
+
+        let consumer = k.label();
+        let end = k.label();
+        let (producer_registers, consumer_registers) = register_split(self.tiling.consumers);
+        let is_consumer = def!(k, Pred, "setp.lt.u32", group, self.tiling.consumers);
+        k.branch_uniform_if(is_consumer, consumer);
+        emit!(k, "setmaxnreg.dec.sync.aligned.u32", producer_registers);
+        self.produce(k, &parameters, &plan, &place, (shared, thread, first_row), range);
+        k.branch(end);
+        k.place(consumer);
+        emit!(k, "setmaxnreg.inc.sync.aligned.u32", consumer_registers);
+        self.consume(k, &parameters, &plan, &place, (shared, thread, first_row, group), range);
+        k.place(end);
+    }
+
+    /// The warps that copy: Q once, then tiles of K and V from the last to the first.
+    fn produce(
+        &self,
+        k: &mut PtxBuilder,
+        parameters: &Parameters,
+        plan: &SharedPlan,
+        place: &BlockPlace,
+        (shared, thread, first_row): (Reg, Reg, Reg),
+        range: TileRange,
+    ) {
+        let shape = self.shape;
+        let number = def!(k, B32, "sub.s32", thread, 128 * self.tiling.consumers);
+        let query = head_address(k, parameters.query, place.batch, place.query_head, shape.query);
+        let query_source = (shape.query_length, 2 * shape.query.row);
+        let copy = TileCopy::new(k, (plan.query, shape.head_dim), query_source, PRODUCERS, query, number);
+        let query_tile = def!(k, B32, "add.s32", shared, plan.query_offset);
+        copy.start(k, first_row, query_tile);
+        let barrier = at(shared, i64::from(plan.query_barrier));
+        emit!(k, "cp.async.mbarrier.arrive.noinc.shared::cta.b64", barrier);
+
+        let key = head_address(k, parameters.key, place.batch, place.kv_head, shape.key);
+        let value = head_address(k, parameters.value, place.batch, place.kv_head, shape.value);
+        let key_source = (shape.kv_length, 2 * shape.key.row);
+        let value_source = (shape.kv_length, 2 * shape.value.row);
+        let keys = TileCopy::new(k, (plan.keys.layout, shape.head_dim), key_source, PRODUCERS, key, number);
+        let values = TileCopy::new(k, (plan.values.layout, shape.value_dim), value_source, PRODUCERS, value, number);
+        let key_cursor = RingCursor::new(k, plan.keys, shared);
+        let value_cursor = RingCursor::new(k, plan.values, shared);
+        let left = def!(k, B32, "mov.u32", range.count);
+        let last = def!(k, B32, "add.s32", range.first, range.count);
+        emit!(k, "sub.s32", last, last, 1);
+        let row = def!(k, B32, "mul.lo.u32", last, self.tiling.tile);
+        let next = k.label();
+        k.place(next);
+        for (copy, cursor) in [(&keys, &key_cursor), (&values, &value_cursor)] {
+            cursor.wait_free(k);
+            let tile = cursor.tile(k);
+            copy.start(k, row, tile);
+            cursor.fill(k);
+            cursor.advance(k);
+        }
+        emit!(k, "sub.s32", row, row, self.tiling.tile);
+        emit!(k, "sub.s32", left, left, 1);
+        let more = def!(k, Pred, "setp.ne.u32", left, 0);
+        k.branch_uniform_if(more, next);
+        // A block must not end while its copies are under way.
+        emit!(k, "cp.async.wait_all");
+    }
+
+    /// The warps that multiply.
+    fn consume(
+        &self,
+        k: &mut PtxBuilder,
+        parameters: &Parameters,
+        plan: &SharedPlan,
+        place: &BlockPlace,
+        (shared, thread, first_row, group): (Reg, Reg, Reg, Reg),
+        range: TileRange,
+    ) {
+        let shape = self.shape;
+        let element = shape.element.ptx();
+        let fragment = Fragment::new(k, thread);
+        let group_row = def!(k, B32, "mad.lo.u32", group, 64, first_row);
+        let arrays = ScoreArrays {
+            bias: shape.bias.zip(parameters.bias).map(|((kind, strides), base)| {
+                array_address(k, base, place.batch, place.query_head, strides, kind.bytes())
+            }),
+            mask: shape
+                .mask
+                .zip(parameters.mask)
+                .map(|(strides, base)| array_address(k, base, place.batch, place.query_head, strides, 1)),
+        };
+        let bound = (shape.kv_length % self.tiling.tile != 0).then_some(shape.kv_length);
+        let rules = ScoreRules::new(shape, arrays, false, bound);
+
+        let query_base = def!(k, B32, "mad.lo.u32", group, 64 * 128, shared);
+        emit!(k, "add.s32", query_base, query_base, plan.query_offset);
+        let query = super::tiles::descriptor(k, query_base, plan.query, Major::Columns);
+        let key_base = def!(k, B32, "add.s32", shared, plan.keys.tiles);
+        let key = super::tiles::descriptor(k, key_base, plan.keys.layout, Major::Columns);
+        let value_base = def!(k, B32, "add.s32", shared, plan.values.tiles);
+        let value = super::tiles::descriptor(k, value_base, plan.values.layout, Major::Rows);
+        let key_cursor = RingCursor::new(k, plan.keys, shared);
+        let value_cursor = RingCursor::new(k, plan.values, shared);
+
+        let tile = self.tiling.tile;
+        let value_columns = plan.values.layout.columns;
+        let scores = k.regs(Class::F32, (tile / 2) as usize);
+        let weights = k.regs(Class::B32, (tile / 4) as usize);
+        let output = zeros(k, value_columns / 2);
+        let mut softmax = OnlineSoftmax::new(k, &rules);
+
+        let start_scores = |k: &mut PtxBuilder| {
+            key_cursor.wait_full(k);
+            fence_registers(k);
+            let right = key_cursor.descriptor(k, key);
+            let product = Product {
+                element,
+                accumulator: &scores,
+                left: Left::Shared(query, plan.query),
+                right,
+                right_layout: plan.keys.layout,
+                contracted: Major::Columns,
+                width: tile,
+                steps: plan.query.columns / 16,
+                accumulates: false,
+            };
+            product.start(k);
+        };
+        let start_output = |k: &mut PtxBuilder| {
+            value_cursor.wait_full(k);
+            fence_registers(k);
+            let right = value_cursor.descriptor(k, value);
+            let product = Product {
+                element,
+                accumulator: &output,
+                left: Left::Registers(&weights),
+                right,
+                right_layout: plan.values.layout,
+                contracted: Major::Rows,
+                width: value_columns,
+                steps: tile / 16,
+                accumulates: true,
+            };
+            product.start(k);
+        };
+        let release = |k: &mut PtxBuilder, cursor: &RingCursor| {
+            cursor.release(k, fragment.elected);
+            cursor.advance(k);
+        };
+
+        let left = def!(k, B32, "sub.s32", range.count, 1);
+        let column = def!(k, B32, "add.s32", range.first, left);
+        emit!(k, "mul.lo.u32", column, column, tile);
+        let zero = def!(k, B32, "mov.u32", 0);
+        wait_barrier(k, shared, plan.query_barrier, zero);
+
+        start_scores(k);
+        wait_products(k, 0);
+        release(k, &key_cursor);
+        rules.apply(k, &fragment, &scores, group_row, column);
+        softmax.step(k, &scores);
+        pack_fragments(k, element, &scores, &weights);
+
+        let next = k.label();
+        let finished = k.label();
+        let none_left = def!(k, Pred, "setp.eq.u32", left, 0);
+        k.branch_uniform_if(none_left, finished);
+        k.place(next);
+        emit!(k, "sub.s32", column, column, tile);
+        if self.tiling.overlapped {
+            start_scores(k);
+            start_output(k);
+            wait_products(k, 1);
+            release(k, &key_cursor);
+            rules.apply(k, &fragment, &scores, group_row, column);
+            let corrections = softmax.step(k, &scores);
+            wait_products(k, 0);
+            release(k, &value_cursor);
+            rescale(k, &output, corrections);
+        } else {
+            start_output(k);
+            wait_products(k, 0);
+            release(k, &value_cursor);
+            start_scores(k);
+            wait_products(k, 0);
+            release(k, &key_cursor);
+            rules.apply(k, &fragment, &scores, group_row, column);
+            let corrections = softmax.step(k, &scores);
+            rescale(k, &output, corrections);
+        }
+        pack_fragments(k, element, &scores, &weights);
+        emit!(k, "sub.s32", left, left, 1);
+        let more = def!(k, Pred, "setp.ne.u32", left, 0);
+        k.branch_uniform_if(more, next);
+        k.place(finished);
+        start_output(k);
+        wait_products(k, 0);
+
+        let log_sum_exp = softmax.finish(k, &output);
+        let out = head_address(k, parameters.output, place.batch, place.query_head, shape.output);
+        let staging = StagedRows {
+            element,
+            columns: shape.value_dim,
+            row_bytes: 2 * shape.output.row,
+            length: shape.query_length,
+            whole: shape.query_length % self.rows == 0,
+            slice_bytes: plan.query.slice_bytes(),
+        };
+        let staging_base = def!(k, B32, "add.s32", shared, plan.query_offset);
+        staging.store(k, &fragment, &output, (staging_base, group), out, group_row);
+        if let Some(base) = parameters.log_sum_exp {
+            let head = def!(k, B32, "mad.lo.u32", place.batch, shape.query_heads, place.query_head);
+            let head = wide(k, head);
+            let address = def!(k, B64, "mad.lo.s64", head, 4 * u64::from(shape.query_length), base);
+            let first_column = def!(k, Pred, "setp.eq.u32", fragment.column, 0);
+            let row = def!(k, B32, "add.s32", group_row, fragment.row);
+            for (i, &value) in log_sum_exp.iter().enumerate() {
+                let here = def!(k, B32, "add.s32", row, 8 * i);
+                let inside = def!(k, Pred, "setp.lt.u32", here, shape.query_length);
+                emit!(k, "and.pred", inside, inside, first_column);
+                let wide = def!(k, B64, "cvt.u64.u32", here);
+                let to = def!(k, B64, "mad.lo.s64", wide, 4, address);
+                k.guarded(inside, true, |k| emit!(k, "st.global.f32", at(to, 0), value));
+            }
+        }
+    }
+}
+
+/// Multiplies the rows of an accumulator, each by its factor.
+pub(super) fn rescale(k: &mut PtxBuilder, sums: &[Reg], factors: [Reg; 2]) {
+    for (i, &sum) in sums.iter().enumerate() {
+        emit!(k, "mul.f32", sum, sum, factors[i % 4 / 2]);
+    }
+}
+
+/// The largest score and the sum of exponentials of each of a thread's two rows so far.
+struct OnlineSoftmax {
+    largest: [Reg; 2],
+    sum: [Reg; 2],
+    factor: f32,
+    /// Whether scores can be so far from 0 that a difference must be taken before the factor is applied.
+    huge_scores: bool,
+}
+
+impl OnlineSoftmax {
+    fn new(k: &mut PtxBuilder, rules: &ScoreRules) -> Self {
+        let largest = [0, 1].map(|_| def!(k, F32, "mov.f32", Float(f32::NEG_INFINITY)));
+        let sum = [0, 1].map(|_| def!(k, F32, "mov.f32", Float(0.0)));
+        OnlineSoftmax { largest, sum, factor: rules.exponent_factor(), huge_scores: rules.has_huge_scores() }
+    }
+
+    /// Makes exponentials of scores, and gives what earlier results of each row are to be multiplied by.
+    fn step(&mut self, k: &mut PtxBuilder, scores: &[Reg]) -> [Reg; 2] {
+        let mut corrections = [self.sum[0]; 2];
+        for row in 0..2 {
+            let mine: Vec<Reg> = scores.iter().enumerate().filter(|(i, _)| i % 4 / 2 == row).map(|(_, r)| *r).collect();
+            let largest = def!(k, F32, "max.f32", mine[0], mine[1]);
+            for &score in &mine[2..] {
+                emit!(k, "max.f32", largest, largest, score);
+            }
+            reduce_quad(k, "max.f32", largest);
+            emit!(k, "max.f32", largest, largest, self.largest[row]);
+            // A row that has seen no key yet must not subtract infinities.
+            let unseen = def!(k, Pred, "setp.eq.f32", largest, Float(f32::NEG_INFINITY));
+            let shift = def!(k, F32, "selp.f32", Float(0.0), largest, unseen);
+            let difference = def!(k, F32, "sub.f32", self.largest[row], shift);
+            let exponent = def!(k, F32, "mul.f32", difference, Float(self.factor));
+            let correction = def!(k, F32, "ex2.approx.ftz.f32", exponent);
+            emit!(k, "mov.f32", self.largest[row], largest);
+            let subtracted = def!(k, F32, "mul.f32", shift, Float(-self.factor));
+            emit!(k, "mul.f32", self.sum[row], self.sum[row], correction);
+            let mut partial: Vec<Reg> = Vec::new();
+            for (i, &score) in mine.iter().enumerate() {
+                if self.huge_scores {
+                    emit!(k, "sub.f32", score, score, shift);
+                    emit!(k, "mul.f32", score, score, Float(self.factor));
+                } else {
+                    emit!(k, "fma.rn.f32", score, score, Float(self.factor), subtracted);
+                }
+                emit!(k, "ex2.approx.ftz.f32", score, score);
+                if i < 2 {
+                    partial.push(def!(k, F32, "mov.f32", score));
+                } else {
+                    emit!(k, "add.f32", partial[i % 2], partial[i % 2], score);
+                }
+            }
+            let both = def!(k, F32, "add.f32", partial[0], partial[1]);
+            emit!(k, "add.f32", self.sum[row], self.sum[row], both);
+            corrections[row] = correction;
+        }
+        corrections
+    }
+
+    /// Divides the output by the sums and gives the log-sum-exp of each row.
+    fn finish(&self, k: &mut PtxBuilder, output: &[Reg]) -> [Reg; 2] {
+        let mut inverse = self.sum;
+        let mut log_sum_exp = self.sum;
+        for row in 0..2 {
+            reduce_quad(k, "add.f32", self.sum[row]);
+            inverse[row] = def!(k, F32, "rcp.approx.ftz.f32", self.sum[row]);
+            let log2 = def!(k, F32, "lg2.approx.ftz.f32", self.sum[row]);
+            let exponent = def!(k, F32, "fma.rn.f32", self.largest[row], Float(self.factor), log2);
+            log_sum_exp[row] = def!(k, F32, "mul.f32", exponent, Float(std::f32::consts::LN_2));
+        }
+        rescale(k, output, inverse);
+        log_sum_exp
+    }
+}
+
+/// Rows of an accumulator on their way to global memory, through shared memory so that whole lines are written.
+pub(super) struct StagedRows {
+    pub element: &'static str,
+    /// Elements of a row that exist.
+    pub columns: u32,
+    pub row_bytes: u64,
+    /// Rows that exist.
+    pub length: u32,
+    /// Whether all rows of all blocks exist.
+    pub whole: bool,
+    /// Bytes from slice to slice of the staging tile.
+    pub slice_bytes: u32,
+}
+
+impl StagedRows {
+    /// Stores the 64 rows of warpgroup `group`, which start at row `group_row` of the head at `target`. They go through
+    /// the rows of the tile at `base` that are the group's own, and that it does not need any more.
+    pub(super) fn store(
+        &self,
+        k: &mut PtxBuilder,
+        fragment: &Fragment,
+        sums: &[Reg],
+        (base, group): (Reg, Reg),
+        target: Reg,
+        group_row: Reg,
+    ) {
+        // All four warps have read what lies there.
+        let id = def!(k, B32, "add.s32", group, 1);
+        emit!(k, "bar.sync", id, 128);
+        let warp_number = def!(k, B32, "mad.lo.u32", group, 4, fragment.warp);
+        let warp_base = def!(k, B32, "mad.lo.u32", warp_number, 16 * SLICE_BYTES, base);
+        let quad = def!(k, B32, "shr.u32", fragment.lane, 2);
+        let swizzle = def!(k, B32, "shl.b32", quad, 4);
+        let row_base = def!(k, B32, "mad.lo.u32", quad, SLICE_BYTES, warp_base);
+        let pair = def!(k, B32, "shl.b32", fragment.column, 1);
+        let with_pair = def!(k, B32, "add.s32", row_base, pair);
+        let start = def!(k, B32, "add.s32", with_pair, swizzle);
+        let opcode = format!("cvt.rn.{}x2.f32", self.element);
+        for block in 0..sums.len() / 4 {
+            let piece = block as u32;
+            let address = def!(k, B32, "xor.b32", start, (piece % 8) * 16);
+            for half in 0..2 {
+                let i = 4 * block + 2 * half;
+                let packed = k.define(Class::B32, &opcode, &[&sums[i + 1], &sums[i]]);
+                let to = at(address, i64::from((piece / 8) * self.slice_bytes + half as u32 * 8 * SLICE_BYTES));
+                emit!(k, "st.shared.b32", to, packed);
+            }
+        }
+        emit!(k, "bar.warp.sync", -1);
+        let row_in_pass = def!(k, B32, "shr.u32", fragment.lane, 3);
+        let piece = def!(k, B32, "and.b32", fragment.lane, 7);
+        let first = def!(k, B32, "mad.lo.u32", fragment.warp, 16, group_row);
+        let row = def!(k, B32, "add.s32", first, row_in_pass);
+        let row_wide = wide(k, row);
+        let row_address = def!(k, B64, "mad.lo.s64", row_wide, self.row_bytes, target);
+        let piece_offset = def!(k, B64, "mul.wide.u32", piece, 16);
+        let address = def!(k, B64, "add.s64", row_address, piece_offset);
+        let column = def!(k, B32, "shl.b32", piece, 3);
+        let read_base = def!(k, B32, "mad.lo.u32", row_in_pass, SLICE_BYTES, warp_base);
+        for pass in 0..4u32 {
+            let low = def!(k, B32, "add.s32", row_in_pass, 4 * (pass % 2));
+            let swizzled = def!(k, B32, "xor.b32", piece, low);
+            let from = def!(k, B32, "mad.lo.u32", swizzled, 16, read_base);
+            let here = def!(k, B32, "add.s32", row, 4 * pass);
+            for slice in 0..sums.len() as u32 / 32 {
+                let values = k.regs(Class::B32, 4);
+                let source = at(from, i64::from(pass * 4 * SLICE_BYTES + slice * self.slice_bytes));
+                emit!(k, "ld.shared.v4.b32", crate::ptx::Tuple(&values), source);
+                let to = at(address, (u64::from(4 * pass) * self.row_bytes + u64::from(slice) * 128) as i64);
+                let mut guards = Vec::new();
+                if !self.whole {
+                    guards.push(def!(k, Pred, "setp.lt.u32", here, self.length));
+                }
+                if (slice + 1) * 64 > self.columns {
+                    guards.push(def!(k, Pred, "setp.lt.u32", column, self.columns.saturating_sub(slice * 64)));
+                }
+                if let [first, second] = guards[..] {
+                    emit!(k, "and.pred", first, first, second);
+                }
+                let store = |k: &mut PtxBuilder| emit!(k, "st.global.v4.b32", to, crate::ptx::Tuple(&values));
+                match guards.first() {
+                    Some(&guard) => k.guarded(guard, true, store),
+                    None => store(k),
+                }
+            }
+        }
+    }
+}

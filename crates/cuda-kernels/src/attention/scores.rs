@@ -1,0 +1,242 @@
+//! What happens to a tile of scores between the product that gives it and the exponential: bias, mask, band, and keys
+//! that do not exist.
+//!
+//! Scores are kept as the product gives them, and the scale goes into the exponent's factor; with a bias they are scaled
+//! first, since the bias is in the units of the scaled score.
+
+use super::tiles::Fragment;
+use super::{AttentionShape, BiasType, ScoreStrides};
+use crate::ptx::{Float, PtxBuilder, Reg, at, def, emit};
+
+/// Below every score that counts, and far enough from the end of the range that its multiples are finite.
+const LOWEST: f32 = -1e35;
+
+/// How tiles of scores are adjusted in a kernel.
+pub(super) struct ScoreRules {
+    /// The columns of row r that are seen run from r + lower to r + upper.
+    lower: Option<i64>,
+    upper: Option<i64>,
+    /// Columns that exist, where others would count.
+    column_bound: Option<u32>,
+    /// What a score outside the band becomes, in the units that scores are kept in.
+    masked: f32,
+    /// Multiplies scores before a bias is added.
+    prescale: Option<f32>,
+    /// The factor of scores in the exponent of two.
+    exponent_factor: f32,
+    bias: Option<(BiasType, Reg, u64, u64)>,
+    mask: Option<(Reg, u64, u64)>,
+    rows: u32,
+    columns: u32,
+}
+
+/// The arrays over scores: addresses of the bias and the mask for the block's batch and head.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ScoreArrays {
+    pub bias: Option<Reg>,
+    pub mask: Option<Reg>,
+}
+
+/// Loads the parameters for bias and mask and moves them to the batch and the head.
+pub(super) fn array_address(k: &mut PtxBuilder, base: Reg, batch: Reg, head: Reg, strides: ScoreStrides, size: u64) -> Reg {
+    let batch = super::tiles::wide(k, batch);
+    let head = super::tiles::wide(k, head);
+    let first = def!(k, B64, "mad.lo.s64", batch, size * strides.batch, base);
+    def!(k, B64, "mad.lo.s64", head, size * strides.head, first)
+}
+
+impl BiasType {
+    pub(super) fn bytes(self) -> u64 {
+        match self {
+            BiasType::F32 => 4,
+            BiasType::Bf16 | BiasType::F16 => 2,
+        }
+    }
+}
+
+impl ScoreRules {
+    /// Rules for tiles whose rows are queries, or keys if `transposed`.
+    pub(super) fn new(shape: &AttentionShape, arrays: ScoreArrays, transposed: bool, column_bound: Option<u32>) -> Self {
+        let log2e = std::f32::consts::LOG2_E;
+        let skips = shape.skips_masked_tiles();
+        let (prescale, exponent_factor) = match shape.bias {
+            Some(_) => (Some(shape.scale), log2e),
+            None => (None, shape.scale * log2e),
+        };
+        let masked = match (skips, shape.bias) {
+            (true, _) => f32::NEG_INFINITY,
+            (false, Some(_)) => shape.masked_score.max(LOWEST),
+            (false, None) => (shape.masked_score / shape.scale).max(LOWEST),
+        };
+        let strides = |s: ScoreStrides| if transposed { (s.key, s.query) } else { (s.query, s.key) };
+        let (lower, upper) = match transposed {
+            false => (shape.band.lower, shape.band.upper),
+            true => (shape.band.upper.map(|x| -x), shape.band.lower.map(|x| -x)),
+        };
+        let (rows, columns) = match transposed {
+            false => (shape.query_length, shape.kv_length),
+            true => (shape.kv_length, shape.query_length),
+        };
+        ScoreRules {
+            lower,
+            upper,
+            column_bound,
+            masked,
+            prescale,
+            exponent_factor,
+            bias: shape.bias.zip(arrays.bias).map(|((kind, s), reg)| (kind, reg, strides(s).0, strides(s).1)),
+            mask: shape.mask.zip(arrays.mask).map(|(s, reg)| (reg, strides(s).0, strides(s).1)),
+            rows,
+            columns,
+        }
+    }
+
+    /// What scores are multiplied by in the exponent of two.
+    pub(super) fn exponent_factor(&self) -> f32 {
+        self.exponent_factor
+    }
+
+    /// Whether scores can be finite and so large that rounding of their multiples matters.
+    pub(super) fn has_huge_scores(&self) -> bool {
+        let banded = self.lower.is_some() || self.upper.is_some() || self.mask.is_some();
+        self.bias.is_some() || (banded && self.masked.is_finite())
+    }
+
+    /// Adjusts a tile: `row` and `column` are the numbers of the first row of the warpgroup's and of the tile's first
+    /// column.
+    pub(super) fn apply(&self, k: &mut PtxBuilder, fragment: &Fragment, sums: &[Reg], row: Reg, column: Reg) {
+        let width = sums.len() as i64 * 2;
+        if let Some(scale) = self.prescale {
+            for &sum in sums {
+                emit!(k, "mul.f32", sum, sum, Float(scale));
+            }
+        }
+        self.add_bias(k, fragment, sums, row, column);
+        self.apply_mask(k, fragment, sums, row, column);
+        // Most tiles lie inside of all limits.
+        let done = k.label();
+        let mut outside = Vec::new();
+        if let Some(upper) = self.upper {
+            let last = def!(k, B32, "add.s32", row, upper - (width - 1));
+            outside.push(def!(k, Pred, "setp.gt.s32", column, last));
+        }
+        if let Some(lower) = self.lower {
+            let first = def!(k, B32, "add.s32", row, lower + 63);
+            outside.push(def!(k, Pred, "setp.lt.s32", column, first));
+        }
+        if let Some(bound) = self.column_bound {
+            outside.push(def!(k, Pred, "setp.gt.s32", column, i64::from(bound) - width));
+        }
+        let Some((&first, rest)) = outside.split_first() else { return };
+        for &other in rest {
+            emit!(k, "or.pred", first, first, other);
+        }
+        k.branch_uniform_unless(first, done);
+        let thread_column = def!(k, B32, "add.s32", column, fragment.column);
+        let thread_row = def!(k, B32, "add.s32", row, fragment.row);
+        let relative = def!(k, B32, "sub.s32", thread_row, thread_column);
+        if let Some(upper) = self.upper {
+            let limits: Vec<Reg> = [0, 8].iter().map(|d| def!(k, B32, "add.s32", relative, upper + d)).collect();
+            self.mask_where(k, sums, "setp.lt.s32", &limits, self.masked);
+        }
+        if let Some(lower) = self.lower {
+            let limits: Vec<Reg> = [0, 8].iter().map(|d| def!(k, B32, "add.s32", relative, lower + d)).collect();
+            self.mask_where(k, sums, "setp.gt.s32", &limits, self.masked);
+        }
+        if let Some(bound) = self.column_bound {
+            let last = def!(k, B32, "sub.s32", i64::from(bound) - 1, thread_column);
+            self.mask_where(k, sums, "setp.lt.s32", &[last, last], f32::NEG_INFINITY);
+        }
+        k.place(done);
+    }
+
+    /// Replaces scores whose column, compared with the row's limit, meets the condition.
+    fn mask_where(&self, k: &mut PtxBuilder, sums: &[Reg], condition: &str, limits: &[Reg], value: f32) {
+        for (i, &sum) in sums.iter().enumerate() {
+            let column = 8 * (i / 4) + i % 2;
+            let hidden = def!(k, Pred, condition, limits[i % 4 / 2], column);
+            emit!(k, "selp.f32", sum, Float(value), sum, hidden);
+        }
+    }
+
+    /// The addresses of this thread's first element in both of its rows; rows that do not exist read the last one.
+    fn row_addresses(
+        &self,
+        k: &mut PtxBuilder,
+        fragment: &Fragment,
+        (base, row_stride, column_stride): (Reg, u64, u64),
+        row: Reg,
+        column: Reg,
+    ) -> Vec<Reg> {
+        let thread_column = def!(k, B32, "add.s32", column, fragment.column);
+        let along = def!(k, B64, "mul.wide.u32", thread_column, column_stride);
+        let moved = def!(k, B64, "add.s64", base, along);
+        [0, 8]
+            .iter()
+            .map(|below| {
+                let here = def!(k, B32, "add.s32", row, fragment.row);
+                let shifted = def!(k, B32, "add.s32", here, below);
+                let clamped = def!(k, B32, "min.u32", shifted, self.rows - 1);
+                let wide = def!(k, B64, "cvt.u64.u32", clamped);
+                def!(k, B64, "mad.lo.s64", wide, row_stride, moved)
+            })
+            .collect()
+    }
+
+    /// A predicate for each column pair's elements: whether the column exists.
+    fn existing(&self, k: &mut PtxBuilder, fragment: &Fragment, column: Reg) -> Reg {
+        let thread_column = def!(k, B32, "add.s32", column, fragment.column);
+        def!(k, B32, "sub.s32", i64::from(self.columns) - 1, thread_column)
+    }
+
+    fn add_bias(&self, k: &mut PtxBuilder, fragment: &Fragment, sums: &[Reg], row: Reg, column: Reg) {
+        let Some((kind, base, row_stride, column_stride)) = self.bias else { return };
+        let size = kind.bytes();
+        let place = (base, size * row_stride, size * column_stride);
+        let rows = self.row_addresses(k, fragment, place, row, column);
+        let last = self.existing(k, fragment, column);
+        for (i, &sum) in sums.iter().enumerate() {
+            let position = (8 * (i / 4) + i % 2) as i64;
+            let from = at(rows[i % 4 / 2], position * (size * column_stride) as i64);
+            let exists = def!(k, Pred, "setp.ge.s32", last, position);
+            let value = match kind {
+                BiasType::F32 => {
+                    let value = def!(k, F32, "mov.f32", Float(0.0));
+                    k.guarded(exists, true, |k| emit!(k, "ld.global.nc.f32", value, from));
+                    value
+                }
+                BiasType::Bf16 => {
+                    let bits = def!(k, B32, "mov.u32", 0);
+                    k.guarded(exists, true, |k| emit!(k, "ld.global.nc.u16", bits, from));
+                    let shifted = def!(k, B32, "shl.b32", bits, 16);
+                    def!(k, F32, "mov.b32", shifted)
+                }
+                BiasType::F16 => {
+                    let bits = def!(k, B16, "mov.b16", 0);
+                    k.guarded(exists, true, |k| emit!(k, "ld.global.nc.b16", bits, from));
+                    def!(k, F32, "cvt.f32.f16", bits)
+                }
+            };
+            emit!(k, "add.f32", sum, sum, value);
+            // The lowest finite bias hides a key; its multiple must stay finite.
+            let hidden = def!(k, Pred, "setp.eq.f32", sum, Float(f32::NEG_INFINITY));
+            let raised = def!(k, F32, "max.NaN.f32", sum, Float(LOWEST));
+            emit!(k, "selp.f32", sum, sum, raised, hidden);
+        }
+    }
+
+    fn apply_mask(&self, k: &mut PtxBuilder, fragment: &Fragment, sums: &[Reg], row: Reg, column: Reg) {
+        let Some(place) = self.mask else { return };
+        let rows = self.row_addresses(k, fragment, place, row, column);
+        let last = self.existing(k, fragment, column);
+        for (i, &sum) in sums.iter().enumerate() {
+            let position = (8 * (i / 4) + i % 2) as i64;
+            let from = at(rows[i % 4 / 2], position * place.2 as i64);
+            let exists = def!(k, Pred, "setp.ge.s32", last, position);
+            let seen = def!(k, B32, "mov.u32", 0);
+            k.guarded(exists, true, |k| emit!(k, "ld.global.nc.u8", seen, from));
+            let hidden = def!(k, Pred, "setp.eq.u32", seen, 0);
+            emit!(k, "selp.f32", sum, Float(self.masked), sum, hidden);
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Attention kernels, run by the emulator, against attention written out in double precision.
+
+use half::{bf16, f16};
+use hloom_cuda_kernels::attention::{
+    AttentionShape, Band, BiasType, Element, HeadStrides, ScoreStrides, Tiling, forward_tiled,
+};
+use hloom_cuda_kernels::{Architecture, emulate};
+
+const HOPPER: Architecture = Architecture { capability: 90, accelerated: true };
+
+/// Numbers in [-1, 1), the same at every call.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> f32 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+}
+
+fn encode(element: Element, values: &[f32]) -> Vec<u8> {
+    values
+        .iter()
+        .flat_map(|&v| match element {
+            Element::Bf16 => bf16::from_f32(v).to_le_bytes(),
+            Element::F16 => f16::from_f32(v).to_le_bytes(),
+        })
+        .collect()
+}
+
+fn decode(element: Element, bytes: &[u8]) -> Vec<f32> {
+    bytes
+        .chunks(2)
+        .map(|b| match element {
+            Element::Bf16 => bf16::from_le_bytes([b[0], b[1]]).to_f32(),
+            Element::F16 => f16::from_le_bytes([b[0], b[1]]).to_f32(),
+        })
+        .collect()
+}
+
+/// Positions outermost or heads outermost.
+#[derive(Clone, Copy)]
+enum Order {
+    HeadsFirst,
+    PositionsFirst,
+}
+
+fn strides(order: Order, heads: u32, length: u32, dim: u32) -> HeadStrides {
+    let (h, s, d) = (u64::from(heads), u64::from(length), u64::from(dim));
+    match order {
+        Order::HeadsFirst => HeadStrides { batch: h * s * d, head: s * d, row: d },
+        Order::PositionsFirst => HeadStrides { batch: h * s * d, head: d, row: h * d },
+    }
+}
+
+/// (batch, query heads, kv heads, queries, keys, head dim, value dim).
+type Sizes = (u32, u32, u32, u32, u32, u32, u32);
+
+fn shape(sizes: Sizes, order: Order) -> AttentionShape {
+    let (batch, query_heads, kv_heads, query_length, kv_length, head_dim, value_dim) = sizes;
+    AttentionShape {
+        element: Element::Bf16,
+        batch,
+        query_heads,
+        kv_heads,
+        query_length,
+        kv_length,
+        head_dim,
+        value_dim,
+        scale: 1.0 / (head_dim as f32).sqrt() * 3.0,
+        band: Band::default(),
+        masked_score: f32::NEG_INFINITY,
+        bias: None,
+        mask: None,
+        query: strides(order, query_heads, query_length, head_dim),
+        key: strides(order, kv_heads, kv_length, head_dim),
+        value: strides(order, kv_heads, kv_length, value_dim),
+        output: strides(order, query_heads, query_length, value_dim),
+        log_sum_exp: true,
+    }
+}
+
+struct Data {
+    query: Vec<f32>,
+    key: Vec<f32>,
+    value: Vec<f32>,
+    bias: Vec<f32>,
+    mask: Vec<u8>,
+}
+
+fn rounded(element: Element, count: u64, numbers: &mut Numbers) -> Vec<f32> {
+    let values: Vec<f32> = (0..count).map(|_| numbers.next()).collect();
+    decode(element, &encode(element, &values))
+}
+
+fn data(shape: &AttentionShape) -> Data {
+    let mut numbers = Numbers(7);
+    let size = |heads: u32, length: u32, dim: u32| {
+        u64::from(shape.batch) * u64::from(heads) * u64::from(length) * u64::from(dim)
+    };
+    let scores = size(shape.query_heads, shape.query_length, shape.kv_length);
+    Data {
+        query: rounded(shape.element, size(shape.query_heads, shape.query_length, shape.head_dim), &mut numbers),
+        key: rounded(shape.element, size(shape.kv_heads, shape.kv_length, shape.head_dim), &mut numbers),
+        value: rounded(shape.element, size(shape.kv_heads, shape.kv_length, shape.value_dim), &mut numbers),
+        bias: rounded(Element::Bf16, scores, &mut numbers),
+        mask: (0..scores).map(|_| u8::from(numbers.next() > -0.5)).collect(),
+    }
+}
+
+/// Scores as the kernel must see them: `[batch][head][query][key]`.
+fn scores(shape: &AttentionShape, data: &Data) -> Vec<f64> {
+    let group = shape.query_heads / shape.kv_heads;
+    let mut all = Vec::new();
+    for b in 0..u64::from(shape.batch) {
+        for h in 0..u64::from(shape.query_heads) {
+            for q in 0..u64::from(shape.query_length) {
+                for key in 0..u64::from(shape.kv_length) {
+                    let q_at = b * shape.query.batch + h * shape.query.head + q * shape.query.row;
+                    let k_at = b * shape.key.batch + h / u64::from(group) * shape.key.head + key * shape.key.row;
+                    let mut sum = 0.0;
+                    for d in 0..u64::from(shape.head_dim) {
+                        sum += f64::from(data.query[(q_at + d) as usize]) * f64::from(data.key[(k_at + d) as usize]);
+                    }
+                    let mut score = sum * f64::from(shape.scale);
+                    let at = |s: &ScoreStrides| (b * s.batch + h * s.head + q * s.query + key * s.key) as usize;
+                    if let Some((_, strides)) = &shape.bias {
+                        score += f64::from(data.bias[at(strides)]);
+                    }
+                    let distance = key as i64 - q as i64;
+                    let seen = shape.band.upper.is_none_or(|u| distance <= u)
+                        && shape.band.lower.is_none_or(|l| distance >= l)
+                        && shape.mask.as_ref().is_none_or(|s| data.mask[at(s)] != 0);
+                    all.push(if seen { score } else { f64::from(shape.masked_score) });
+                }
+            }
+        }
+    }
+    all
+}
+
+fn check_forward(shape: &AttentionShape, tiling: Tiling) {
+    let data = data(shape);
+    let sequence = forward_tiled(shape, HOPPER, tiling).expect("a kernel");
+    let mut operands = vec![
+        encode(shape.element, &data.query),
+        encode(shape.element, &data.key),
+        encode(shape.element, &data.value),
+    ];
+    if let Some((kind, _)) = shape.bias {
+        operands.push(match kind {
+            BiasType::F32 => data.bias.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            BiasType::Bf16 => encode(Element::Bf16, &data.bias),
+            BiasType::F16 => encode(Element::F16, &data.bias),
+        });
+    }
+    if shape.mask.is_some() {
+        operands.push(data.mask.clone());
+    }
+    let rows = (shape.batch * shape.query_heads * shape.query_length) as usize;
+    let results = emulate::run(&sequence, &operands, &[rows * shape.value_dim as usize * 2, rows * 4]);
+    let results = results.unwrap_or_else(|error| panic!("{error}"));
+    let output = decode(shape.element, &results[0]);
+    let log_sum_exp: Vec<f32> = results[1].chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+
+    let scores = scores(shape, &data);
+    let keys = shape.kv_length as usize;
+    let group = shape.query_heads / shape.kv_heads;
+    for (row, row_scores) in scores.chunks(keys).enumerate() {
+        let q = row as u64 % u64::from(shape.query_length);
+        let h = row as u64 / u64::from(shape.query_length) % u64::from(shape.query_heads);
+        let b = row as u64 / u64::from(shape.query_length) / u64::from(shape.query_heads);
+        let largest = row_scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = row_scores.iter().map(|s| (s - largest).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        let expected_log = largest + sum.ln();
+        assert!(
+            (f64::from(log_sum_exp[row]) - expected_log).abs() < 2e-3 || largest < -1e20,
+            "row {row}: log-sum-exp {} instead of {expected_log}",
+            log_sum_exp[row]
+        );
+        for d in 0..u64::from(shape.value_dim) {
+            let mut expected = 0.0;
+            for (key, weight) in weights.iter().enumerate() {
+                let at = b * shape.value.batch + h / u64::from(group) * shape.value.head + key as u64 * shape.value.row + d;
+                expected += weight / sum * f64::from(data.value[at as usize]);
+            }
+            let at = b * shape.output.batch + h * shape.output.head + q * shape.output.row + d;
+            let found = f64::from(output[at as usize]);
+            assert!((found - expected).abs() < 8e-3, "batch {b} head {h} row {q} element {d}: {found} for {expected}");
+        }
+    }
+}
+
+const SMALL: Tiling = Tiling { consumers: 1, tile: 64, stages: 2, overlapped: true };
+
+#[test]
+fn whole_tiles() {
+    check_forward(&shape((1, 1, 1, 64, 128, 64, 64), Order::HeadsFirst), SMALL);
+}
+
+#[test]
+fn two_warpgroups_wide_heads() {
+    let tiling = Tiling { consumers: 2, tile: 128, stages: 2, overlapped: true };
+    check_forward(&shape((1, 1, 1, 128, 384, 128, 128), Order::HeadsFirst), tiling);
+}
+
+#[test]
+fn without_overlap_three_stages() {
+    let tiling = Tiling { consumers: 1, tile: 64, stages: 3, overlapped: false };
+    check_forward(&shape((1, 1, 1, 64, 320, 64, 64), Order::HeadsFirst), tiling);
+}
+
+#[test]
+fn lengths_and_heads_that_fill_no_tile() {
+    check_forward(&shape((2, 4, 2, 50, 100, 96, 40), Order::PositionsFirst), SMALL);
+}
+
+#[test]
+fn causal_skips_tiles() {
+    let mut causal = shape((1, 1, 1, 200, 200, 64, 64), Order::HeadsFirst);
+    causal.band.upper = Some(0);
+    causal.masked_score = -1e30;
+    check_forward(&causal, SMALL);
+    check_forward(&causal, Tiling { consumers: 2, ..SMALL });
+}
+
+#[test]
+fn a_window_of_keys() {
+    let mut window = shape((1, 1, 1, 192, 256, 64, 64), Order::HeadsFirst);
+    window.band = Band { lower: Some(-40), upper: Some(20) };
+    check_forward(&window, SMALL);
+}
+
+#[test]
+fn bias_and_mask() {
+    let mut masked = shape((2, 2, 1, 70, 90, 64, 64), Order::HeadsFirst);
+    masked.masked_score = -1e30;
+    masked.mask = Some(ScoreStrides { batch: 90, head: 0, query: 0, key: 1 });
+    check_forward(&masked, SMALL);
+    for kind in [BiasType::F32, BiasType::Bf16, BiasType::F16] {
+        masked.bias = Some((kind, ScoreStrides { batch: 0, head: 70 * 90, query: 90, key: 1 }));
+        check_forward(&masked, SMALL);
+    }
+    masked.band.upper = Some(-3);
+    masked.element = Element::F16;
+    check_forward(&masked, SMALL);
+}
+
+#[test]
+fn heads_of_256() {
+    let tiling = Tiling { consumers: 2, tile: 64, stages: 2, overlapped: true };
+    check_forward(&shape((1, 1, 1, 100, 130, 256, 256), Order::HeadsFirst), tiling);
+}
