@@ -2,7 +2,8 @@
 
 use half::{bf16, f16};
 use hloom_cuda_kernels::attention::{
-    AttentionShape, Band, BiasType, Element, HeadStrides, ScoreStrides, Tiling, forward_tiled,
+    AttentionShape, BackwardShape, BackwardTiling, Band, BiasType, Element, HeadStrides, ScoreStrides, Tiling,
+    backward_tiled, forward_tiled,
 };
 use hloom_cuda_kernels::{Architecture, emulate};
 
@@ -76,7 +77,7 @@ fn shape(sizes: Sizes, order: Order) -> AttentionShape {
         key: strides(order, kv_heads, kv_length, head_dim),
         value: strides(order, kv_heads, kv_length, value_dim),
         output: strides(order, query_heads, query_length, value_dim),
-        log_sum_exp: true,
+        statistics: true,
     }
 }
 
@@ -139,14 +140,9 @@ fn scores(shape: &AttentionShape, data: &Data) -> Vec<f64> {
     all
 }
 
-fn check_forward(shape: &AttentionShape, tiling: Tiling) {
-    let data = data(shape);
-    let sequence = forward_tiled(shape, HOPPER, tiling).expect("a kernel");
-    let mut operands = vec![
-        encode(shape.element, &data.query),
-        encode(shape.element, &data.key),
-        encode(shape.element, &data.value),
-    ];
+fn operands(shape: &AttentionShape, data: &Data) -> Vec<Vec<u8>> {
+    let mut operands: Vec<Vec<u8>> =
+        [&data.query, &data.key, &data.value].iter().map(|values| encode(shape.element, values)).collect();
     if let Some((kind, _)) = shape.bias {
         operands.push(match kind {
             BiasType::F32 => data.bias.iter().flat_map(|v| v.to_le_bytes()).collect(),
@@ -157,11 +153,19 @@ fn check_forward(shape: &AttentionShape, tiling: Tiling) {
     if shape.mask.is_some() {
         operands.push(data.mask.clone());
     }
+    operands
+}
+
+fn check_forward(shape: &AttentionShape, tiling: Tiling) {
+    let data = data(shape);
+    let sequence = forward_tiled(shape, HOPPER, tiling).expect("a kernel");
+    let operands = operands(shape, &data);
     let rows = (shape.batch * shape.query_heads * shape.query_length) as usize;
-    let results = emulate::run(&sequence, &operands, &[rows * shape.value_dim as usize * 2, rows * 4]);
+    let results = emulate::run(&sequence, &operands, &[rows * shape.value_dim as usize * 2, rows * 8]);
     let results = results.unwrap_or_else(|error| panic!("{error}"));
     let output = decode(shape.element, &results[0]);
-    let log_sum_exp: Vec<f32> = results[1].chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    let statistics: Vec<f32> = results[1].chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    let unit = if shape.bias.is_some() { 1.0 } else { shape.scale };
 
     let scores = scores(shape, &data);
     let keys = shape.kv_length as usize;
@@ -174,10 +178,10 @@ fn check_forward(shape: &AttentionShape, tiling: Tiling) {
         let weights: Vec<f64> = row_scores.iter().map(|s| (s - largest).exp()).collect();
         let sum: f64 = weights.iter().sum();
         let expected_log = largest + sum.ln();
+        let found_log = f64::from(statistics[row] * unit + statistics[rows + row].ln());
         assert!(
-            (f64::from(log_sum_exp[row]) - expected_log).abs() < 2e-3 || largest < -1e20,
-            "row {row}: log-sum-exp {} instead of {expected_log}",
-            log_sum_exp[row]
+            (found_log - expected_log).abs() < 2e-3 || largest < -1e20,
+            "row {row}: log-sum-exp {found_log} instead of {expected_log}"
         );
         for d in 0..u64::from(shape.value_dim) {
             let mut expected = 0.0;
@@ -189,6 +193,76 @@ fn check_forward(shape: &AttentionShape, tiling: Tiling) {
             let found = f64::from(output[at as usize]);
             assert!((found - expected).abs() < 8e-3, "batch {b} head {h} row {q} element {d}: {found} for {expected}");
         }
+    }
+}
+
+fn distance(found: &[f32], expected: &[f64]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+    let size = norm(&mut expected.iter().copied());
+    let difference = norm(&mut found.iter().zip(expected).map(|(f, e)| f64::from(*f) - e));
+    difference / size.max(1e-30)
+}
+
+fn check_backward(shape: &AttentionShape, tiling: BackwardTiling) {
+    let data = data(shape);
+    let mut operands = operands(shape, &data);
+    let rows = (shape.batch * shape.query_heads * shape.query_length) as usize;
+    let sizes = [rows * shape.value_dim as usize * 2, rows * 8];
+    let forward = forward_tiled(shape, HOPPER, SMALL).expect("a kernel");
+    let results = emulate::run(&forward, &operands, &sizes).unwrap_or_else(|error| panic!("{error}"));
+    operands.extend(results);
+    let mut numbers = Numbers(99);
+    let gradient = rounded(shape.element, (rows as u32 * shape.value_dim).into(), &mut numbers);
+    operands.push(encode(shape.element, &gradient));
+    let backward = BackwardShape {
+        forward: shape.clone(),
+        output_gradient: shape.output,
+        query_gradient: shape.query,
+        key_gradient: shape.key,
+        value_gradient: shape.value,
+    };
+    let sequence = backward_tiled(&backward, HOPPER, tiling).expect("kernels");
+    let sizes = [data.query.len() * 2, data.key.len() * 2, data.value.len() * 2];
+    let results = emulate::run(&sequence, &operands, &sizes).unwrap_or_else(|error| panic!("{error}"));
+
+    let mut expected = [vec![0.0; data.query.len()], vec![0.0; data.key.len()], vec![0.0; data.value.len()]];
+    let keys = shape.kv_length as usize;
+    let group = u64::from(shape.query_heads / shape.kv_heads);
+    for (row, row_scores) in scores(shape, &data).chunks(keys).enumerate() {
+        let q = row as u64 % u64::from(shape.query_length);
+        let h = row as u64 / u64::from(shape.query_length) % u64::from(shape.query_heads);
+        let b = row as u64 / u64::from(shape.query_length) / u64::from(shape.query_heads);
+        let largest = row_scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = row_scores.iter().map(|s| (s - largest).exp()).sum();
+        let weights: Vec<f64> = row_scores.iter().map(|s| (s - largest).exp() / sum).collect();
+        let at = |s: &HeadStrides, head: u64, row: u64| (b * s.batch + head * s.head + row * s.row) as usize;
+        let out = at(&shape.output, h, q);
+        let products: Vec<f64> = (0..keys)
+            .map(|key| {
+                let v = at(&shape.value, h / group, key as u64);
+                (0..shape.value_dim as usize).map(|d| f64::from(gradient[out + d]) * f64::from(data.value[v + d])).sum()
+            })
+            .collect();
+        let mean: f64 = products.iter().zip(&weights).map(|(p, w)| p * w).sum();
+        let query = at(&shape.query, h, q);
+        for key in 0..keys {
+            let masked = row_scores[key] <= f64::from(shape.masked_score);
+            let change = if masked { 0.0 } else { weights[key] * (products[key] - mean) * f64::from(shape.scale) };
+            let k_at = at(&shape.key, h / group, key as u64);
+            let v_at = at(&shape.value, h / group, key as u64);
+            for d in 0..shape.head_dim as usize {
+                expected[0][query + d] += change * f64::from(data.key[k_at + d]);
+                expected[1][k_at + d] += change * f64::from(data.query[query + d]);
+            }
+            for d in 0..shape.value_dim as usize {
+                expected[2][v_at + d] += weights[key] * f64::from(gradient[out + d]);
+            }
+        }
+    }
+    for (name, (bytes, expected)) in ["Q", "K", "V"].iter().zip(results.iter().zip(&expected)) {
+        let error = distance(&decode(shape.element, bytes), expected);
+        assert!(error < 1e-2, "the gradient of {name} is off by {error}");
     }
 }
 
@@ -251,4 +325,46 @@ fn bias_and_mask() {
 fn heads_of_256() {
     let tiling = Tiling { consumers: 2, tile: 64, stages: 2, overlapped: true };
     check_forward(&shape((1, 1, 1, 100, 130, 256, 256), Order::HeadsFirst), tiling);
+}
+
+const SMALL_BACKWARD: BackwardTiling =
+    BackwardTiling { query_consumers: 1, query_tile: 64, key_consumers: 1, key_tile: 64, stages: 2 };
+
+#[test]
+fn gradients_of_whole_tiles() {
+    let tiling = BackwardTiling { query_consumers: 2, key_consumers: 2, ..SMALL_BACKWARD };
+    check_backward(&shape((1, 1, 1, 128, 128, 128, 128), Order::HeadsFirst), tiling);
+}
+
+#[test]
+fn gradients_of_grouped_heads_that_fill_no_tile() {
+    check_backward(&shape((2, 4, 2, 50, 100, 96, 40), Order::PositionsFirst), SMALL_BACKWARD);
+}
+
+#[test]
+fn gradients_of_causal_attention() {
+    let mut causal = shape((1, 2, 1, 200, 200, 64, 64), Order::HeadsFirst);
+    causal.band.upper = Some(0);
+    causal.masked_score = -1e30;
+    check_backward(&causal, SMALL_BACKWARD);
+    let tiling = BackwardTiling { query_consumers: 2, query_tile: 128, key_consumers: 2, ..SMALL_BACKWARD };
+    check_backward(&causal, tiling);
+}
+
+#[test]
+fn gradients_with_bias_and_mask() {
+    let mut masked = shape((2, 4, 2, 70, 90, 64, 64), Order::HeadsFirst);
+    masked.masked_score = -1e30;
+    masked.mask = Some(ScoreStrides { batch: 90, head: 0, query: 0, key: 1 });
+    check_backward(&masked, SMALL_BACKWARD);
+    masked.bias = Some((BiasType::Bf16, ScoreStrides { batch: 0, head: 70 * 90, query: 90, key: 1 }));
+    masked.element = Element::F16;
+    // The first rows see nothing.
+    masked.band.upper = Some(-3);
+    check_backward(&masked, SMALL_BACKWARD);
+}
+
+#[test]
+fn gradients_of_heads_of_256() {
+    check_backward(&shape((1, 1, 1, 70, 130, 256, 192), Order::HeadsFirst), SMALL_BACKWARD);
 }

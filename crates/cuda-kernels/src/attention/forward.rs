@@ -4,34 +4,14 @@
 //! the product of the next tile's scores and the product with the last tile's values run on the tensor cores.
 
 use super::scores::{ScoreArrays, ScoreRules, array_address};
+use super::rows::{StagedRows, rescale};
 use super::tiles::{
-    Fragment, Left, Major, Product, Ring, RingCursor, SLICE_BYTES, TileCopy, TileLayout, fence_registers, head_address, pack_fragments,
-    reduce_quad, wait_barrier, wait_products, wide, zeros,
+    BlockPlace, BlockThreads, Fragment, Left, Major, PRODUCERS, Product, Ring, RingCursor, SHARED_LIMIT, TileCopy, TileLayout, TileRange, fence_registers, head_address, pack_fragments,
+    reduce_quad, register_split, visible_tiles, wait_barrier, wait_products, wide, zeros,
 };
 use super::{AttentionShape, Tiling, Unsupported};
 use crate::launch::{Architecture, KernelArgument, KernelSequence, Launch, PtxKernel};
 use crate::ptx::{Class, Float, PtxBuilder, Reg, at, def, emit};
-
-const PRODUCERS: u32 = 128;
-
-/// The shared memory that a block of an H100 or H200 can have.
-pub(super) const SHARED_LIMIT: u32 = 227 * 1024;
-
-/// Registers a thread for the warps that copy and for those that multiply, so that all fit.
-pub(super) fn register_split(consumers: u32) -> (u32, u32) {
-    match consumers {
-        1 => (56, 240),
-        2 => (40, 232),
-        _ => (32, 160),
-    }
-}
-
-/// What the block is: which batch, which head, which rows.
-pub(super) struct BlockPlace {
-    pub batch: Reg,
-    pub query_head: Reg,
-    pub kv_head: Reg,
-}
 
 pub(super) fn kernels(
     shape: &AttentionShape,
@@ -52,7 +32,7 @@ pub(super) fn kernels(
         arguments.push(KernelArgument::Operand(3 + i));
     }
     arguments.push(KernelArgument::Result(0));
-    if shape.log_sum_exp {
+    if shape.statistics {
         arguments.push(KernelArgument::Result(1));
     }
     let grid = [shape.query_length.div_ceil(rows), shape.query_heads, shape.batch];
@@ -75,7 +55,7 @@ struct Parameters {
     bias: Option<Reg>,
     mask: Option<Reg>,
     output: Reg,
-    log_sum_exp: Option<Reg>,
+    statistics: Option<Reg>,
 }
 
 /// Shared memory.
@@ -85,45 +65,6 @@ struct SharedPlan {
     query_barrier: u32,
     keys: Ring,
     values: Ring,
-}
-
-/// Which tiles of keys the block's rows see: from `first`, `count` of them, at least one.
-#[derive(Clone, Copy)]
-pub(super) struct TileRange {
-    pub first: Reg,
-    pub count: Reg,
-}
-
-/// The tiles of columns that rows `first_row .. first_row + rows` see, of all columns up to `columns`.
-pub(super) fn visible_tiles(
-    k: &mut PtxBuilder,
-    (lower, upper): (Option<i64>, Option<i64>),
-    (first_row, rows): (Reg, u32),
-    (columns, tile): (u32, u32),
-) -> TileRange {
-    let all = columns.div_ceil(tile);
-    let end = match upper {
-        None => def!(k, B32, "mov.u32", all),
-        Some(upper) => {
-            let last = def!(k, B32, "add.s32", first_row, i64::from(rows) - 1 + upper);
-            let clamped = def!(k, B32, "min.s32", last, columns - 1);
-            let positive = def!(k, B32, "max.s32", clamped, 0);
-            let index = def!(k, B32, "div.u32", positive, tile);
-            def!(k, B32, "add.s32", index, 1)
-        }
-    };
-    let first = match lower {
-        None => def!(k, B32, "mov.u32", 0),
-        Some(lower) => {
-            let start = def!(k, B32, "add.s32", first_row, lower);
-            let positive = def!(k, B32, "max.s32", start, 0);
-            let clamped = def!(k, B32, "min.s32", positive, columns - 1);
-            def!(k, B32, "div.u32", clamped, tile)
-        }
-    };
-    let difference = def!(k, B32, "sub.s32", end, first);
-    let count = def!(k, B32, "max.s32", difference, 1);
-    TileRange { first, count }
 }
 
 impl Forward<'_> {
@@ -136,7 +77,7 @@ impl Forward<'_> {
             bias: shape.bias.map(|_| k.buffer_parameter()),
             mask: shape.mask.map(|_| k.buffer_parameter()),
             output: k.buffer_parameter(),
-            log_sum_exp: shape.log_sum_exp.then(|| k.buffer_parameter()),
+            statistics: shape.statistics.then(|| k.buffer_parameter()),
         };
         let query = TileLayout { rows: self.rows, columns: shape.head_dim.next_multiple_of(64) };
         let output_bytes = self.rows * shape.value_dim.next_multiple_of(64) * 2;
@@ -149,26 +90,17 @@ impl Forward<'_> {
         let query_barrier = k.shared(8, 8);
         let plan = SharedPlan { query, query_offset, query_barrier, keys, values };
 
-        let shared = k.shared_base();
-        let thread = def!(k, B32, "mov.u32", "%tid.x");
-        let warp = def!(k, B32, "shr.u32", thread, 5);
-        let uniform_warp = def!(k, B32, "shfl.sync.idx.b32", warp, 0, 31, -1);
-        let group = def!(k, B32, "shr.u32", uniform_warp, 2);
-        let first_thread = def!(k, Pred, "setp.eq.u32", thread, 0);
-        let ready = k.label();
-        k.branch_unless(first_thread, ready);
-        plan.keys.initialise(k, shared, PRODUCERS, 4 * self.tiling.consumers);
-        plan.values.initialise(k, shared, PRODUCERS, 4 * self.tiling.consumers);
-        emit!(k, "mbarrier.init.shared::cta.b64", at(shared, i64::from(query_barrier)), PRODUCERS);
-        emit!(k, "fence.proxy.async.shared::cta");
-        k.place(ready);
-        emit!(k, "bar.sync", 0);
+        let block = BlockThreads::new(k);
+        let consumer_warps = 4 * self.tiling.consumers;
+        let BlockThreads { shared, thread, group } = block;
+        block.initialise(k, |k| {
+            plan.keys.initialise(k, shared, PRODUCERS, consumer_warps);
+            plan.values.initialise(k, shared, PRODUCERS, consumer_warps);
+            emit!(k, "mbarrier.init.shared::cta.b64", at(shared, i64::from(query_barrier)), PRODUCERS);
+        });
 
         let tile_index = def!(k, B32, "mov.u32", "%ctaid.x");
-        let query_head = def!(k, B32, "mov.u32", "%ctaid.y");
-        let batch = def!(k, B32, "mov.u32", "%ctaid.z");
-        let kv_head = def!(k, B32, "div.u32", query_head, shape.query_heads / shape.kv_heads);
-        let place = BlockPlace { batch, query_head, kv_head };
+        let place = BlockPlace::of_query_head(k, shape);
         let skips = shape.skips_masked_tiles();
         if skips && shape.band.upper.is_some() {
             // The longest rows first, so that no long block starts last.
@@ -329,6 +261,7 @@ impl Forward<'_> {
         emit!(k, "mul.lo.u32", column, column, tile);
         let zero = def!(k, B32, "mov.u32", 0);
         wait_barrier(k, shared, plan.query_barrier, zero);
+        emit!(k, "fence.proxy.async.shared::cta");
 
         start_scores(k);
         wait_products(k, 0);
@@ -372,7 +305,7 @@ impl Forward<'_> {
         start_output(k);
         wait_products(k, 0);
 
-        let log_sum_exp = softmax.finish(k, &output);
+        softmax.finish(k, &output);
         let out = head_address(k, parameters.output, place.batch, place.query_head, shape.output);
         let staging = StagedRows {
             element,
@@ -384,28 +317,26 @@ impl Forward<'_> {
         };
         let staging_base = def!(k, B32, "add.s32", shared, plan.query_offset);
         staging.store(k, &fragment, &output, (staging_base, group), out, group_row);
-        if let Some(base) = parameters.log_sum_exp {
+        if let Some(base) = parameters.statistics {
             let head = def!(k, B32, "mad.lo.u32", place.batch, shape.query_heads, place.query_head);
             let head = wide(k, head);
             let address = def!(k, B64, "mad.lo.s64", head, 4 * u64::from(shape.query_length), base);
             let first_column = def!(k, Pred, "setp.eq.u32", fragment.column, 0);
             let row = def!(k, B32, "add.s32", group_row, fragment.row);
-            for (i, &value) in log_sum_exp.iter().enumerate() {
+            let plane = 4 * u64::from(shape.batch) * u64::from(shape.query_heads) * u64::from(shape.query_length);
+            for i in 0..2 {
                 let here = def!(k, B32, "add.s32", row, 8 * i);
                 let inside = def!(k, Pred, "setp.lt.u32", here, shape.query_length);
                 emit!(k, "and.pred", inside, inside, first_column);
                 let wide = def!(k, B64, "cvt.u64.u32", here);
                 let to = def!(k, B64, "mad.lo.s64", wide, 4, address);
-                k.guarded(inside, true, |k| emit!(k, "st.global.f32", at(to, 0), value));
+                let sums = def!(k, B64, "add.s64", to, plane);
+                k.guarded(inside, true, |k| {
+                    emit!(k, "st.global.f32", at(to, 0), softmax.largest[i]);
+                    emit!(k, "st.global.f32", at(sums, 0), softmax.sum[i]);
+                });
             }
         }
-    }
-}
-
-/// Multiplies the rows of an accumulator, each by its factor.
-pub(super) fn rescale(k: &mut PtxBuilder, sums: &[Reg], factors: [Reg; 2]) {
-    for (i, &sum) in sums.iter().enumerate() {
-        emit!(k, "mul.f32", sum, sum, factors[i % 4 / 2]);
     }
 }
 
@@ -467,107 +398,12 @@ impl OnlineSoftmax {
         corrections
     }
 
-    /// Divides the output by the sums and gives the log-sum-exp of each row.
-    fn finish(&self, k: &mut PtxBuilder, output: &[Reg]) -> [Reg; 2] {
-        let mut inverse = self.sum;
-        let mut log_sum_exp = self.sum;
-        for row in 0..2 {
-            reduce_quad(k, "add.f32", self.sum[row]);
-            inverse[row] = def!(k, F32, "rcp.approx.ftz.f32", self.sum[row]);
-            let log2 = def!(k, F32, "lg2.approx.ftz.f32", self.sum[row]);
-            let exponent = def!(k, F32, "fma.rn.f32", self.largest[row], Float(self.factor), log2);
-            log_sum_exp[row] = def!(k, F32, "mul.f32", exponent, Float(std::f32::consts::LN_2));
-        }
+    /// Divides the output by the sums.
+    fn finish(&self, k: &mut PtxBuilder, output: &[Reg]) {
+        let inverse = self.sum.map(|sum| {
+            reduce_quad(k, "add.f32", sum);
+            def!(k, F32, "rcp.approx.ftz.f32", sum)
+        });
         rescale(k, output, inverse);
-        log_sum_exp
-    }
-}
-
-/// Rows of an accumulator on their way to global memory, through shared memory so that whole lines are written.
-pub(super) struct StagedRows {
-    pub element: &'static str,
-    /// Elements of a row that exist.
-    pub columns: u32,
-    pub row_bytes: u64,
-    /// Rows that exist.
-    pub length: u32,
-    /// Whether all rows of all blocks exist.
-    pub whole: bool,
-    /// Bytes from slice to slice of the staging tile.
-    pub slice_bytes: u32,
-}
-
-impl StagedRows {
-    /// Stores the 64 rows of warpgroup `group`, which start at row `group_row` of the head at `target`. They go through
-    /// the rows of the tile at `base` that are the group's own, and that it does not need any more.
-    pub(super) fn store(
-        &self,
-        k: &mut PtxBuilder,
-        fragment: &Fragment,
-        sums: &[Reg],
-        (base, group): (Reg, Reg),
-        target: Reg,
-        group_row: Reg,
-    ) {
-        // All four warps have read what lies there.
-        let id = def!(k, B32, "add.s32", group, 1);
-        emit!(k, "bar.sync", id, 128);
-        let warp_number = def!(k, B32, "mad.lo.u32", group, 4, fragment.warp);
-        let warp_base = def!(k, B32, "mad.lo.u32", warp_number, 16 * SLICE_BYTES, base);
-        let quad = def!(k, B32, "shr.u32", fragment.lane, 2);
-        let swizzle = def!(k, B32, "shl.b32", quad, 4);
-        let row_base = def!(k, B32, "mad.lo.u32", quad, SLICE_BYTES, warp_base);
-        let pair = def!(k, B32, "shl.b32", fragment.column, 1);
-        let with_pair = def!(k, B32, "add.s32", row_base, pair);
-        let start = def!(k, B32, "add.s32", with_pair, swizzle);
-        let opcode = format!("cvt.rn.{}x2.f32", self.element);
-        for block in 0..sums.len() / 4 {
-            let piece = block as u32;
-            let address = def!(k, B32, "xor.b32", start, (piece % 8) * 16);
-            for half in 0..2 {
-                let i = 4 * block + 2 * half;
-                let packed = k.define(Class::B32, &opcode, &[&sums[i + 1], &sums[i]]);
-                let to = at(address, i64::from((piece / 8) * self.slice_bytes + half as u32 * 8 * SLICE_BYTES));
-                emit!(k, "st.shared.b32", to, packed);
-            }
-        }
-        emit!(k, "bar.warp.sync", -1);
-        let row_in_pass = def!(k, B32, "shr.u32", fragment.lane, 3);
-        let piece = def!(k, B32, "and.b32", fragment.lane, 7);
-        let first = def!(k, B32, "mad.lo.u32", fragment.warp, 16, group_row);
-        let row = def!(k, B32, "add.s32", first, row_in_pass);
-        let row_wide = wide(k, row);
-        let row_address = def!(k, B64, "mad.lo.s64", row_wide, self.row_bytes, target);
-        let piece_offset = def!(k, B64, "mul.wide.u32", piece, 16);
-        let address = def!(k, B64, "add.s64", row_address, piece_offset);
-        let column = def!(k, B32, "shl.b32", piece, 3);
-        let read_base = def!(k, B32, "mad.lo.u32", row_in_pass, SLICE_BYTES, warp_base);
-        for pass in 0..4u32 {
-            let low = def!(k, B32, "add.s32", row_in_pass, 4 * (pass % 2));
-            let swizzled = def!(k, B32, "xor.b32", piece, low);
-            let from = def!(k, B32, "mad.lo.u32", swizzled, 16, read_base);
-            let here = def!(k, B32, "add.s32", row, 4 * pass);
-            for slice in 0..sums.len() as u32 / 32 {
-                let values = k.regs(Class::B32, 4);
-                let source = at(from, i64::from(pass * 4 * SLICE_BYTES + slice * self.slice_bytes));
-                emit!(k, "ld.shared.v4.b32", crate::ptx::Tuple(&values), source);
-                let to = at(address, (u64::from(4 * pass) * self.row_bytes + u64::from(slice) * 128) as i64);
-                let mut guards = Vec::new();
-                if !self.whole {
-                    guards.push(def!(k, Pred, "setp.lt.u32", here, self.length));
-                }
-                if (slice + 1) * 64 > self.columns {
-                    guards.push(def!(k, Pred, "setp.lt.u32", column, self.columns.saturating_sub(slice * 64)));
-                }
-                if let [first, second] = guards[..] {
-                    emit!(k, "and.pred", first, first, second);
-                }
-                let store = |k: &mut PtxBuilder| emit!(k, "st.global.v4.b32", to, crate::ptx::Tuple(&values));
-                match guards.first() {
-                    Some(&guard) => k.guarded(guard, true, store),
-                    None => store(k),
-                }
-            }
-        }
     }
 }

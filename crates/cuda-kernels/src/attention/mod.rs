@@ -6,8 +6,13 @@
 
 mod backward;
 mod forward;
+mod key_gradient;
+mod query_gradient;
+mod rows;
 mod scores;
 mod tiles;
+
+pub use backward::{BackwardShape, BackwardTiling, backward, backward_tiled};
 
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +57,18 @@ pub struct HeadStrides {
     pub head: u64,
     /// From one position to the next.
     pub row: u64,
+}
+
+impl HeadStrides {
+    fn check(&self, name: &str) -> Result<(), Unsupported> {
+        if [self.batch, self.head, self.row].iter().any(|stride| stride % 8 != 0) {
+            return Err(Unsupported(format!("rows of {name} that do not start at multiples of 16 bytes")));
+        }
+        if self.row > 1 << 24 {
+            return Err(Unsupported(format!("rows of {name} that are {} elements apart", self.row)));
+        }
+        Ok(())
+    }
 }
 
 /// Which keys a query may see: those from `query + lower` to `query + upper`.
@@ -126,8 +143,9 @@ pub struct AttentionShape {
     pub value: HeadStrides,
     /// Where the output goes.
     pub output: HeadStrides,
-    /// Whether the logarithm of the sum of exponentials of scores is a second result: f32, `[batch][head][query]`.
-    pub log_sum_exp: bool,
+    /// Whether what the gradient needs is a second result: f32, `[2][batch][head][query]`, each row's largest score (before
+    /// the scale, unless there is a bias) and its sum of exponentials.
+    pub statistics: bool,
 }
 
 impl AttentionShape {
@@ -178,14 +196,7 @@ impl AttentionShape {
         for (name, strides) in
             [("Q", self.query), ("K", self.key), ("V", self.value), ("the output", self.output)]
         {
-            for stride in [strides.batch, strides.head, strides.row] {
-                if stride % 8 != 0 {
-                    return refuse(format!("rows of {name} that do not start at multiples of 16 bytes"));
-                }
-            }
-            if strides.row > 1 << 24 {
-                return refuse(format!("rows of {name} that are {} elements apart", strides.row));
-            }
+            strides.check(name)?;
         }
         Ok(())
     }
@@ -216,7 +227,7 @@ impl Tiling {
     }
 }
 
-/// The kernel for the output of attention (result 0) and, where asked for, its log-sum-exp (result 1).
+/// The kernel for the output of attention (result 0) and, where asked for, its statistics (result 1).
 pub fn forward(shape: &AttentionShape, architecture: Architecture) -> Result<KernelSequence, Unsupported> {
     forward_tiled(shape, architecture, Tiling::for_forward(shape))
 }

@@ -96,6 +96,11 @@ impl ScoreRules {
         self.exponent_factor
     }
 
+    /// What a masked score becomes, in the units that scores are kept in.
+    pub(super) fn masked_score(&self) -> f32 {
+        self.masked
+    }
+
     /// Whether scores can be finite and so large that rounding of their multiples matters.
     pub(super) fn has_huge_scores(&self) -> bool {
         let banded = self.lower.is_some() || self.upper.is_some() || self.mask.is_some();

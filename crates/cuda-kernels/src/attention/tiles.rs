@@ -200,6 +200,11 @@ impl RingCursor {
         def!(k, B32, "mad.lo.u32", self.stage, self.ring.layout.bytes(), start)
     }
 
+    /// `base` plus as many times `bytes` as there are stages before this one.
+    pub(super) fn offset(&self, k: &mut PtxBuilder, bytes: u32, base: Reg) -> Reg {
+        def!(k, B32, "mad.lo.u32", self.stage, bytes, base)
+    }
+
     /// The descriptor of this stage's tile, from that of the first.
     pub(super) fn descriptor(&self, k: &mut PtxBuilder, first: Reg) -> Reg {
         let units = def!(k, B32, "mul.lo.u32", self.stage, self.ring.layout.bytes() >> 4);
@@ -391,5 +396,116 @@ pub(super) fn wide(k: &mut PtxBuilder, value: Reg) -> Reg {
     match value.class {
         Class::B64 => value,
         _ => def!(k, B64, "cvt.u64.u32", value),
+    }
+}
+
+/// Threads that copy.
+pub(super) const PRODUCERS: u32 = 128;
+
+/// The shared memory that a block of an H100 or H200 can have.
+pub(super) const SHARED_LIMIT: u32 = 227 * 1024;
+
+/// Registers a thread for the warps that copy and for those that multiply, so that all fit.
+pub(super) fn register_split(consumers: u32) -> (u32, u32) {
+    match consumers {
+        1 => (56, 240),
+        2 => (40, 232),
+        _ => (32, 160),
+    }
+}
+
+/// What the block is: which batch, which head, which rows.
+pub(super) struct BlockPlace {
+    pub batch: Reg,
+    pub query_head: Reg,
+    pub kv_head: Reg,
+}
+
+impl BlockPlace {
+    /// In a grid whose second axis is heads of Q and whose third is batches.
+    pub(super) fn of_query_head(k: &mut PtxBuilder, shape: &super::AttentionShape) -> BlockPlace {
+        let query_head = def!(k, B32, "mov.u32", "%ctaid.y");
+        let batch = def!(k, B32, "mov.u32", "%ctaid.z");
+        let kv_head = def!(k, B32, "div.u32", query_head, shape.query_heads / shape.kv_heads);
+        BlockPlace { batch, query_head, kv_head }
+    }
+
+    /// In a grid whose second axis is heads of K and V and whose third is batches; the head of Q is the first of those
+    /// that share it.
+    pub(super) fn of_kv_head(k: &mut PtxBuilder, shape: &super::AttentionShape) -> BlockPlace {
+        let kv_head = def!(k, B32, "mov.u32", "%ctaid.y");
+        let batch = def!(k, B32, "mov.u32", "%ctaid.z");
+        let query_head = def!(k, B32, "mul.lo.u32", kv_head, shape.query_heads / shape.kv_heads);
+        BlockPlace { batch, query_head, kv_head }
+    }
+}
+
+/// Which tiles of keys the block's rows see: from `first`, `count` of them, at least one.
+#[derive(Clone, Copy)]
+pub(super) struct TileRange {
+    pub first: Reg,
+    pub count: Reg,
+}
+
+/// The tiles of columns that rows `first_row .. first_row + rows` see, of all columns up to `columns`.
+pub(super) fn visible_tiles(
+    k: &mut PtxBuilder,
+    (lower, upper): (Option<i64>, Option<i64>),
+    (first_row, rows): (Reg, u32),
+    (columns, tile): (u32, u32),
+) -> TileRange {
+    let all = columns.div_ceil(tile);
+    let end = match upper {
+        None => def!(k, B32, "mov.u32", all),
+        Some(upper) => {
+            let last = def!(k, B32, "add.s32", first_row, i64::from(rows) - 1 + upper);
+            let clamped = def!(k, B32, "min.s32", last, columns - 1);
+            let positive = def!(k, B32, "max.s32", clamped, 0);
+            let index = def!(k, B32, "div.u32", positive, tile);
+            def!(k, B32, "add.s32", index, 1)
+        }
+    };
+    let first = match lower {
+        None => def!(k, B32, "mov.u32", 0),
+        Some(lower) => {
+            let start = def!(k, B32, "add.s32", first_row, lower);
+            let positive = def!(k, B32, "max.s32", start, 0);
+            let clamped = def!(k, B32, "min.s32", positive, columns - 1);
+            def!(k, B32, "div.u32", clamped, tile)
+        }
+    };
+    let difference = def!(k, B32, "sub.s32", end, first);
+    let count = def!(k, B32, "max.s32", difference, 1);
+    TileRange { first, count }
+}
+
+/// The threads of a block: the address of its shared memory, the thread's number, and its warpgroup's.
+#[derive(Clone, Copy)]
+pub(super) struct BlockThreads {
+    pub shared: Reg,
+    pub thread: Reg,
+    pub group: Reg,
+}
+
+impl BlockThreads {
+    pub(super) fn new(k: &mut PtxBuilder) -> BlockThreads {
+        let shared = k.shared_base();
+        let thread = def!(k, B32, "mov.u32", "%tid.x");
+        let warp = def!(k, B32, "shr.u32", thread, 5);
+        // The same in all threads of a warp, which the assembler cannot know of the thread's number.
+        let uniform_warp = def!(k, B32, "shfl.sync.idx.b32", warp, 0, 31, -1);
+        let group = def!(k, B32, "shr.u32", uniform_warp, 2);
+        BlockThreads { shared, thread, group }
+    }
+
+    /// Lets one thread set barriers up before any other uses them.
+    pub(super) fn initialise(&self, k: &mut PtxBuilder, barriers: impl FnOnce(&mut PtxBuilder)) {
+        let first_thread = def!(k, Pred, "setp.eq.u32", self.thread, 0);
+        let ready = k.label();
+        k.branch_unless(first_thread, ready);
+        barriers(k);
+        emit!(k, "fence.proxy.async.shared::cta");
+        k.place(ready);
+        emit!(k, "bar.sync", 0);
     }
 }
