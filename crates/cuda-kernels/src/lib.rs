@@ -6,6 +6,11 @@
 pub mod attention;
 pub mod emulate;
 pub mod launch;
+pub mod number;
+pub mod order;
 pub mod ptx;
+pub mod scan;
+pub mod sort;
+pub mod top_k;
 
 pub use launch::{Architecture, KernelArgument, KernelSequence, Launch, PtxKernel, Scratch};

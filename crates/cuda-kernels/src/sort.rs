@@ -1,0 +1,413 @@
+//! Stable radix sort of rows: keys alone, or keys with values that follow them.
+//!
+//! Digits of 8 bits, the lowest first. Rows that one block can hold are sorted in shared memory in one kernel; longer ones
+//! in a pass over memory for each digit, in which a block ranks the keys of a tile, finds out by looking back how many
+//! keys of each digit the tiles before it hold, and writes each digit's keys together.
+
+use serde::{Deserialize, Serialize};
+
+use crate::attention::Unsupported;
+use crate::launch::{Architecture, KernelArgument, KernelSequence, Launch, PtxKernel, Scratch};
+use crate::order::KeyOrder;
+use crate::ptx::{Class, PtxBuilder, Reg, at, def, emit};
+
+mod rank;
+
+use rank::Ranking;
+
+/// What goes along with a key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum SortValue {
+    /// The element of an operand, of so many bytes: 1, 2, 4 or 8.
+    Array {
+        /// Bytes of an element.
+        bytes: u32,
+    },
+    /// The key's place in its row, as a number of 32 bits.
+    Index,
+}
+
+/// What is sorted. Operand 0 is the keys, `[rows][length]`; the operands after are the values that are arrays, in order.
+/// Result 0 is the keys, the results after are the values.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct SortShape {
+    /// The order of keys.
+    pub order: KeyOrder,
+    /// Rows.
+    pub rows: u64,
+    /// Keys of a row.
+    pub length: u64,
+    /// What follows the keys.
+    pub values: Vec<SortValue>,
+}
+
+const DIGITS: u32 = 256;
+const DIGIT_BITS: u32 = 8;
+/// Keys of a thread at once.
+const ITEMS: u32 = 16;
+/// Keys of a row that one block sorts.
+const BLOCK_KEYS: u64 = 4096;
+/// Keys that a block of the histogram counts.
+const HISTOGRAM_KEYS: u64 = 16384;
+
+/// The value that moves with a key through all passes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Payload {
+    None,
+    Array { bytes: u32 },
+    Index,
+}
+
+impl Payload {
+    fn class(self) -> Class {
+        match self {
+            Payload::Array { bytes: 8 } => Class::B64,
+            _ => Class::B32,
+        }
+    }
+
+    /// Bytes of a value in memory.
+    fn bytes(self) -> u32 {
+        match self {
+            Payload::None => 0,
+            Payload::Array { bytes } => bytes,
+            Payload::Index => 4,
+        }
+    }
+}
+
+/// The kernels that sort.
+pub fn radix_sort(shape: &SortShape, architecture: Architecture) -> Result<KernelSequence, Unsupported> {
+    let refuse = |why: String| Err(Unsupported(why));
+    if architecture.capability < 80 {
+        return refuse(format!("sorts are made for sm_80 and later, not for {architecture}"));
+    }
+    let elements = shape.rows.checked_mul(shape.length);
+    if elements.is_none_or(|n| n == 0 || n > 1 << 40) || shape.length >= 1 << 30 || shape.rows >= 1 << 31 {
+        return refuse(format!("a sort of {} rows of {}", shape.rows, shape.length));
+    }
+    for value in &shape.values {
+        if let SortValue::Array { bytes } = value
+            && !matches!(bytes, 1 | 2 | 4 | 8)
+        {
+            return refuse(format!("a sort of values of {bytes} bytes"));
+        }
+    }
+    // One value travels with its key; of several, the place does, and they are gathered at the end.
+    let payload = match shape.values[..] {
+        [] => Payload::None,
+        [SortValue::Array { bytes }] => Payload::Array { bytes },
+        _ => Payload::Index,
+    };
+    let mut sort = Sort { shape, architecture, payload, kernels: Vec::new(), scratch: Vec::new() };
+    if shape.length <= BLOCK_KEYS {
+        sort.block_rows();
+    } else {
+        sort.passes()?;
+    }
+    sort.gather()?;
+    Ok(KernelSequence { kernels: sort.kernels, scratch: sort.scratch })
+}
+
+struct Sort<'a> {
+    shape: &'a SortShape,
+    architecture: Architecture,
+    payload: Payload,
+    kernels: Vec<PtxKernel>,
+    scratch: Vec<Scratch>,
+}
+
+impl Sort<'_> {
+    fn elements(&self) -> u64 {
+        self.shape.rows * self.shape.length
+    }
+
+    fn new_scratch(&mut self, bytes: u64, zeroed: bool) -> KernelArgument {
+        self.scratch.push(Scratch { bytes, zeroed });
+        KernelArgument::Scratch(self.scratch.len() as u32 - 1)
+    }
+
+    /// Where the payload ends up: the result of the only value or of an index, or scratch memory for the gather.
+    fn payload_target(&mut self) -> Option<KernelArgument> {
+        match self.payload {
+            Payload::None => None,
+            Payload::Array { .. } => Some(KernelArgument::Result(1)),
+            Payload::Index => match self.shape.values.iter().position(|v| *v == SortValue::Index) {
+                Some(i) => Some(KernelArgument::Result(1 + i as u32)),
+                None => Some(self.new_scratch(4 * self.elements(), false)),
+            },
+        }
+    }
+
+    fn push(&mut self, name: &str, k: PtxBuilder, grid: u32, threads: u32, arguments: Vec<KernelArgument>) {
+        let launch = Launch {
+            grid: [grid, 1, 1],
+            block: [threads, 1, 1],
+            dynamic_shared_bytes: k.shared_bytes(),
+            cluster: 1,
+        };
+        self.kernels.push(PtxKernel { name: name.into(), ptx: k.finish(), launch, arguments });
+    }
+
+    /// Each row by one block, all digits.
+    fn block_rows(&mut self) {
+        let length = self.shape.length as u32;
+        let items = length.div_ceil(32 * 8).clamp(1, ITEMS).next_power_of_two();
+        let warps = length.div_ceil(32 * items).next_power_of_two().clamp(1, 8);
+        let threads = 32 * warps;
+        let mut k = PtxBuilder::new("sort_rows", self.architecture, threads, 1);
+        let input = k.buffer_parameter();
+        let output = k.buffer_parameter();
+        let payload_input = matches!(self.payload, Payload::Array { .. }).then(|| k.buffer_parameter());
+        let payload_output = (self.payload != Payload::None).then(|| k.buffer_parameter());
+        let k = &mut k;
+        let ranking = Ranking::new(k, self.shape.order, self.payload.class(), warps, items);
+        let row = def!(k, B32, "mov.u32", "%ctaid.x");
+        let row = def!(k, B64, "cvt.u64.u32", row);
+        let first = def!(k, B64, "mul.lo.s64", row, self.shape.length);
+        let count = def!(k, B32, "mov.u32", length);
+        let tile = ranking.load(k, self.shape.order, input, first, count);
+        let payload = self.load_payload(k, &ranking, payload_input, first, count);
+        let shift = def!(k, B32, "mov.u32", 0);
+        let next = k.label();
+        k.place(next);
+        let ranks = ranking.rank(k, self.shape.order, &tile, shift, count);
+        ranking.exchange(k, &tile, &ranks);
+        if !payload.is_empty() {
+            ranking.exchange(k, &payload, &ranks);
+        }
+        emit!(k, "add.s32", shift, shift, DIGIT_BITS);
+        let more = def!(k, Pred, "setp.lt.u32", shift, self.shape.order.bits());
+        k.branch_uniform_if(more, next);
+        ranking.store(k, &tile, self.shape.order.key.bytes(), output, first, count);
+        if let Some(target) = payload_output {
+            ranking.store(k, &payload, self.payload.bytes(), target, first, count);
+        }
+        let mut arguments = vec![KernelArgument::Operand(0), KernelArgument::Result(0)];
+        arguments.extend(payload_input.map(|_| KernelArgument::Operand(1)));
+        arguments.extend(self.payload_target());
+        let rows = self.shape.rows as u32;
+        let finished = std::mem::replace(k, PtxBuilder::new("", self.architecture, 32, 1));
+        self.push("sort_rows", finished, rows, threads, arguments);
+    }
+
+    fn load_payload(
+        &self,
+        k: &mut PtxBuilder,
+        ranking: &Ranking,
+        input: Option<Reg>,
+        first: Reg,
+        count: Reg,
+    ) -> Vec<Reg> {
+        match (self.payload, input) {
+            (Payload::None, _) => Vec::new(),
+            (Payload::Index, None) => ranking.places(k),
+            (payload, Some(input)) => ranking.load_bits(k, payload.bytes(), input, first, count),
+            (Payload::Array { .. }, None) => Vec::new(),
+        }
+    }
+
+    /// A histogram of all digits of each row, then a pass for each digit.
+    fn passes(&mut self) -> Result<(), Unsupported> {
+        let order = self.shape.order;
+        let passes = order.bits() / DIGIT_BITS;
+        let rows = self.shape.rows;
+        let tile = u64::from(32 * 8 * ITEMS);
+        let tiles = self.shape.length.div_ceil(tile);
+        let counted = self.shape.length.div_ceil(HISTOGRAM_KEYS);
+        let too_many = |n: u64| u32::try_from(n).map_err(|_| Unsupported(format!("a sort in {n} blocks")));
+        let histogram_blocks = too_many(counted * rows)?;
+        let blocks = too_many(tiles * rows)?;
+        let histogram = self.new_scratch(4 * u64::from(DIGITS * passes) * rows, true);
+        // For each pass a counter of tiles, then a count for each tile and digit.
+        let state_bytes = 4 * (u64::from(DIGITS) * tiles * rows + 4);
+        let state = self.new_scratch(state_bytes * u64::from(passes), true);
+        let key_bytes = u64::from(order.key.bytes());
+        let spare_keys = (passes > 1).then(|| self.new_scratch(key_bytes * self.elements(), false));
+        let payload_bytes = u64::from(self.payload.bytes());
+        let has_payload = self.payload != Payload::None;
+        let spare_payload =
+            (has_payload && passes > 1).then(|| self.new_scratch(payload_bytes * self.elements(), false));
+        let payload_target = self.payload_target();
+
+        let mut k = PtxBuilder::new("sort_histogram", self.architecture, 256, 4);
+        rank::write_histogram(&mut k, order, self.shape.length, HISTOGRAM_KEYS);
+        self.push("sort_histogram", k, histogram_blocks, 256, vec![KernelArgument::Operand(0), histogram]);
+
+        for pass in 0..passes {
+            // The last pass writes the result; those before alternate.
+            let to_result = (passes - 1 - pass) % 2 == 0;
+            let (keys_from, payload_from) = match (pass, to_result) {
+                (0, _) => (Some(KernelArgument::Operand(0)), Some(KernelArgument::Operand(1))),
+                (_, true) => (spare_keys, spare_payload),
+                (_, false) => (Some(KernelArgument::Result(0)), payload_target),
+            };
+            let (keys_to, payload_to) =
+                if to_result { (Some(KernelArgument::Result(0)), payload_target) } else { (spare_keys, spare_payload) };
+            let reads_payload = has_payload && !(pass == 0 && self.payload == Payload::Index);
+            let mut k = PtxBuilder::new("sort_pass", self.architecture, 256, 2);
+            let pass_place = PassPlace { pass, passes, tiles, state_bytes, reads_payload };
+            self.write_pass(&mut k, pass_place);
+            let mut arguments: Vec<KernelArgument> = [keys_from, keys_to].into_iter().flatten().collect();
+            arguments.extend([histogram, state]);
+            if reads_payload {
+                arguments.extend(payload_from);
+            }
+            if has_payload {
+                arguments.extend(payload_to);
+            }
+            self.push("sort_pass", k, blocks, 256, arguments);
+        }
+        Ok(())
+    }
+
+    fn write_pass(&self, k: &mut PtxBuilder, place: PassPlace) {
+        let order = self.shape.order;
+        let PassPlace { pass, passes, tiles, state_bytes, reads_payload } = place;
+        let input = k.buffer_parameter();
+        let output = k.buffer_parameter();
+        let histogram = k.buffer_parameter();
+        let all_state = k.buffer_parameter();
+        let payload_input = reads_payload.then(|| k.buffer_parameter());
+        let payload_output = (self.payload != Payload::None).then(|| k.buffer_parameter());
+        let ranking = Ranking::new(k, order, self.payload.class(), 8, ITEMS);
+        let ticket_at = k.shared(4, 4);
+        let state = def!(k, B64, "add.s64", all_state, state_bytes * u64::from(pass));
+        let shared = ranking.shared();
+        let thread = ranking.thread();
+        // Tiles are numbered as blocks start, so that those before this one are running or done.
+        let is_first = def!(k, Pred, "setp.eq.u32", thread, 0);
+        let ticketed = k.label();
+        k.branch_unless(is_first, ticketed);
+        let ticket = def!(k, B32, "atom.global.add.u32", at(state, 0), 1);
+        emit!(k, "st.shared.u32", at(shared, ticket_at.into()), ticket);
+        k.place(ticketed);
+        emit!(k, "bar.sync", 0);
+        let number = def!(k, B32, "ld.shared.u32", at(shared, ticket_at.into()));
+        let row = def!(k, B32, "div.u32", number, tiles);
+        let in_row = def!(k, B32, "rem.u32", number, tiles);
+        let wide_row = def!(k, B64, "cvt.u64.u32", row);
+        let row_first = def!(k, B64, "mul.lo.s64", wide_row, self.shape.length);
+        let tile_keys = 32 * 8 * ITEMS;
+        let tile_first = def!(k, B32, "mul.lo.u32", in_row, tile_keys);
+        let wide_tile = def!(k, B64, "cvt.u64.u32", tile_first);
+        let first = def!(k, B64, "add.s64", row_first, wide_tile);
+        let left = def!(k, B32, "sub.s32", self.shape.length, tile_first);
+        let count = def!(k, B32, "min.u32", left, tile_keys);
+
+        let keys = ranking.load(k, order, input, first, count);
+        let payload = match (payload_input, self.payload) {
+            (Some(input), _) => ranking.load_bits(k, self.payload.bytes(), input, first, count),
+            (None, Payload::Index) => {
+                let places = ranking.places(k);
+                for &place in &places {
+                    emit!(k, "add.s32", place, place, tile_first);
+                }
+                places
+            }
+            _ => Vec::new(),
+        };
+        let shift = def!(k, B32, "mov.u32", pass * DIGIT_BITS);
+        let ranks = ranking.rank(k, order, &keys, shift, count);
+        // Thread d looks after digit d: how many keys of it come before this tile's in the row.
+        let digit_state = {
+            let wide = def!(k, B64, "cvt.u64.u32", number);
+            let tile_state = def!(k, B64, "mad.lo.s64", wide, u64::from(4 * DIGITS), state);
+            let digit = def!(k, B64, "cvt.u64.u32", thread);
+            def!(k, B64, "mad.lo.s64", digit, 4, tile_state)
+        };
+        let total = ranking.digit_count(k);
+        let before = rank::look_back(k, digit_state, in_row, total);
+        let bases = {
+            let row_histogram = def!(k, B64, "mad.lo.s64", wide_row, u64::from(4 * DIGITS * passes), histogram);
+            let digit = def!(k, B64, "cvt.u64.u32", thread);
+            let address = def!(k, B64, "mad.lo.s64", digit, 4, row_histogram);
+            let in_row = def!(k, B32, "ld.global.u32", at(address, i64::from(4 * DIGITS * pass)));
+            let smaller = ranking.exclusive_sum(k, in_row);
+            def!(k, B32, "add.s32", smaller, before)
+        };
+        ranking.publish_bases(k, bases);
+        let key_bytes = order.key.bytes();
+        let targets = ranking.exchange_to_rows(k, order, &keys, &ranks, shift);
+        ranking.scatter(k, &keys, key_bytes, output, row_first, &targets, count);
+        if let Some(target) = payload_output {
+            ranking.exchange(k, &payload, &ranks);
+            ranking.scatter(k, &payload, self.payload.bytes(), target, row_first, &targets, count);
+        }
+    }
+
+    /// The values that did not travel, fetched by the index that did.
+    fn gather(&mut self) -> Result<(), Unsupported> {
+        if self.payload != Payload::Index {
+            return Ok(());
+        }
+        let index = match self.shape.values.iter().position(|v| *v == SortValue::Index) {
+            Some(i) => KernelArgument::Result(1 + i as u32),
+            None => {
+                // The scratch memory that the passes were given last.
+                let places = 4 * self.elements();
+                let found = self.kernels.last().and_then(|kernel| kernel.arguments.last().copied());
+                found.ok_or_else(|| Unsupported(format!("a sort without the {places} bytes of its places")))?
+            }
+        };
+        let mut operand = 1;
+        for (i, value) in self.shape.values.clone().into_iter().enumerate() {
+            match value {
+                SortValue::Array { bytes } => {
+                    let mut k = PtxBuilder::new("sort_gather", self.architecture, 256, 4);
+                    write_gather(&mut k, self.shape, bytes);
+                    let blocks = u32::try_from(self.elements().div_ceil(1024));
+                    let blocks = blocks.map_err(|_| Unsupported("a sort of too many values".into()))?;
+                    let arguments = vec![KernelArgument::Operand(operand), index, KernelArgument::Result(1 + i as u32)];
+                    self.push("sort_gather", k, blocks, 256, arguments);
+                    operand += 1;
+                }
+                SortValue::Index => {
+                    let target = KernelArgument::Result(1 + i as u32);
+                    if target != index {
+                        return Err(Unsupported("a sort that gives places twice".into()));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Which pass a kernel is, and how its memory is cut.
+struct PassPlace {
+    pass: u32,
+    passes: u32,
+    tiles: u64,
+    state_bytes: u64,
+    reads_payload: bool,
+}
+
+/// `out[row][i] = in[row][index[row][i]]`, four elements a thread.
+fn write_gather(k: &mut PtxBuilder, shape: &SortShape, bytes: u32) {
+    let [input, index, output] = [0; 3].map(|_| k.buffer_parameter());
+    let class = if bytes == 8 { Class::B64 } else { Class::B32 };
+    let thread = def!(k, B32, "mov.u32", "%tid.x");
+    let block = def!(k, B32, "mov.u32", "%ctaid.x");
+    let wide_block = def!(k, B64, "cvt.u64.u32", block);
+    let wide_thread = def!(k, B64, "cvt.u64.u32", thread);
+    let first = def!(k, B64, "mad.lo.s64", wide_block, 1024, wide_thread);
+    for i in 0..4 {
+        let place = def!(k, B64, "add.s64", first, 256 * i);
+        let skip = k.label();
+        let past = def!(k, Pred, "setp.ge.u64", place, shape.rows * shape.length);
+        k.branch_if(past, skip);
+        let from = def!(k, B64, "mad.lo.s64", place, 4, index);
+        let position = def!(k, B32, "ld.global.u32", at(from, 0));
+        let row = def!(k, B64, "div.u64", place, shape.length);
+        let row_first = def!(k, B64, "mul.lo.s64", row, shape.length);
+        let position = def!(k, B64, "cvt.u64.u32", position);
+        let source = def!(k, B64, "add.s64", row_first, position);
+        let source = def!(k, B64, "mad.lo.s64", source, bytes, input);
+        let value = k.reg(class);
+        emit!(k, &format!("ld.global.u{}", 8 * bytes), value, at(source, 0));
+        let target = def!(k, B64, "mad.lo.s64", place, bytes, output);
+        emit!(k, &format!("st.global.u{}", 8 * bytes), at(target, 0), value);
+        k.place(skip);
+    }
+}
