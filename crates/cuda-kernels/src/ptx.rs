@@ -205,7 +205,15 @@ impl PtxBuilder {
         self.define(Class::B64, "cvta.to.global.u64", &[&generic])
     }
 
-    /// Room in shared memory, aligned to 1024 bytes in the block of all that was asked for so far; gives its offset.
+    /// A new parameter of 32 bits.
+    pub fn number_parameter(&mut self) -> Reg {
+        let index = self.parameters.len();
+        self.parameters.push(".u32");
+        let name = format!("[p{index}]");
+        self.define(Class::B32, "ld.param.u32", &[&name])
+    }
+
+    /// Room in shared memory after all that was asked for so far; gives its offset.
     pub fn shared(&mut self, bytes: u32, alignment: u32) -> u32 {
         let offset = self.shared_bytes.next_multiple_of(alignment);
         self.shared_bytes = offset + bytes;

@@ -99,7 +99,8 @@ pub fn radix_sort(shape: &SortShape, architecture: Architecture) -> Result<Kerne
         [SortValue::Array { bytes }] => Payload::Array { bytes },
         _ => Payload::Index,
     };
-    let mut sort = Sort { shape, architecture, payload, kernels: Vec::new(), scratch: Vec::new() };
+    let mut sort = Sort { shape, architecture, payload, kernels: Vec::new(), scratch: Vec::new(), payload_target: None };
+    sort.place_payload();
     if shape.length <= BLOCK_KEYS {
         sort.block_rows();
     } else {
@@ -115,6 +116,8 @@ struct Sort<'a> {
     payload: Payload,
     kernels: Vec<PtxKernel>,
     scratch: Vec<Scratch>,
+    /// Where the payload ends up.
+    payload_target: Option<KernelArgument>,
 }
 
 impl Sort<'_> {
@@ -127,16 +130,16 @@ impl Sort<'_> {
         KernelArgument::Scratch(self.scratch.len() as u32 - 1)
     }
 
-    /// Where the payload ends up: the result of the only value or of an index, or scratch memory for the gather.
-    fn payload_target(&mut self) -> Option<KernelArgument> {
-        match self.payload {
+    /// The payload ends up in the result of the only value or of an index, or in scratch memory for the gather.
+    fn place_payload(&mut self) {
+        self.payload_target = match self.payload {
             Payload::None => None,
             Payload::Array { .. } => Some(KernelArgument::Result(1)),
             Payload::Index => match self.shape.values.iter().position(|v| *v == SortValue::Index) {
                 Some(i) => Some(KernelArgument::Result(1 + i as u32)),
                 None => Some(self.new_scratch(4 * self.elements(), false)),
             },
-        }
+        };
     }
 
     fn push(&mut self, name: &str, k: PtxBuilder, grid: u32, threads: u32, arguments: Vec<KernelArgument>) {
@@ -185,7 +188,7 @@ impl Sort<'_> {
         }
         let mut arguments = vec![KernelArgument::Operand(0), KernelArgument::Result(0)];
         arguments.extend(payload_input.map(|_| KernelArgument::Operand(1)));
-        arguments.extend(self.payload_target());
+        arguments.extend(self.payload_target);
         let rows = self.shape.rows as u32;
         let finished = std::mem::replace(k, PtxBuilder::new("", self.architecture, 32, 1));
         self.push("sort_rows", finished, rows, threads, arguments);
@@ -228,7 +231,7 @@ impl Sort<'_> {
         let has_payload = self.payload != Payload::None;
         let spare_payload =
             (has_payload && passes > 1).then(|| self.new_scratch(payload_bytes * self.elements(), false));
-        let payload_target = self.payload_target();
+        let payload_target = self.payload_target;
 
         let mut k = PtxBuilder::new("sort_histogram", self.architecture, 256, 4);
         rank::write_histogram(&mut k, order, self.shape.length, HISTOGRAM_KEYS);
@@ -244,16 +247,14 @@ impl Sort<'_> {
             };
             let (keys_to, payload_to) =
                 if to_result { (Some(KernelArgument::Result(0)), payload_target) } else { (spare_keys, spare_payload) };
-            let reads_payload = has_payload && !(pass == 0 && self.payload == Payload::Index);
             let mut k = PtxBuilder::new("sort_pass", self.architecture, 256, 2);
-            let pass_place = PassPlace { pass, passes, tiles, state_bytes, reads_payload };
-            self.write_pass(&mut k, pass_place);
+            self.write_pass(&mut k, PassMemory { passes, tiles, state_bytes });
             let mut arguments: Vec<KernelArgument> = [keys_from, keys_to].into_iter().flatten().collect();
-            arguments.extend([histogram, state]);
-            if reads_payload {
-                arguments.extend(payload_from);
-            }
+            arguments.extend([histogram, state, KernelArgument::U32(pass)]);
             if has_payload {
+                // The first pass makes places up, and does not read where they would be.
+                let unread = pass == 0 && self.payload == Payload::Index;
+                arguments.extend(if unread { payload_to } else { payload_from });
                 arguments.extend(payload_to);
             }
             self.push("sort_pass", k, blocks, 256, arguments);
@@ -261,18 +262,21 @@ impl Sort<'_> {
         Ok(())
     }
 
-    fn write_pass(&self, k: &mut PtxBuilder, place: PassPlace) {
+    /// The kernel of a pass. Which one it is, is a parameter, so that all are the same text.
+    fn write_pass(&self, k: &mut PtxBuilder, memory: PassMemory) {
         let order = self.shape.order;
-        let PassPlace { pass, passes, tiles, state_bytes, reads_payload } = place;
+        let PassMemory { passes, tiles, state_bytes } = memory;
         let input = k.buffer_parameter();
         let output = k.buffer_parameter();
         let histogram = k.buffer_parameter();
         let all_state = k.buffer_parameter();
-        let payload_input = reads_payload.then(|| k.buffer_parameter());
+        let pass = k.number_parameter();
+        let payload_input = (self.payload != Payload::None).then(|| k.buffer_parameter());
         let payload_output = (self.payload != Payload::None).then(|| k.buffer_parameter());
         let ranking = Ranking::new(k, order, self.payload.class(), 8, ITEMS);
         let ticket_at = k.shared(4, 4);
-        let state = def!(k, B64, "add.s64", all_state, state_bytes * u64::from(pass));
+        let wide_pass = def!(k, B64, "cvt.u64.u32", pass);
+        let state = def!(k, B64, "mad.lo.s64", wide_pass, state_bytes, all_state);
         let shared = ranking.shared();
         let thread = ranking.thread();
         // Tiles are numbered as blocks start, so that those before this one are running or done.
@@ -297,17 +301,25 @@ impl Sort<'_> {
 
         let keys = ranking.load(k, order, input, first, count);
         let payload = match (payload_input, self.payload) {
-            (Some(input), _) => ranking.load_bits(k, self.payload.bytes(), input, first, count),
-            (None, Payload::Index) => {
+            (Some(input), Payload::Index) => {
                 let places = ranking.places(k);
                 for &place in &places {
                     emit!(k, "add.s32", place, place, tile_first);
                 }
+                let made_up = k.label();
+                let is_first = def!(k, Pred, "setp.eq.u32", pass, 0);
+                k.branch_uniform_if(is_first, made_up);
+                let loaded = ranking.load_bits(k, 4, input, first, count);
+                for (&place, &value) in places.iter().zip(&loaded) {
+                    emit!(k, "mov.u32", place, value);
+                }
+                k.place(made_up);
                 places
             }
+            (Some(input), _) => ranking.load_bits(k, self.payload.bytes(), input, first, count),
             _ => Vec::new(),
         };
-        let shift = def!(k, B32, "mov.u32", pass * DIGIT_BITS);
+        let shift = def!(k, B32, "mul.lo.u32", pass, DIGIT_BITS);
         let ranks = ranking.rank(k, order, &keys, shift, count);
         // Thread d looks after digit d: how many keys of it come before this tile's in the row.
         let digit_state = {
@@ -322,7 +334,8 @@ impl Sort<'_> {
             let row_histogram = def!(k, B64, "mad.lo.s64", wide_row, u64::from(4 * DIGITS * passes), histogram);
             let digit = def!(k, B64, "cvt.u64.u32", thread);
             let address = def!(k, B64, "mad.lo.s64", digit, 4, row_histogram);
-            let in_row = def!(k, B32, "ld.global.u32", at(address, i64::from(4 * DIGITS * pass)));
+            let address = def!(k, B64, "mad.lo.s64", wide_pass, u64::from(4 * DIGITS), address);
+            let in_row = def!(k, B32, "ld.global.u32", at(address, 0));
             let smaller = ranking.exclusive_sum(k, in_row);
             def!(k, B32, "add.s32", smaller, before)
         };
@@ -338,18 +351,7 @@ impl Sort<'_> {
 
     /// The values that did not travel, fetched by the index that did.
     fn gather(&mut self) -> Result<(), Unsupported> {
-        if self.payload != Payload::Index {
-            return Ok(());
-        }
-        let index = match self.shape.values.iter().position(|v| *v == SortValue::Index) {
-            Some(i) => KernelArgument::Result(1 + i as u32),
-            None => {
-                // The scratch memory that the passes were given last.
-                let places = 4 * self.elements();
-                let found = self.kernels.last().and_then(|kernel| kernel.arguments.last().copied());
-                found.ok_or_else(|| Unsupported(format!("a sort without the {places} bytes of its places")))?
-            }
-        };
+        let (Payload::Index, Some(index)) = (self.payload, self.payload_target) else { return Ok(()) };
         let mut operand = 1;
         for (i, value) in self.shape.values.clone().into_iter().enumerate() {
             match value {
@@ -374,13 +376,13 @@ impl Sort<'_> {
     }
 }
 
-/// Which pass a kernel is, and how its memory is cut.
-struct PassPlace {
-    pass: u32,
+/// How the memory that passes share is cut.
+struct PassMemory {
     passes: u32,
+    /// Tiles of a row.
     tiles: u64,
+    /// Bytes of state of a pass.
     state_bytes: u64,
-    reads_payload: bool,
 }
 
 /// `out[row][i] = in[row][index[row][i]]`, four elements a thread.
