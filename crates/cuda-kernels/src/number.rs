@@ -221,7 +221,7 @@ impl Number {
     }
 
     /// The bits of a value in registers of 32 bits, the lower first.
-    pub(crate) fn to_words(self, k: &mut PtxBuilder, value: Reg) -> Vec<Reg> {
+    pub(crate) fn split_words(self, k: &mut PtxBuilder, value: Reg) -> Vec<Reg> {
         match self.class() {
             Class::F32 => vec![def!(k, B32, "mov.b32", value)],
             Class::B64 | Class::F64 => {
@@ -235,8 +235,8 @@ impl Number {
         }
     }
 
-    /// The reverse of [`Number::to_words`].
-    pub(crate) fn from_words(self, k: &mut PtxBuilder, words: &[Reg]) -> Reg {
+    /// The reverse of [`Number::split_words`].
+    pub(crate) fn join_words(self, k: &mut PtxBuilder, words: &[Reg]) -> Reg {
         match self.class() {
             Class::F32 => def!(k, F32, "mov.b32", words[0]),
             Class::B64 | Class::F64 => {
@@ -256,8 +256,8 @@ impl Number {
     pub(crate) fn shuffle(self, k: &mut PtxBuilder, mode: &str, value: Reg, lane: u32) -> Reg {
         let clamp = if mode == "up" { 0 } else { 31 };
         let opcode = format!("shfl.sync.{mode}.b32");
-        let words = self.to_words(k, value);
+        let words = self.split_words(k, value);
         let moved: Vec<Reg> = words.iter().map(|word| def!(k, B32, &opcode, word, lane, clamp, -1)).collect();
-        self.from_words(k, &moved)
+        self.join_words(k, &moved)
     }
 }

@@ -53,7 +53,9 @@ impl KeyOrder {
         let sign: u64 = 1 << (bits - 1);
         let all: u64 = if bits == 64 { u64::MAX } else { (1 << bits) - 1 };
         let hex = |value: u64| format!("0x{value:X}");
-        let op = |k: &mut PtxBuilder, name: &str, a: Reg, b: u64| k.define(class, &format!("{name}.b{word}"), &[&a, &hex(b)]);
+        let op = |k: &mut PtxBuilder, name: &str, a: Reg, b: u64| {
+            k.define(class, &format!("{name}.b{word}"), &[&a, &hex(b)])
+        };
         let mut value = key;
         if self.key.is_float() {
             if self.floats == FloatOrder::Canonical {

@@ -285,11 +285,8 @@ impl PtxBuilder {
             let comma = if i + 1 == self.parameters.len() { "" } else { "," };
             let _ = writeln!(text, "\t.param {parameter} p{i}{comma}");
         }
-        let _ = writeln!(
-            text,
-            ")\n.maxntid {}, 1, 1\n.minnctapersm {}\n{{",
-            self.threads, self.blocks_per_multiprocessor
-        );
+        let _ =
+            writeln!(text, ")\n.maxntid {}, 1, 1\n.minnctapersm {}\n{{", self.threads, self.blocks_per_multiprocessor);
         for class in Class::ALL {
             let count = self.registers[class as usize];
             if count > 0 {

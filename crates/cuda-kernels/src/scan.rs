@@ -4,12 +4,15 @@
 //! there are many, and else in tiles by blocks that look back at what the tiles before them have published; columns by
 //! blocks that walk down.
 
+mod columns;
+mod look_back;
+
 use serde::{Deserialize, Serialize};
 
 use crate::attention::Unsupported;
 use crate::launch::{Architecture, KernelArgument, KernelSequence, Launch, PtxKernel, Scratch};
 use crate::number::Number;
-use crate::ptx::{Class, Double, Float, PtxBuilder, Reg, Tuple, at, def, emit};
+use crate::ptx::{Class, Double, Float, PtxBuilder, Reg, at, def, emit};
 
 /// What is accumulated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -101,7 +104,7 @@ impl Scan<'_> {
 
     /// Whether every row starts at a multiple of 16 bytes and has whole vectors.
     fn aligned(&self) -> bool {
-        self.shape.length % u64::from(self.vector()) == 0
+        self.shape.length.is_multiple_of(u64::from(self.vector()))
     }
 
     fn finish(self, grid: [u32; 3], scratch: Vec<Scratch>) -> KernelSequence {
@@ -445,215 +448,6 @@ impl Scan<'_> {
         self.store_span(to, start, lane, &values);
         let scratch = Scratch { bytes: 16 * (tiles + 1), zeroed: true };
         Ok(self.finish([grid, 1, 1], vec![scratch]))
-    }
-
-    /// Publishes the tile's total, and gives what comes before the tile in its row. For one warp, all lanes.
-    fn look_back(&mut self, state: Reg, number: Reg, in_row: Reg, whole: Reg, lane: Reg) -> Reg {
-        const PARTIAL: u32 = 1;
-        const COMPLETE: u32 = 2;
-        let element = self.element();
-        let carry = self.identity();
-        let k = &mut self.k;
-        let wide = def!(k, B64, "cvt.u64.u32", number);
-        let slot = def!(k, B64, "mad.lo.s64", wide, 16, state);
-        let first_tile = def!(k, Pred, "setp.eq.u32", in_row, 0);
-        let done = k.label();
-        let status = def!(k, B32, "selp.b32", COMPLETE, PARTIAL, first_tile);
-        self.publish(slot, status, whole, lane);
-        let k = &mut self.k;
-        k.branch_uniform_if(first_tile, done);
-
-        // A window of 32 tiles before this one, the nearest in lane 0.
-        let distance = def!(k, B32, "add.s32", lane, 1);
-        let again = k.label();
-        k.place(again);
-        // Lanes past the row's first tile see a complete tile of nothing.
-        let exists = def!(k, Pred, "setp.le.u32", distance, in_row);
-        let back = def!(k, B64, "cvt.u64.u32", distance);
-        let negative = def!(k, B64, "mul.lo.s64", back, -16);
-        let address = def!(k, B64, "add.s64", slot, negative);
-        let wait = k.label();
-        k.place(wait);
-        let status = def!(k, B32, "mov.u32", COMPLETE);
-        let words = k.regs(Class::B64, 2);
-        emit!(k, "mov.u64", words[0], u64::from(COMPLETE));
-        emit!(k, "mov.u64", words[1], 0);
-        k.guarded(exists, true, |k| emit!(k, "ld.relaxed.gpu.global.v2.b64", Tuple(&words), at(address, 16)));
-        emit!(k, "cvt.u32.u64", status, words[0]);
-        let empty = def!(k, Pred, "setp.eq.u32", status, 0);
-        let any_empty = def!(k, Pred, "vote.sync.any.pred", empty, -1);
-        k.branch_uniform_if(any_empty, wait);
-        let value = match element.class() {
-            Class::B64 => words[1],
-            Class::F64 => def!(k, F64, "mov.b64", words[1]),
-            class => {
-                let bits = def!(k, B32, "cvt.u32.u64", words[1]);
-                match class {
-                    Class::F32 => def!(k, F32, "mov.b32", bits),
-                    _ => bits,
-                }
-            }
-        };
-        let nothing = self.identity();
-        let k = &mut self.k;
-        let select = |k: &mut PtxBuilder, take: Reg, value: Reg, other: Reg| {
-            let result = k.reg(element.class());
-            let ty = match element.class() {
-                Class::F32 => "f32",
-                Class::F64 => "f64",
-                Class::B64 => "b64",
-                _ => "b32",
-            };
-            emit!(k, &format!("selp.{ty}"), result, value, other, take);
-            result
-        };
-        let value = select(k, exists, value, nothing);
-        // Tiles beyond the nearest complete one do not count.
-        let complete = def!(k, Pred, "setp.eq.u32", status, COMPLETE);
-        let ballot = def!(k, B32, "vote.sync.ballot.b32", complete, -1);
-        let below = def!(k, B32, "mov.u32", "%lanemask_lt");
-        let nearer = def!(k, B32, "and.b32", ballot, below);
-        let counts = def!(k, Pred, "setp.eq.u32", nearer, 0);
-        let value = select(k, counts, value, nothing);
-        // Lane 0 is nearest: what lies further away comes first.
-        for distance in [1u32, 2, 4, 8, 16] {
-            let other = element.shuffle(&mut self.k, "bfly", value, distance);
-            let upper = def!(self.k, B32, "and.b32", lane, distance);
-            let is_upper = def!(self.k, Pred, "setp.ne.u32", upper, 0);
-            let k = &mut self.k;
-            let earlier = select(k, is_upper, value, other);
-            let later = select(k, is_upper, other, value);
-            self.combine(value, earlier, later);
-        }
-        self.combine(carry, value, carry);
-        let k = &mut self.k;
-        emit!(k, "add.s32", distance, distance, 32);
-        let found = def!(k, Pred, "setp.ne.u32", ballot, 0);
-        k.branch_uniform_unless(found, again);
-        let inclusive = self.k.reg(element.class());
-        self.combine(inclusive, carry, whole);
-        let status = def!(self.k, B32, "mov.u32", COMPLETE);
-        self.publish(slot, status, inclusive, lane);
-        self.k.place(done);
-        carry
-    }
-
-    /// Writes a tile's state and value at once, so that no one sees one without the other.
-    fn publish(&mut self, slot: Reg, status: Reg, value: Reg, lane: Reg) {
-        let k = &mut self.k;
-        let first = def!(k, Pred, "setp.eq.u32", lane, 0);
-        let wide_status = def!(k, B64, "cvt.u64.u32", status);
-        let bits = match self.shape.element.class() {
-            Class::B64 => value,
-            Class::F64 => def!(k, B64, "mov.b64", value),
-            Class::F32 => {
-                let bits = def!(k, B32, "mov.b32", value);
-                def!(k, B64, "cvt.u64.u32", bits)
-            }
-            _ => def!(k, B64, "cvt.u64.u32", value),
-        };
-        k.guarded(first, true, |k| {
-            emit!(k, "st.relaxed.gpu.global.v2.b64", at(slot, 16), Tuple(&[wide_status, bits]));
-        });
-    }
-
-    /// Columns: a block has 32 of them side by side (or 32 vectors) and walks down in steps of all its warps' rows.
-    fn columns(mut self) -> Result<KernelSequence, Unsupported> {
-        let element = self.element();
-        let (length, inner) = (self.shape.length, self.shape.inner);
-        let across = inner.div_ceil(32);
-        let totals = self.k.shared(8 * 32 * WARPS, 16);
-        let k = &mut self.k;
-        let input = k.buffer_parameter();
-        let output = k.buffer_parameter();
-        let shared = k.shared_base();
-        let thread = def!(k, B32, "mov.u32", "%tid.x");
-        let lane = def!(k, B32, "and.b32", thread, 31);
-        let warp = def!(k, B32, "shr.u32", thread, 5);
-        let block = def!(k, B32, "mov.u32", "%ctaid.x");
-        let column_block = def!(k, B32, "rem.u32", block, across);
-        let outer = def!(k, B32, "div.u32", block, across);
-        let column = def!(k, B32, "mad.lo.u32", column_block, 32, lane);
-        let exists = def!(k, Pred, "setp.lt.u32", column, inner);
-        let outer = def!(k, B64, "cvt.u64.u32", outer);
-        let wide_column = def!(k, B64, "cvt.u64.u32", column);
-        let first = def!(k, B64, "mad.lo.s64", outer, length * inner, wide_column);
-        let bytes = element.bytes();
-        let from = def!(k, B64, "mad.lo.s64", first, bytes, input);
-        let to = def!(k, B64, "mad.lo.s64", first, bytes, output);
-        let row_bytes = (inner * u64::from(bytes)) as i64;
-        let step = self.direction() * row_bytes;
-        let k = &mut self.k;
-        let slot = def!(k, B32, "mad.lo.u32", thread, 8, shared);
-        let lane_slot = def!(k, B32, "mad.lo.u32", lane, 8, shared);
-        let row = def!(k, B32, "mul.lo.u32", warp, COLUMN_ROWS);
-        let space = format!("shared.{}", element.arithmetic());
-        let carry = self.identity();
-        let next = self.k.label();
-        self.k.place(next);
-        // This warp's rows.
-        let identity = self.identity();
-        let k = &mut self.k;
-        let wide_row = def!(k, B64, "cvt.u64.u32", row);
-        let offset = if self.shape.reverse {
-            let mirrored = def!(k, B64, "sub.s64", length as i64 - 1, wide_row);
-            def!(k, B64, "mul.lo.s64", mirrored, row_bytes)
-        } else {
-            def!(k, B64, "mul.lo.s64", wide_row, row_bytes)
-        };
-        let source = def!(k, B64, "add.s64", from, offset);
-        let target = def!(k, B64, "add.s64", to, offset);
-        let mut values = Vec::new();
-        let mut guards = Vec::new();
-        for i in 0..COLUMN_ROWS {
-            let value = element.copy(&mut self.k, identity);
-            let k = &mut self.k;
-            let here = def!(k, B32, "add.s32", row, i);
-            let inside = def!(k, Pred, "setp.lt.u32", here, length);
-            emit!(k, "and.pred", inside, inside, exists);
-            let skip = k.label();
-            k.branch_unless(inside, skip);
-            element.load(k, value, at(source, step * i64::from(i)), "global");
-            k.place(skip);
-            values.push(value);
-            guards.push(inside);
-        }
-        for i in 1..values.len() {
-            self.combine(values[i], values[i - 1], values[i]);
-        }
-        let last = values[values.len() - 1];
-        emit!(self.k, &format!("st.{space}"), at(slot, totals.into()), last);
-        emit!(self.k, "bar.sync", 0);
-        let before = element.copy(&mut self.k, carry);
-        for other in 0..WARPS {
-            let value = self.k.reg(element.class());
-            emit!(self.k, &format!("ld.{space}"), value, at(lane_slot, i64::from(totals + 8 * 32 * other)));
-            let later = def!(self.k, Pred, "setp.le.u32", warp, other);
-            let skip = self.k.label();
-            self.k.branch_uniform_if(later, skip);
-            self.combine(before, before, value);
-            self.k.place(skip);
-            self.combine(carry, carry, value);
-        }
-        emit!(self.k, "bar.sync", 0);
-        for (i, &value) in values.iter().enumerate() {
-            self.combine(value, before, value);
-            let k = &mut self.k;
-            let skip = k.label();
-            k.branch_unless(guards[i], skip);
-            element.store(k, at(target, step * i as i64), value, "global");
-            k.place(skip);
-        }
-        let k = &mut self.k;
-        emit!(k, "add.s32", row, row, COLUMN_ROWS * WARPS);
-        // The first row of the block's step, so that all warps agree.
-        let first_row = def!(k, B32, "mul.lo.u32", warp, COLUMN_ROWS);
-        let step_row = def!(k, B32, "sub.s32", row, first_row);
-        let more = def!(k, Pred, "setp.lt.u32", step_row, length);
-        k.branch_uniform_if(more, next);
-        let blocks = across * self.shape.outer;
-        let blocks = u32::try_from(blocks).map_err(|_| Unsupported(format!("a scan of {blocks} blocks of columns")))?;
-        Ok(self.finish([blocks, 1, 1], Vec::new()))
     }
 }
 

@@ -99,7 +99,8 @@ pub fn radix_sort(shape: &SortShape, architecture: Architecture) -> Result<Kerne
         [SortValue::Array { bytes }] => Payload::Array { bytes },
         _ => Payload::Index,
     };
-    let mut sort = Sort { shape, architecture, payload, kernels: Vec::new(), scratch: Vec::new(), payload_target: None };
+    let mut sort =
+        Sort { shape, architecture, payload, kernels: Vec::new(), scratch: Vec::new(), payload_target: None };
     sort.place_payload();
     if shape.length <= BLOCK_KEYS {
         sort.block_rows();
@@ -143,12 +144,8 @@ impl Sort<'_> {
     }
 
     fn push(&mut self, name: &str, k: PtxBuilder, grid: u32, threads: u32, arguments: Vec<KernelArgument>) {
-        let launch = Launch {
-            grid: [grid, 1, 1],
-            block: [threads, 1, 1],
-            dynamic_shared_bytes: k.shared_bytes(),
-            cluster: 1,
-        };
+        let launch =
+            Launch { grid: [grid, 1, 1], block: [threads, 1, 1], dynamic_shared_bytes: k.shared_bytes(), cluster: 1 };
         self.kernels.push(PtxKernel { name: name.into(), ptx: k.finish(), launch, arguments });
     }
 
@@ -239,7 +236,7 @@ impl Sort<'_> {
 
         for pass in 0..passes {
             // The last pass writes the result; those before alternate.
-            let to_result = (passes - 1 - pass) % 2 == 0;
+            let to_result = (passes - 1 - pass).is_multiple_of(2);
             let (keys_from, payload_from) = match (pass, to_result) {
                 (0, _) => (Some(KernelArgument::Operand(0)), Some(KernelArgument::Operand(1))),
                 (_, true) => (spare_keys, spare_payload),

@@ -186,7 +186,8 @@ fn check_forward(shape: &AttentionShape, tiling: Tiling) {
         for d in 0..u64::from(shape.value_dim) {
             let mut expected = 0.0;
             for (key, weight) in weights.iter().enumerate() {
-                let at = b * shape.value.batch + h / u64::from(group) * shape.value.head + key as u64 * shape.value.row + d;
+                let at =
+                    b * shape.value.batch + h / u64::from(group) * shape.value.head + key as u64 * shape.value.row + d;
                 expected += weight / sum * f64::from(data.value[at as usize]);
             }
             let at = b * shape.output.batch + h * shape.output.head + q * shape.output.row + d;
@@ -332,7 +333,7 @@ const SMALL_BACKWARD: BackwardTiling =
 
 #[test]
 fn gradients_of_whole_tiles() {
-    let tiling = BackwardTiling { query_consumers: 2, key_consumers: 2, ..SMALL_BACKWARD };
+    let tiling = BackwardTiling { query_consumers: 2, key_consumers: 2, key_tile: 48, ..SMALL_BACKWARD };
     check_backward(&shape((1, 1, 1, 128, 128, 128, 128), Order::HeadsFirst), tiling);
 }
 

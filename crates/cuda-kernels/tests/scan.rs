@@ -68,8 +68,8 @@ fn check(shape: ScanShape) {
             let n = next(&mut state);
             match shape.operation {
                 // Small numbers whose sums and products fit every type.
-                ScanOperation::Sum => f64::from((n % 64 == 0) as u32),
-                ScanOperation::Product => f64::from(1 + (n % 1024 == 0) as u32),
+                ScanOperation::Sum => f64::from(n.is_multiple_of(64) as u32),
+                ScanOperation::Product => f64::from(1 + n.is_multiple_of(1024) as u32),
                 ScanOperation::LogSumExp => (n % 100) as f64 / 50.0 - 1.0,
                 _ if shape.element.is_signed() => (n % 100) as f64 - 50.0,
                 _ => (n % 100) as f64,

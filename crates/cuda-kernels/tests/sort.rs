@@ -77,7 +77,8 @@ fn check_sort(order: KeyOrder, rows: u64, length: u64, values: &[SortValue]) {
     let mut operands = vec![encode(&keys, order.key.bytes())];
     let mut sizes = vec![operands[0].len()];
     let count = (rows * length) as usize;
-    let data = |number: usize| (0..count as u64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15 + number as u64)).collect();
+    let data =
+        |number: usize| (0..count as u64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15 + number as u64)).collect();
     for (i, value) in values.iter().enumerate() {
         match value {
             SortValue::Array { bytes } => {

@@ -49,7 +49,9 @@ impl BackwardTiling {
         let widest = shape.head_dim.max(shape.value_dim).next_multiple_of(64);
         let query_tile = if widest == 64 { 128 } else { 64 };
         let consumers = if widest > 128 { 1 } else { 2 };
-        BackwardTiling { query_consumers: consumers, query_tile, key_consumers: consumers, key_tile: 64, stages: 2 }
+        // Two accumulators of 128 columns leave no registers for a tile of 64.
+        let key_tile = if widest == 128 { 48 } else { 64 };
+        BackwardTiling { query_consumers: consumers, query_tile, key_consumers: consumers, key_tile, stages: 2 }
     }
 }
 
@@ -82,7 +84,7 @@ pub fn backward_tiled(
     for (name, strides) in gradients {
         strides.check(name)?;
     }
-    let planes = RowPlanes::new(shape, (64 * tiling.query_consumers).max(tiling.key_tile));
+    let planes = RowPlanes::new(shape, [64 * tiling.query_consumers, tiling.key_tile]);
     let inputs = 3 + u32::from(forward.bias.is_some()) + u32::from(forward.mask.is_some());
     let (output, statistics, gradient) = (inputs, inputs + 1, inputs + 2);
 

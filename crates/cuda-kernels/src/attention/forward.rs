@@ -3,11 +3,12 @@
 //! One warpgroup copies tiles, the others multiply; each of these owns 64 rows. While the softmax of a tile is computed,
 //! the product of the next tile's scores and the product with the last tile's values run on the tensor cores.
 
-use super::scores::{ScoreArrays, ScoreRules, array_address};
 use super::rows::{StagedRows, rescale};
+use super::scores::{ScoreArrays, ScoreRules, array_address};
 use super::tiles::{
-    BlockPlace, BlockThreads, Fragment, Left, Major, PRODUCERS, Product, Ring, RingCursor, SHARED_LIMIT, TileCopy, TileLayout, TileRange, fence_registers, head_address, pack_fragments,
-    reduce_quad, register_split, visible_tiles, wait_barrier, wait_products, wide, zeros,
+    BlockPlace, BlockThreads, Fragment, Left, Major, PRODUCERS, Product, Ring, RingCursor, SHARED_LIMIT, TileCopy,
+    TileLayout, TileRange, fence_registers, head_address, pack_fragments, reduce_quad, register_split, visible_tiles,
+    wait_barrier, wait_products, wide, zeros,
 };
 use super::{AttentionShape, Tiling, Unsupported};
 use crate::launch::{Architecture, KernelArgument, KernelSequence, Launch, PtxKernel};
@@ -197,7 +198,7 @@ impl Forward<'_> {
                 .zip(parameters.mask)
                 .map(|(strides, base)| array_address(k, base, place.batch, place.query_head, strides, 1)),
         };
-        let bound = (shape.kv_length % self.tiling.tile != 0).then_some(shape.kv_length);
+        let bound = (!shape.kv_length.is_multiple_of(self.tiling.tile)).then_some(shape.kv_length);
         let rules = ScoreRules::new(shape, arrays, false, bound);
 
         let query_base = def!(k, B32, "mad.lo.u32", group, 64 * 128, shared);
@@ -215,7 +216,7 @@ impl Forward<'_> {
         let scores = k.regs(Class::F32, (tile / 2) as usize);
         let weights = k.regs(Class::B32, (tile / 4) as usize);
         let output = zeros(k, value_columns / 2);
-        let mut softmax = OnlineSoftmax::new(k, &rules);
+        let softmax = OnlineSoftmax::new(k, &rules);
 
         let start_scores = |k: &mut PtxBuilder| {
             key_cursor.wait_full(k);
@@ -312,7 +313,7 @@ impl Forward<'_> {
             columns: shape.value_dim,
             row_bytes: 2 * shape.output.row,
             length: shape.query_length,
-            whole: shape.query_length % self.rows == 0,
+            whole: shape.query_length.is_multiple_of(self.rows),
             slice_bytes: plan.query.slice_bytes(),
         };
         let staging_base = def!(k, B32, "add.s32", shared, plan.query_offset);
@@ -357,9 +358,8 @@ impl OnlineSoftmax {
     }
 
     /// Makes exponentials of scores, and gives what earlier results of each row are to be multiplied by.
-    fn step(&mut self, k: &mut PtxBuilder, scores: &[Reg]) -> [Reg; 2] {
-        let mut corrections = [self.sum[0]; 2];
-        for row in 0..2 {
+    fn step(&self, k: &mut PtxBuilder, scores: &[Reg]) -> [Reg; 2] {
+        [0, 1].map(|row| {
             let mine: Vec<Reg> = scores.iter().enumerate().filter(|(i, _)| i % 4 / 2 == row).map(|(_, r)| *r).collect();
             let largest = def!(k, F32, "max.f32", mine[0], mine[1]);
             for &score in &mine[2..] {
@@ -393,9 +393,8 @@ impl OnlineSoftmax {
             }
             let both = def!(k, F32, "add.f32", partial[0], partial[1]);
             emit!(k, "add.f32", self.sum[row], self.sum[row], both);
-            corrections[row] = correction;
-        }
-        corrections
+            correction
+        })
     }
 
     /// Divides the output by the sums.

@@ -250,16 +250,8 @@ impl KeyGradient<'_> {
         let changes = k.regs(Class::B32, (self.tile / 4) as usize);
         let key_sums = if self.outputs.key { zeros(k, plan.key.columns / 2) } else { Vec::new() };
         let value_sums = if self.outputs.value { zeros(k, plan.value.columns / 2) } else { Vec::new() };
-        let product = |accumulator, left, right, right_layout: TileLayout, contracted, width, steps, accumulates| Product {
-            element,
-            accumulator,
-            left,
-            right,
-            right_layout,
-            contracted,
-            width,
-            steps,
-            accumulates,
+        let product = |accumulator, left, right, right_layout: TileLayout, contracted, width, steps, accumulates| {
+            Product { element, accumulator, left, right, right_layout, contracted, width, steps, accumulates }
         };
         let zero = def!(k, B32, "mov.u32", 0);
         wait_barrier(k, block.shared, plan.barrier, zero);
@@ -284,7 +276,8 @@ impl KeyGradient<'_> {
             let right = gradient_cursor.descriptor(k, gradient_columns);
             let resident = Left::Shared(value, plan.value);
             let steps = plan.value.columns / 16;
-            product(&products, resident, right, plan.gradients.layout, Major::Columns, self.tile, steps, false).start(k);
+            product(&products, resident, right, plan.gradients.layout, Major::Columns, self.tile, steps, false)
+                .start(k);
         }
         wait_products(k, u32::from(self.outputs.key));
         let rows = query_cursor.offset(k, self.stage_rows_bytes(), rows_base);
@@ -383,7 +376,7 @@ impl KeyGradient<'_> {
                 columns,
                 row_bytes: 2 * strides.row,
                 length: forward.kv_length,
-                whole: forward.kv_length % (64 * self.consumers) == 0,
+                whole: forward.kv_length.is_multiple_of(64 * self.consumers),
                 slice_bytes: layout.slice_bytes(),
             };
             let staging_base = def!(k, B32, "add.s32", block.shared, offset);

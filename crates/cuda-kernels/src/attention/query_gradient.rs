@@ -114,7 +114,13 @@ impl QueryGradient<'_> {
         let number = def!(k, B32, "sub.s32", block.thread, 128 * self.consumers);
         let residents = [
             (parameters.query, forward.query, plan.query, forward.head_dim, plan.query_offset),
-            (parameters.output_gradient, self.shape.output_gradient, plan.gradient, forward.value_dim, plan.gradient_offset),
+            (
+                parameters.output_gradient,
+                self.shape.output_gradient,
+                plan.gradient,
+                forward.value_dim,
+                plan.gradient_offset,
+            ),
         ];
         for (base, strides, layout, columns, offset) in residents {
             let head = head_address(k, base, place.batch, place.query_head, strides);
@@ -176,7 +182,7 @@ impl QueryGradient<'_> {
                 .zip(parameters.mask)
                 .map(|(strides, base)| array_address(k, base, place.batch, place.query_head, strides, 1)),
         };
-        let bound = (forward.kv_length % self.tile != 0).then_some(forward.kv_length);
+        let bound = (!forward.kv_length.is_multiple_of(self.tile)).then_some(forward.kv_length);
         let rules = ScoreRules::new(forward, arrays, false, bound);
 
         let group_offset = def!(k, B32, "mad.lo.u32", block.group, 64 * 128, block.shared);
@@ -217,16 +223,8 @@ impl QueryGradient<'_> {
         k.place(next);
         key_cursor.wait_full(k);
         fence_registers(k);
-        let product = |accumulator, left, right, right_layout: TileLayout, contracted, width, steps, accumulates| Product {
-            element,
-            accumulator,
-            left,
-            right,
-            right_layout,
-            contracted,
-            width,
-            steps,
-            accumulates,
+        let product = |accumulator, left, right, right_layout: TileLayout, contracted, width, steps, accumulates| {
+            Product { element, accumulator, left, right, right_layout, contracted, width, steps, accumulates }
         };
         let right = key_cursor.descriptor(k, key_columns);
         let steps = plan.query.columns / 16;
@@ -282,7 +280,7 @@ impl QueryGradient<'_> {
             columns: forward.head_dim,
             row_bytes: 2 * self.shape.query_gradient.row,
             length: forward.query_length,
-            whole: forward.query_length % (64 * self.consumers) == 0,
+            whole: forward.query_length.is_multiple_of(64 * self.consumers),
             slice_bytes: plan.query.slice_bytes(),
         };
         let staging_base = def!(k, B32, "add.s32", block.shared, plan.query_offset);

@@ -117,11 +117,14 @@ pub(super) struct RowPlanes {
 }
 
 impl RowPlanes {
-    pub(super) fn new(shape: &BackwardShape, tile: u32) -> RowPlanes {
+    /// Planes that are read in tiles of any of these numbers of rows.
+    pub(super) fn new(shape: &BackwardShape, tiles: [u32; 2]) -> RowPlanes {
         let forward = &shape.forward;
+        let [first, second] = tiles.map(|tile| forward.query_length.next_multiple_of(tile));
         RowPlanes {
             huge_scores: ScoreRules::new(forward, ScoreArrays::default(), false, None).has_huge_scores(),
-            padded: forward.query_length.next_multiple_of(tile),
+            // Whole pieces of 16 bytes, which is how they are copied.
+            padded: first.max(second).next_multiple_of(4),
             heads: u64::from(forward.batch) * u64::from(forward.query_heads),
         }
     }
@@ -167,7 +170,7 @@ pub(super) fn write_planes(k: &mut PtxBuilder, shape: &BackwardShape, planes: Ro
     k.branch_uniform_if(past, end);
     let exists = def!(k, Pred, "setp.lt.u32", row, forward.query_length);
     let wide_row = wide(k, row);
-    let mut loaded = Vec::new();
+    let mut loaded: Vec<Vec<Reg>> = Vec::new();
     let inside = def!(k, Pred, "setp.lt.u32", lane, forward.value_dim / 8);
     emit!(k, "and.pred", inside, inside, exists);
     for (base, strides) in [(output, forward.output), (gradient, shape.output_gradient)] {
@@ -180,9 +183,9 @@ pub(super) fn write_planes(k: &mut PtxBuilder, shape: &BackwardShape, planes: Ro
         loaded.push(values);
     }
     let sum = def!(k, F32, "mov.f32", Float(0.0));
-    for i in 0..4 {
-        let left = unpack(k, forward.element, loaded[0][i]);
-        let right = unpack(k, forward.element, loaded[1][i]);
+    for (&left, &right) in loaded[0].iter().zip(&loaded[1]) {
+        let left = unpack(k, forward.element, left);
+        let right = unpack(k, forward.element, right);
         for half in 0..2 {
             emit!(k, "fma.rn.f32", sum, left[half], right[half], sum);
         }

@@ -38,7 +38,14 @@ pub(super) struct ScoreArrays {
 }
 
 /// Loads the parameters for bias and mask and moves them to the batch and the head.
-pub(super) fn array_address(k: &mut PtxBuilder, base: Reg, batch: Reg, head: Reg, strides: ScoreStrides, size: u64) -> Reg {
+pub(super) fn array_address(
+    k: &mut PtxBuilder,
+    base: Reg,
+    batch: Reg,
+    head: Reg,
+    strides: ScoreStrides,
+    size: u64,
+) -> Reg {
     let batch = super::tiles::wide(k, batch);
     let head = super::tiles::wide(k, head);
     let first = def!(k, B64, "mad.lo.s64", batch, size * strides.batch, base);
@@ -56,7 +63,12 @@ impl BiasType {
 
 impl ScoreRules {
     /// Rules for tiles whose rows are queries, or keys if `transposed`.
-    pub(super) fn new(shape: &AttentionShape, arrays: ScoreArrays, transposed: bool, column_bound: Option<u32>) -> Self {
+    pub(super) fn new(
+        shape: &AttentionShape,
+        arrays: ScoreArrays,
+        transposed: bool,
+        column_bound: Option<u32>,
+    ) -> Self {
         let log2e = std::f32::consts::LOG2_E;
         let skips = shape.skips_masked_tiles();
         let (prescale, exponent_factor) = match shape.bias {

@@ -91,11 +91,7 @@ impl Product<'_> {
         debug_assert_eq!(self.accumulator.len() as u32, self.width / 2);
         let yes = def!(k, Pred, "setp.eq.u32", 0, 0);
         let first = if self.accumulates { yes } else { def!(k, Pred, "setp.ne.u32", 0, 0) };
-        let opcode = format!(
-            "wgmma.mma_async.sync.aligned.m64n{}k16.f32.{e}.{e}",
-            self.width,
-            e = self.element
-        );
+        let opcode = format!("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{e}.{e}", self.width, e = self.element);
         let transposed = i32::from(self.contracted == Major::Rows);
         for step in 0..self.steps {
             let keep = if step == 0 { first } else { yes };
@@ -302,7 +298,7 @@ impl TileCopy {
         let rows_at_once = self.threads / 8;
         let row = def!(k, B32, "add.s32", first_row, self.row);
         for pass in 0..self.layout.rows / rows_at_once {
-            let whole = self.length % self.layout.rows == 0;
+            let whole = self.length.is_multiple_of(self.layout.rows);
             let row_bytes = if whole {
                 None
             } else {
@@ -311,7 +307,8 @@ impl TileCopy {
                 Some(def!(k, B32, "selp.b32", 16, 0, inside))
             };
             for slice in 0..self.layout.columns / SLICE {
-                let from = at(source, (self.row_bytes * u64::from(pass * rows_at_once) + u64::from(slice * 128)) as i64);
+                let from =
+                    at(source, (self.row_bytes * u64::from(pass * rows_at_once) + u64::from(slice * 128)) as i64);
                 let to = at(target, i64::from(slice * self.layout.slice_bytes() + pass * rows_at_once * SLICE_BYTES));
                 let partial = (slice + 1) * SLICE > self.columns;
                 match (row_bytes, partial) {

@@ -36,7 +36,7 @@ impl Memory {
 pub(super) fn run_kernel(kernel: &PtxKernel, parameters: &[u64], memory: &mut Memory) -> Result<(), EmulationError> {
     let program = program(&kernel.ptx)?;
     let threads = kernel.launch.block.iter().product::<u32>() as usize;
-    if threads > program.threads_limit || threads % 32 != 0 {
+    if threads > program.threads_limit || !threads.is_multiple_of(32) {
         return Err(EmulationError::new(format!("a block of {threads} threads"), &kernel.name));
     }
     let [x, y, z] = kernel.launch.grid;
@@ -120,10 +120,8 @@ impl Block<'_> {
                 for _ in 0..2000 {
                     let Some((pc, lanes)) = self.next_group(warp) else { break };
                     alive = true;
-                    let before = idle_rounds;
                     let outcome = self.step(warp, pc, &lanes)?;
                     if matches!(outcome, Outcome::Pause) {
-                        idle_rounds = before;
                         break;
                     }
                     progressed = true;
@@ -184,9 +182,7 @@ impl Block<'_> {
         };
         let active: Vec<usize> = match instruction.guard {
             None => lanes.to_vec(),
-            Some((n, when)) => {
-                lanes.iter().copied().filter(|&t| (*self.register(t, n) & 1 == 1) == when).collect()
-            }
+            Some((n, when)) => lanes.iter().copied().filter(|&t| (*self.register(t, n) & 1 == 1) == when).collect(),
         };
         for &t in lanes {
             self.threads[t].pc += 1;
@@ -215,7 +211,7 @@ impl Block<'_> {
             "setmaxnreg" | "fence" | "membar" => {}
             "bar" if instruction.parts[1] == "warp" => {}
             "bar" | "barrier" => return self.block_barrier(instruction, &active),
-            "mbarrier" => return self.memory_barrier(instruction, &active, pc),
+            "mbarrier" => return self.memory_barrier(instruction, &active),
             "cp" => self.copy(instruction, &active)?,
             "ld" => self.load(instruction, &active)?,
             "st" => self.store(instruction, &active)?,
@@ -267,7 +263,7 @@ impl Block<'_> {
         Ok(Outcome::Next)
     }
 
-    fn memory_barrier(&mut self, instruction: &Instruction, active: &[usize], pc: usize) -> Step<Outcome> {
+    fn memory_barrier(&mut self, instruction: &Instruction, active: &[usize]) -> Step<Outcome> {
         let fail = |message: &str| EmulationError::new(message, &instruction.text);
         let mut outcome = Outcome::Next;
         for &t in active {
@@ -295,7 +291,6 @@ impl Block<'_> {
                 _ => return Err(fail("an unknown instruction")),
             }
         }
-        let _ = pc;
         Ok(outcome)
     }
 
@@ -317,7 +312,7 @@ impl Block<'_> {
                     let args: Vec<u64> = instruction.operands.iter().filter_map(|o| self.value(t, o)).collect();
                     let size = args[2] as usize;
                     let used = args.get(3).map_or(size, |&n| n as usize);
-                    if args[0] % size as u64 != 0 || args[1] % size as u64 != 0 {
+                    if !args[0].is_multiple_of(size as u64) || !args[1].is_multiple_of(size as u64) {
                         return Err(fail("an address that is not aligned"));
                     }
                     let mut bytes = vec![0; size];
@@ -369,7 +364,7 @@ impl Block<'_> {
     /// Bytes of shared or global memory, as the instruction says.
     fn bytes(&mut self, instruction: &Instruction, address: u64, bytes: usize) -> Step<&mut [u8]> {
         let fail = |message: String| EmulationError::new(message, &instruction.text);
-        if address % bytes as u64 != 0 {
+        if !address.is_multiple_of(bytes as u64) {
             return Err(fail(format!("address {address} is not a multiple of {bytes}")));
         }
         let shared = instruction.parts.iter().any(|p| p.starts_with("shared"));
@@ -425,9 +420,10 @@ impl Block<'_> {
         let ty = instruction.parts.last().and_then(|p| Type::parse(p)).ok_or_else(|| fail("an unknown type"))?;
         let size = (ty.bits() / 8) as usize;
         let returns = usize::from(instruction.parts[0] == "atom");
-        let operation = instruction.parts.iter().find(|p| {
-            matches!(p.as_str(), "add" | "or" | "and" | "xor" | "min" | "max" | "exch")
-        });
+        let operation = instruction
+            .parts
+            .iter()
+            .find(|p| matches!(p.as_str(), "add" | "or" | "and" | "xor" | "min" | "max" | "exch"));
         let operation = operation.ok_or_else(|| fail("an unknown operation"))?.clone();
         for &t in active {
             let address = self.value(t, &instruction.operands[returns]).ok_or_else(|| fail("no address"))?;
@@ -438,7 +434,9 @@ impl Block<'_> {
             let old = u64::from_le_bytes(raw);
             let new = match operation.as_str() {
                 "exch" => Some(value),
-                name => evaluate(&[name.to_string(), instruction.parts.last().cloned().unwrap_or_default()], &[old, value]),
+                name => {
+                    evaluate(&[name.to_string(), instruction.parts.last().cloned().unwrap_or_default()], &[old, value])
+                }
             };
             let new = new.ok_or_else(|| fail("an unknown operation"))?;
             bytes.copy_from_slice(&new.to_le_bytes()[..size]);
@@ -565,10 +563,8 @@ impl Block<'_> {
         let left = match (left, &instruction.operands[1]) {
             (Some(descriptor), _) => product.left_from_shared(descriptor, warp % 4, &read).ok_or_else(outside)?,
             (None, Operand::Tuple(parts)) => {
-                let fragments: Vec<[u32; 4]> = lanes
-                    .iter()
-                    .map(|&t| [0, 1, 2, 3].map(|i| self.value(t, &parts[i]).unwrap_or(0) as u32))
-                    .collect();
+                let fragments: Vec<[u32; 4]> =
+                    lanes.iter().map(|&t| [0, 1, 2, 3].map(|i| self.value(t, &parts[i]).unwrap_or(0) as u32)).collect();
                 product.left_from_registers(&fragments)
             }
             _ => return Err(fail("no left factor")),
@@ -596,9 +592,7 @@ impl Block<'_> {
 fn registers(operand: &Operand) -> Option<Vec<usize>> {
     match operand {
         Operand::Reg(n) => Some(vec![*n]),
-        Operand::Tuple(parts) => {
-            parts.iter().map(|p| if let Operand::Reg(n) = p { Some(*n) } else { None }).collect()
-        }
+        Operand::Tuple(parts) => parts.iter().map(|p| if let Operand::Reg(n) = p { Some(*n) } else { None }).collect(),
         _ => None,
     }
 }

@@ -38,7 +38,11 @@ impl std::error::Error for EmulationError {}
 /// Runs the kernels of a sequence in order over the bytes of its operands, and gives the bytes of its results.
 ///
 /// Results and scratch memory that need not be zero start out as bytes of 0xA5, so that what was not written shows.
-pub fn run(sequence: &KernelSequence, operands: &[Vec<u8>], result_bytes: &[usize]) -> Result<Vec<Vec<u8>>, EmulationError> {
+pub fn run(
+    sequence: &KernelSequence,
+    operands: &[Vec<u8>],
+    result_bytes: &[usize],
+) -> Result<Vec<Vec<u8>>, EmulationError> {
     let mut memory = machine::Memory::default();
     let operand_addresses: Vec<u64> = operands.iter().map(|bytes| memory.allocate(bytes.clone())).collect();
     let result_addresses: Vec<u64> = result_bytes.iter().map(|&n| memory.allocate(vec![0xA5; n])).collect();

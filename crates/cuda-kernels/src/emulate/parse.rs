@@ -79,7 +79,8 @@ pub(super) fn program(text: &str) -> Result<Program, EmulationError> {
             continue;
         }
         if let Some(rest) = line.strip_prefix(".reg ") {
-            let (_, name) = rest.split_once(' ').ok_or_else(|| EmulationError::new("a register without a name", line))?;
+            let (_, name) =
+                rest.split_once(' ').ok_or_else(|| EmulationError::new("a register without a name", line))?;
             let (prefix, size) = name
                 .trim_end_matches(['>', ';'])
                 .split_once('<')
@@ -119,7 +120,9 @@ impl Names {
         let (opcode, operands) = rest.split_once(' ').unwrap_or((rest, ""));
         let operands = split_operands(operands)
             .iter()
-            .map(|operand| self.operand(operand).ok_or_else(|| EmulationError::new("an operand that is not known", line)))
+            .map(|operand| {
+                self.operand(operand).ok_or_else(|| EmulationError::new("an operand that is not known", line))
+            })
             .collect::<Result<Vec<_>, _>>()?;
         let parts = opcode.split('.').map(str::to_string).collect();
         Ok(Instruction { guard, parts, operands, text: line.to_string() })
@@ -143,7 +146,11 @@ impl Names {
             return Some(Operand::Address(Box::new(self.operand(base)?), offset));
         }
         if let Some(inner) = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')) {
-            return split_operands(inner).iter().map(|t| self.operand(t)).collect::<Option<Vec<_>>>().map(Operand::Tuple);
+            return split_operands(inner)
+                .iter()
+                .map(|t| self.operand(t))
+                .collect::<Option<Vec<_>>>()
+                .map(Operand::Tuple);
         }
         if let Some((value, predicate)) = text.split_once('|') {
             return Some(Operand::Pair(self.register(value)?, self.register(predicate)?));

@@ -65,7 +65,7 @@ impl Type {
         }
     }
 
-    fn from_float(self, value: f64) -> u64 {
+    fn encode_float(self, value: f64) -> u64 {
         match self {
             Type::F16 => f16::from_f64(value).to_bits().into(),
             Type::Bf16 => bf16::from_f32(value as f32).to_bits().into(),
@@ -121,9 +121,9 @@ pub(super) fn evaluate(parts: &[String], args: &[u64]) -> Option<u64> {
             let (at, length) = (args[1] as u32 & 255, args[2] as u32 & 255);
             Some(if at >= 64 { 0 } else { (ty?.truncate(args[0]) >> at) & ((1u64 << length.min(63)) - 1) })
         }
-        "ex2" => Some(Type::F32.from_float((Type::F32.float(args[0]) as f32).exp2().into())),
-        "lg2" => Some(Type::F32.from_float((Type::F32.float(args[0]) as f32).log2().into())),
-        "rcp" => Some(ty?.from_float(1.0 / ty?.float(args[0]))),
+        "ex2" => Some(Type::F32.encode_float((Type::F32.float(args[0]) as f32).exp2().into())),
+        "lg2" => Some(Type::F32.encode_float((Type::F32.float(args[0]) as f32).log2().into())),
+        "rcp" => Some(ty?.encode_float(1.0 / ty?.float(args[0]))),
         "fma" => Some(fused(ty?, args)),
         "mul" if has("wide") => {
             let ty = ty?;
@@ -139,14 +139,18 @@ pub(super) fn evaluate(parts: &[String], args: &[u64]) -> Option<u64> {
         }
         "mad" => {
             let ty = ty?;
-            Some(ty.truncate((ty.integer(args[0]).wrapping_mul(ty.integer(args[1]))).wrapping_add(args[2] as i128) as u64))
+            Some(
+                ty.truncate(
+                    (ty.integer(args[0]).wrapping_mul(ty.integer(args[1]))).wrapping_add(args[2] as i128) as u64
+                ),
+            )
         }
         "neg" | "abs" => {
             let ty = ty?;
             let negate = parts[0] == "neg";
             Some(if ty.is_float() {
                 let x = ty.float(args[0]);
-                ty.from_float(if negate { -x } else { x.abs() })
+                ty.encode_float(if negate { -x } else { x.abs() })
             } else {
                 let x = ty.integer(args[0]);
                 ty.truncate((if negate { -x } else { x.abs() }) as u64)
@@ -163,7 +167,7 @@ fn fused(ty: Type, args: &[u64]) -> u64 {
             let [a, b, c] = [0, 1, 2].map(|i| f32::from_bits(args[i] as u32));
             a.mul_add(b, c).to_bits().into()
         }
-        _ => ty.from_float(ty.float(args[0]).mul_add(ty.float(args[1]), ty.float(args[2]))),
+        _ => ty.encode_float(ty.float(args[0]).mul_add(ty.float(args[1]), ty.float(args[2]))),
     }
 }
 
@@ -182,7 +186,7 @@ fn binary(parts: &[String], ty: Type, args: &[u64]) -> Option<u64> {
             "max" => a.max(b),
             _ => return None,
         };
-        return Some(ty.from_float(value));
+        return Some(ty.encode_float(value));
     }
     let (a, b) = (ty.integer(args[0]), ty.integer(args[1]));
     let value = match name {
@@ -234,18 +238,18 @@ fn convert(parts: &[String], args: &[u64]) -> Option<u64> {
     let from = Type::parse(&parts[last])?;
     if let Some(element) = parts[last - 1].strip_suffix("x2") {
         let to = Type::parse(element)?;
-        let half = |bits| to.from_float(from.float(bits));
+        let half = |bits| to.encode_float(from.float(bits));
         return Some(half(args[0]) << 16 | half(args[1]));
     }
     let to = Type::parse(&parts[last - 1])?;
     Some(match (from.is_float(), to.is_float()) {
         (false, false) => to.truncate(from.integer(args[0]) as u64),
-        (false, true) => to.from_float(from.integer(args[0]) as f64),
-        (true, true) => to.from_float(from.float(args[0])),
+        (false, true) => to.encode_float(from.integer(args[0]) as f64),
+        (true, true) => to.encode_float(from.float(args[0])),
         (true, false) => {
             let value = from.float(args[0]);
             let rounded = if parts.iter().any(|p| p == "rni") { value.round_ties_even() } else { value.trunc() };
-            to.from_float(rounded)
+            to.encode_float(rounded)
         }
     })
 }
