@@ -7,6 +7,7 @@
 //! Before a module is scheduled its layouts are proposals, and a bitcast to the same dimensions is the identity.
 
 mod memory;
+mod slices;
 
 use crate::pass::{Context, Pass};
 use hloom_ir::builder::Builder;
@@ -68,14 +69,13 @@ fn replace_readings(module: &mut Module) -> Result<usize, Diagnostic> {
         });
         let before = module.instruction_slots();
         let Some(to) = module[i].shape.as_array().cloned() else { continue };
-        let operands = module[i].operands().to_vec();
         let parent = module[i].parent();
         // Whatever is added at the end of the list must not become the root by that.
         if let Some(root) = module.root(parent) {
             module.set_root(root);
         }
         let value = reading
-            .write_out(&mut Builder::resume(module, parent), &operands, &to)
+            .write_out(&mut Builder::resume(module, parent), &to)
             .map_err(|e| Diagnostic::error(e.code, e.message).blame(Blame::Hloom).at_instruction(i, Part::Whole))?;
         for n in before..module.instruction_slots() {
             let id = hloom_ir::entity::EntityId::from_index(n);

@@ -4,6 +4,7 @@
 //! into the memory, and back out of it under the other layout. Padding is filled with zeros; that nothing depends on it
 //! has been found before ([`hloom_eval::padding`]).
 
+use super::slices::common_source;
 use hloom_ir::Builder;
 use hloom_ir::attributes::{PaddingDim, SliceDim};
 use hloom_ir::element_type::ElementType;
@@ -23,8 +24,8 @@ pub(super) enum Reading {
     Identity(InstructionId),
     /// It moves pieces of its operand.
     Moves(InstructionId, Moves),
-    /// It reads the memory of its operands, one after another; what they were is kept, since their shapes change.
-    Memory(Vec<ArrayShape>),
+    /// It reads the memory of these values, one after another; what they were is kept, since their shapes change.
+    Memory(Vec<(InstructionId, ArrayShape)>),
 }
 
 /// The call that reads the memory of its operands as one array.
@@ -43,47 +44,45 @@ impl Reading {
     /// What `i`, which reads memory, does; `None` if that is not known.
     pub(super) fn of(module: &Module, i: InstructionId) -> Option<Reading> {
         let to = module[i].shape.as_array()?;
-        let from =
-            module[i].operands().iter().map(|&o| module[o].shape.as_array().cloned()).collect::<Option<Vec<_>>>()?;
-        if to.is_dynamic() || from.iter().any(ArrayShape::is_dynamic) {
+        let source = if module[i].op == Op::Bitcast { None } else { common_source(module, i) };
+        let read = source.as_ref().map_or(module[i].operands(), std::slice::from_ref);
+        let from: Vec<(InstructionId, ArrayShape)> =
+            read.iter().map(|&o| Some((o, module[o].shape.as_array()?.clone()))).collect::<Option<_>>()?;
+        if to.is_dynamic() || from.iter().any(|(_, a)| a.is_dynamic()) {
             return None;
         }
-        if let (Op::Bitcast, &[operand], [from]) = (&module[i].op, module[i].operands(), &from[..]) {
+        if let [(value, from)] = &from[..] {
             // Before a module is scheduled its layouts are proposals, and a bitcast to the same shape is no transpose.
-            if from.same_dims_and_type(to) && !module.is_scheduled {
-                return Some(Reading::Identity(operand));
+            if module[i].op == Op::Bitcast && from.same_dims_and_type(to) && !module.is_scheduled {
+                return Some(Reading::Identity(*value));
             }
             if let Some(moves) = Moves::of(from, to) {
-                return Some(Reading::Moves(operand, moves));
+                return Some(Reading::Moves(*value, moves));
             }
         }
         let known = |a: &ArrayShape| MemoryForm::of(a).is_some();
         let fits = |a: &ArrayShape| retypes(a, to);
-        (known(to) && from.iter().all(|a| known(a) && fits(a))).then_some(Reading::Memory(from))
+        (known(to) && from.iter().all(|(_, a)| known(a) && fits(a))).then_some(Reading::Memory(from))
     }
 
-    /// The same of what stands now for the value that it reads.
+    /// The same of what stands now for the values that it reads.
     pub(super) fn of_current(mut self, current: impl Fn(InstructionId) -> InstructionId) -> Reading {
-        if let Reading::Identity(operand) | Reading::Moves(operand, _) = &mut self {
-            *operand = current(*operand);
+        match &mut self {
+            Reading::Identity(value) | Reading::Moves(value, _) => *value = current(*value),
+            Reading::Memory(values) => values.iter_mut().for_each(|(value, _)| *value = current(*value)),
         }
         self
     }
 
-    /// Adds what `i` does to its operands, as values of shape `to`.
-    pub(super) fn write_out(
-        &self,
-        b: &mut Builder<'_>,
-        operands: &[InstructionId],
-        to: &ArrayShape,
-    ) -> Result<InstructionId, ShapeError> {
+    /// Adds the value of shape `to` that is read.
+    pub(super) fn write_out(&self, b: &mut Builder<'_>, to: &ArrayShape) -> Result<InstructionId, ShapeError> {
         match self {
             Reading::Identity(operand) => Ok(*operand),
             Reading::Moves(operand, moves) => moved(b, *operand, moves, to),
-            Reading::Memory(shapes) => {
-                let mut memories = Vec::with_capacity(shapes.len());
-                for (&operand, from) in operands.iter().zip(shapes) {
-                    let memory = store(b, operand, from)?;
+            Reading::Memory(values) => {
+                let mut memories = Vec::with_capacity(values.len());
+                for (value, from) in values {
+                    let memory = store(b, *value, from)?;
                     memories.push(retyped(b, memory, from, to)?);
                 }
                 let memory = if let [one] = memories[..] { one } else { b.concatenate(&memories, 0)? };
