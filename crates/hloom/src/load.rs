@@ -8,8 +8,9 @@ use hloom_formats::proto;
 use hloom_ir::diagnostic::codes::io;
 use hloom_ir::diagnostic::{Blame, Diagnostic, Place, Severity, Span};
 use hloom_ir::entity::{EntityId, InstructionId};
+use hloom_ir::infer::MixedPrecision;
 use hloom_ir::module::Module;
-use hloom_ir::verify::{self, VerifiedModule, VerifyOptions};
+use hloom_ir::verify::{self, Invalid, VerifiedModule, VerifyOptions};
 use hloom_stablehlo::{Translation, bytecode, read_bytecode, read_text};
 use std::fmt;
 use std::io::Read;
@@ -221,8 +222,20 @@ impl std::error::Error for Rejected {}
 impl Loaded {
     /// Verifies the module, for `devices` devices where that is known.
     pub fn verify(self, devices: Option<i64>) -> Result<Verified, Box<Rejected>> {
+        self.verify_by(|module| verify::verify(module, &VerifyOptions { devices }))
+    }
+
+    /// The same; floating-point types are mixed nowhere, even if a compiler seems to have optimised the module.
+    pub fn verify_strictly(self, devices: Option<i64>) -> Result<Verified, Box<Rejected>> {
+        self.verify_by(|module| verify::verify_precision(module, &VerifyOptions { devices }, MixedPrecision::Refused))
+    }
+
+    fn verify_by(
+        self,
+        verify: impl FnOnce(Module) -> Result<VerifiedModule, Invalid>,
+    ) -> Result<Verified, Box<Rejected>> {
         let Loaded { source, module, mut diagnostics } = self;
-        match verify::verify(module, &VerifyOptions { devices }) {
+        match verify(module) {
             Ok(module) => {
                 diagnostics.extend_from_slice(module.warnings());
                 Ok(Verified { source, module, diagnostics })

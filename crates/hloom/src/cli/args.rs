@@ -97,6 +97,8 @@ pub(crate) struct CompileArgs {
     /// Fail if any instruction has no native code
     #[arg(long)]
     pub(crate) strict: bool,
+    #[command(flatten)]
+    pub(crate) precision: PrecisionArgs,
     /// Write the module after each stage for a TPU-like machine into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) dump_after_each: Option<String>,
@@ -166,9 +168,20 @@ pub(crate) struct VerifyArgs {
     /// Apply the rules for a run on N devices
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
     pub(crate) devices: Option<i64>,
+    #[command(flatten)]
+    pub(crate) precision: PrecisionArgs,
     /// Print diagnostics to standard output, one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// By which rules floating-point types may be mixed.
+#[derive(Args, Debug, Clone, Copy, Default)]
+pub(crate) struct PrecisionArgs {
+    /// Refuse floating-point types that are mixed without a convert, which is allowed in modules that a compiler has
+    /// optimised
+    #[arg(long)]
+    pub(crate) strict_precision: bool,
 }
 
 #[derive(Args, Debug)]
@@ -571,6 +584,8 @@ pub(crate) struct RunArgs {
     /// Fail if any instruction has no native code, instead of leaving it to the evaluator
     #[arg(long)]
     pub(crate) strict: bool,
+    #[command(flatten)]
+    pub(crate) precision: PrecisionArgs,
     /// End the run after this many instructions
     #[arg(long, value_name = "N")]
     pub(crate) max_steps: Option<u64>,

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &CompileArgs) -> Result {
         output::to_stderr(&format!("{d}\n"));
         Stop(Outcome::UsageAtFault)
     })?;
-    let verified = whole::local(input::load_verified(&args.file)?, args.devices.map(i64::from))?;
+    let verified = whole::local(input::load_verified_as(&args.file, args.precision)?, args.devices.map(i64::from))?;
     let module = verified.module.module();
     let chosen =
         choose_devices(module, args.devices.map(|n| n as usize), None).map_err(|d| fail(&verified, vec![d]))?;

@@ -1,5 +1,6 @@
 //! Reading the modules that commands are given, with diagnostics shown when that fails.
 
+use super::args::PrecisionArgs;
 use super::progress::{self, At};
 use super::{Outcome, Result, Stop, crash, output};
 use hloom::ir::diagnostic::Diagnostic;
@@ -24,8 +25,17 @@ pub(crate) fn read(path: &str, format: Option<Format>) -> std::result::Result<Lo
 
 /// Verifies a module that was read, without showing anything.
 pub(crate) fn verify(loaded: Loaded, devices: Option<i64>) -> std::result::Result<Verified, Box<Rejected>> {
+    verify_as(loaded, devices, PrecisionArgs::default())
+}
+
+/// The same, by the rules for mixed precision that were asked for.
+pub(crate) fn verify_as(
+    loaded: Loaded,
+    devices: Option<i64>,
+    precision: PrecisionArgs,
+) -> std::result::Result<Verified, Box<Rejected>> {
     let _progress = progress::start(format!("verifying {}", loaded.source.name));
-    loaded.verify(devices)
+    if precision.strict_precision { loaded.verify_strictly(devices) } else { loaded.verify(devices) }
 }
 
 /// Reads the module at `path`; warnings are shown, and on errors the command stops.
@@ -37,7 +47,12 @@ pub(crate) fn load(path: &str, format: Option<Format>) -> Result<Loaded> {
 
 /// The same, and verified.
 pub(crate) fn load_verified(path: &str) -> Result<Verified> {
-    let verified = read(path, None).and_then(|l| verify(l, None)).map_err(|r| show_rejected(&r))?;
+    load_verified_as(path, PrecisionArgs::default())
+}
+
+/// The same, by the rules for mixed precision that were asked for.
+pub(crate) fn load_verified_as(path: &str, precision: PrecisionArgs) -> Result<Verified> {
+    let verified = read(path, None).and_then(|l| verify_as(l, None, precision)).map_err(|r| show_rejected(&r))?;
     output::show(&verified.source, Some(verified.module.module()), &verified.diagnostics);
     Ok(verified)
 }

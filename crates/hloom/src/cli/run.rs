@@ -84,7 +84,7 @@ fn run_file(args: &RunArgs) -> Result {
 fn load(args: &RunArgs) -> Result<Verified> {
     let devices = args.devices.map(i64::from);
     let loaded = input::read(&args.file, None).map_err(|r| input::show_rejected(&r))?;
-    let verified = input::verify(loaded, devices).map_err(|r| input::show_rejected(&r))?;
+    let verified = input::verify_as(loaded, devices, args.precision).map_err(|r| input::show_rejected(&r))?;
     output::show(&verified.source, Some(verified.module.module()), &verified.diagnostics);
     Ok(verified)
 }

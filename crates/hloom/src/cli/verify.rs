@@ -9,7 +9,7 @@ use hloom::ir::module::Module;
 pub(crate) fn run(args: &VerifyArgs) -> Result {
     let mut outcome = Outcome::Well;
     for file in &args.files {
-        match input::read(file, None).and_then(|loaded| input::verify(loaded, args.devices)) {
+        match input::read(file, None).and_then(|loaded| input::verify_as(loaded, args.devices, args.precision)) {
             Ok(verified) => show(args, &verified.source, Some(verified.module.module()), &verified.diagnostics)?,
             Err(rejected) => {
                 outcome = Outcome::InputAtFault;

@@ -80,3 +80,26 @@ ENTRY main {
     assert!(ran.stderr.contains("m.hlo:11:"), "{}", ran.stderr);
     folder.hloom(&["verify", "m.hlo", "--devices", "0"]).exits(2);
 }
+
+#[test]
+fn mixed_precision_is_refused_in_sources_and_where_that_is_asked_for() {
+    let body = "
+
+ENTRY main {
+  x = f32[4]{0} parameter(0)
+  y = bf16[4]{0} parameter(1)
+  ROOT z = f32[4]{0} maximum(x, y)
+}
+";
+    let (source, optimized) = (format!("HloModule m{body}"), format!("HloModule m, is_scheduled=true{body}"));
+    let folder = Folder::new("verify-precision").with("source.hlo", &source).with("optimized.hlo", &optimized);
+    folder.hloom(&["verify", "optimized.hlo"]).exits(0);
+    folder.hloom(&["run", "optimized.hlo", "--seed", "1"]).exits(0);
+    let refused = folder.hloom(&["verify", "source.hlo"]).exits(1).stderr;
+    assert!(refused.contains("source.hlo:6:") && refused.contains("f32") && refused.contains("bf16"), "{refused}");
+    for command in [&["verify"][..], &["run", "--seed", "1"], &["compile", "--target", "cpu"]] {
+        let asked = [command, &["--strict-precision", "optimized.hlo"]].concat();
+        let strict = folder.hloom(&asked).exits(1).stderr;
+        assert_eq!(strict, refused.replace("source.hlo", "optimized.hlo"), "{asked:?}");
+    }
+}
