@@ -2,8 +2,12 @@
 //!
 //! A program is written twice at once: plainly, and with what such compilers do: tiles and orders of dimensions, values
 //! kept in bf16, products as convolutions, operations in fusions, values fetched into a fast memory, as a whole or in
-//! slices of their bytes, and bitcasts in the place of transposes and reshapes wherever the memory is the same. All values
-//! are small integers, which bf16 holds exactly, so both must give the same, bit by bit.
+//! slices of their bytes, and bitcasts in the place of transposes and reshapes wherever the memory is the same. Programs of
+//! several devices also have collectives in the forms that such compilers give them ([`collectives`]). All values are small
+//! integers, which bf16 holds exactly, so both must give the same, bit by bit.
+
+mod collectives;
+mod dots;
 
 use crate::choices::Choices;
 use hloom_ir::element_type::ElementType;
@@ -24,9 +28,14 @@ pub struct TpuLike {
     pub dump: String,
 }
 
-/// A program of `steps` operations.
+/// A program of `steps` operations for one device.
 pub fn generate(choices: &mut Choices<'_>, steps: usize) -> TpuLike {
-    let mut writer = Writer::new(choices);
+    generate_for(choices, steps, 1)
+}
+
+/// A program of `steps` operations for that many partitions; with more than one, many of them are collectives.
+pub fn generate_for(choices: &mut Choices<'_>, steps: usize, devices: i64) -> TpuLike {
+    let mut writer = Writer::new(choices, devices);
     for _ in 0..2 {
         let rank = writer.choices.between(2, 3);
         let dims = (0..rank).map(|_| writer.size()).collect();
@@ -67,8 +76,10 @@ impl Held {
 
 struct Writer<'c, 'b> {
     choices: &'c mut Choices<'b>,
+    devices: i64,
     parameters: usize,
     names: usize,
+    channels: usize,
     source: String,
     dump: String,
     fused: String,
@@ -131,9 +142,9 @@ fn list(numbers: &[i64]) -> String {
 }
 
 impl<'c, 'b> Writer<'c, 'b> {
-    fn new(choices: &'c mut Choices<'b>) -> Writer<'c, 'b> {
-        let (source, dump) = (String::new(), String::new());
-        Writer { choices, parameters: 0, names: 0, source, dump, fused: String::new(), values: Vec::new() }
+    fn new(choices: &'c mut Choices<'b>, devices: i64) -> Writer<'c, 'b> {
+        let (source, dump, fused) = (String::new(), String::new(), String::new());
+        Writer { choices, devices, parameters: 0, names: 0, channels: 0, source, dump, fused, values: Vec::new() }
     }
 
     fn size(&mut self) -> i64 {
@@ -287,6 +298,9 @@ impl<'c, 'b> Writer<'c, 'b> {
     fn step(&mut self) {
         let n = self.choices.below(self.values.len());
         let value = self.values[n].clone();
+        if self.devices > 1 && self.choices.chance(60) {
+            return self.collective(&value);
+        }
         match self.choices.below(6) {
             0 | 1 => self.dot(&value),
             2 => self.elementwise(&value),
@@ -385,92 +399,6 @@ impl<'c, 'b> Writer<'c, 'b> {
         self.values.push(Held { source, dump, shape });
     }
 
-    fn dot(&mut self, value: &Held) {
-        match *value.dims() {
-            [m, k] => self.matrix_dot(value, m, k),
-            [b, m, k] => self.batched_dot(value, [b, m, k]),
-            _ => {}
-        }
-    }
-
-    /// Adds a product: in the source a dot of those dimensions, in the compiled program a convolution.
-    fn product(&mut self, [x, y]: [&Held; 2], dot: &str, dims: &[i64], convolution: (&str, &[i64])) -> Held {
-        let source = self.say(dims, &format!("dot({}, {}), {dot}", x.source, y.source));
-        let (attributes, made) = convolution;
-        let order = self.order(made.len());
-        let shape = laid_out(self.precision(), made, &order, 0);
-        let operands = [(x.dump.as_str(), &x.shape), (y.dump.as_str(), &y.shape)];
-        let dump = self.operate(&shape, &operands, "convolution", &format!(", {attributes}"));
-        Held { source, dump, shape }
-    }
-
-    /// The value with a dimension of size one put in at `at`; nothing moves for it in memory.
-    fn widened(&mut self, value: &Held, at: usize) -> Held {
-        let mut dims = value.dims().to_vec();
-        dims.insert(at, 1);
-        let order = value.shape.minor_to_major().into_iter().map(|d| d + i64::from(d >= at as i64));
-        let shape = laid_out(value.shape.element_type, &dims, &order.chain([at as i64]).collect::<Vec<_>>(), 0);
-        let dump = self.operate(&shape, &[(&value.dump, &value.shape)], "bitcast", "");
-        Held { source: value.source.clone(), dump, shape }
-    }
-
-    fn matrix_dot(&mut self, value: &Held, m: i64, k: i64) {
-        let (n, h) = (self.size(), self.choices.between(2, 4));
-        let made = match self.choices.below(3) {
-            0 => {
-                let weight = self.parameter(vec![k, n]);
-                let dims = "lhs_contracting_dims={1}, rhs_contracting_dims={0}";
-                self.product([value, &weight], dims, &[m, n], ("dim_labels=bf_io->bf", &[m, n]))
-            }
-            1 => {
-                let weight = self.parameter(vec![n, k]);
-                let dims = "lhs_contracting_dims={1}, rhs_contracting_dims={1}";
-                self.product([value, &weight], dims, &[m, n], ("dim_labels=bf_oi->bf", &[m, n]))
-            }
-            _ => {
-                let weight = self.parameter(vec![k, h, n]);
-                let dims = "lhs_contracting_dims={1}, rhs_contracting_dims={0}";
-                let pad = h - 1;
-                let window = format!("window={{size={h} pad={pad}_{pad} rhs_reversal=1}}, dim_labels=b0f_i0o->b0f");
-                let wide = self.widened(value, 1);
-                self.product([&wide, &weight], dims, &[m, h, n], (&window, &[m, h, n]))
-            }
-        };
-        self.keep(made);
-    }
-
-    fn batched_dot(&mut self, value: &Held, [b, m, k]: [i64; 3]) {
-        let n = self.size();
-        let made = match self.choices.below(3) {
-            0 => {
-                let weight = self.parameter(vec![k, n]);
-                let wide = self.widened(&weight, 2);
-                let dims = "lhs_contracting_dims={2}, rhs_contracting_dims={0}";
-                let window = "window={size=1}, dim_labels=0bf_io0->0bf";
-                self.product([value, &wide], dims, &[b, m, n], (window, &[b, m, n]))
-            }
-            1 if b > 1 => {
-                let weight = self.parameter(vec![b, k, n]);
-                let dims = "lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={1}";
-                let stride = b - 1;
-                let window = format!("window={{size={b} stride={stride} lhs_dilate={b}}}, dim_labels=0bf_0io->0bf");
-                self.product([value, &weight], dims, &[b, m, n], (&window, &[b, m, n]))
-            }
-            _ => {
-                let weight = self.parameter(vec![m, k, n]);
-                let dims = "lhs_contracting_dims={1,2}, rhs_contracting_dims={0,1}";
-                let window = format!("window={{size={m}}}, dim_labels=b0f_0io->b0f");
-                let made = self.product([value, &weight], dims, &[b, n], (&window, &[b, 1, n]));
-                let order = self.order(2);
-                let shape = laid_out(made.shape.element_type, &[b, n], &order, 0);
-                let opcode = if same_memory(&made.shape, &shape) { "bitcast" } else { "reshape" };
-                let dump = self.put(&shape, &format!("{opcode}({})", made.dump));
-                Held { source: made.source, dump, shape }
-            }
-        };
-        self.keep(made);
-    }
-
     /// Both programs give the newest values, in f32.
     fn finish(mut self) -> TpuLike {
         let results: Vec<Held> = self.values.iter().rev().take(3).cloned().collect();
@@ -488,10 +416,12 @@ impl<'c, 'b> Writer<'c, 'b> {
         let entry = |body: &str, shapes: Vec<String>, parts: Vec<String>| {
             format!("ENTRY e {{\n{body}  ROOT r = ({}) tuple({})\n}}\n", shapes.join(", "), parts.join(", "))
         };
-        let Writer { source, dump, fused, .. } = self;
+        let Writer { source, dump, fused, devices, .. } = self;
+        let header = format!("num_partitions={devices}");
+        let (source, dump) = (entry(&source, shapes.0, parts.0), entry(&dump, shapes.1, parts.1));
         TpuLike {
-            source: format!("HloModule source\n\n{add}{}", entry(&source, shapes.0, parts.0)),
-            dump: format!("HloModule dump, is_scheduled=true\n\n{add}{fused}{}", entry(&dump, shapes.1, parts.1)),
+            source: format!("HloModule source, {header}\n\n{add}{source}"),
+            dump: format!("HloModule dump, is_scheduled=true, {header}\n\n{add}{fused}{dump}"),
         }
     }
 }
