@@ -308,3 +308,50 @@ fn generated_programs_are_planned_right() {
     }
     assert!(right > 100, "{right} right, {lack_copies} lack copies, {refused} refused");
 }
+
+/// A loop whose state is bf16 before it and f32 in it, as compilers leave it: one buffer, as large as its widest value.
+#[test]
+fn a_loop_of_mixed_precision_has_room_for_its_widest_state() {
+    let module = parse(
+        "HloModule m, is_scheduled=true
+
+cond {
+  p = (s32[]{:T(128)}, bf16[8,128]{1,0:T(8,128)(2,1)}) parameter(0)
+  i = s32[]{:T(128)} get-tuple-element(p), index=0
+  n = s32[]{:T(128)} constant(3)
+  ROOT lt = pred[]{:T(512)} compare(i, n), direction=LT
+}
+
+body {
+  p = (s32[]{:T(128)}, f32[8,128]{1,0:T(8,128)}) parameter(0)
+  i = s32[]{:T(128)} get-tuple-element(p), index=0
+  x = f32[8,128]{1,0:T(8,128)} get-tuple-element(p), index=1
+  one = s32[]{:T(128)} constant(1)
+  i2 = s32[]{:T(128)} add(i, one)
+  x2 = bf16[8,128]{1,0:T(8,128)(2,1)} add(x, x)
+  ROOT t = (s32[]{:T(128)}, bf16[8,128]{1,0:T(8,128)(2,1)}) tuple(i2, x2)
+}
+
+ENTRY e {
+  x = bf16[8,128]{1,0:T(8,128)(2,1)} parameter(0)
+  z = s32[]{:T(128)} constant(0)
+  first = s32[]{:T(128)} copy(z)
+  start = bf16[8,128]{1,0:T(8,128)(2,1)} negate(x)
+  t = (s32[]{:T(128)}, bf16[8,128]{1,0:T(8,128)(2,1)}) tuple(first, start)
+  w = (s32[]{:T(128)}, f32[8,128]{1,0:T(8,128)}) while(t), condition=cond, body=body
+  y = f32[8,128]{1,0:T(8,128)} get-tuple-element(w), index=1
+  ROOT r = f32[8,128]{1,0:T(8,128)} negate(y)
+}
+",
+    );
+    let target = Target::named("tpu-v6e").unwrap();
+    let plan = plan(&module, &target).unwrap_or_else(|d| panic!("{d:?}"));
+    let assignment = Assignment::from(&plan);
+    assert_eq!(check(&module, &target, &assignment), []);
+    let pieces: Vec<&Piece> = assignment.allocations.iter().flat_map(|a| &a.pieces).collect();
+    for name in ["start", "x2"] {
+        let id = module.module().instruction_by_name(name).unwrap();
+        let piece = pieces.iter().find(|p| p.instruction == id && p.index.is_empty()).unwrap();
+        assert_eq!(piece.size, 4096, "{name} is a state of the loop, which has f32 in it");
+    }
+}

@@ -2,6 +2,8 @@
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 use hloom_formats::hlo_text;
+use hloom_ir::layout::memory::{MemoryForm, element_bits};
+use hloom_ir::shape::ArrayShape;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_plan::check::{Assignment, check};
 use hloom_plan::dump::{Part, dump_a, dump_b};
@@ -40,6 +42,39 @@ fn first_difference(ours: &str, theirs: &str) -> String {
     match lines.find(|(_, (a, b))| a != b) {
         Some((n, (a, b))) => format!("line {}:\n  ours   {a}\n  theirs {b}", n + 1),
         None => format!("{} lines for {}", ours.lines().count(), theirs.lines().count()),
+    }
+}
+
+/// The array of a dump's `value:` line, with the size that the dump gives it; `None` for tuples.
+fn sized_array(line: &str) -> Option<(ArrayShape, i64)> {
+    let (head, shape) = line.strip_prefix(" value: ")?.split_once("): ")?;
+    let size = head.split_once("(size=")?.1.split(',').next()?.parse().ok()?;
+    let text = format!("HloModule m\nENTRY e {{\n  ROOT p = {shape} parameter(0)\n}}\n");
+    let module = hlo_text::read(text.as_bytes()).module.unwrap_or_else(|| panic!("{shape} is not read"));
+    let root = module.root(module.entry()?)?;
+    Some((module[root].shape.as_array()?.clone(), size))
+}
+
+#[test]
+fn the_map_from_elements_to_memory_gives_the_sizes_of_the_founding_dumps() {
+    let Some(seeds) = shared("seeds") else { return };
+    for (number, least) in [("003", 40), ("004", 15)] {
+        let text = fs::read_to_string(seed(&seeds, number)).unwrap();
+        let mut compared = 0;
+        for (array, size) in text.lines().filter_map(sized_array) {
+            let form = MemoryForm::of(&array).unwrap_or_else(|| panic!("{array} has no memory"));
+            let tiled = array.layout.as_ref().is_some_and(|l| !l.tiles.is_empty());
+            let space = array.layout.as_ref().map_or(0, |l| l.memory_space);
+            let bytes = match (tiled, space) {
+                // Semaphores are four bytes, whatever their tiles.
+                (_, 2) => 4,
+                (false, 0 | 4) => (form.count * element_bits(&array) / 8 + 4095) / 4096 * 4096,
+                _ => form.count * element_bits(&array) / 8,
+            };
+            assert_eq!(bytes, size, "{number}: {array}");
+            compared += 1;
+        }
+        assert!(compared >= least, "{number}: only {compared} arrays");
     }
 }
 
