@@ -13,7 +13,7 @@ mod movements;
 
 use crate::devices::Classes;
 use crate::program::{Action, Program};
-use crate::timeline::{Event, Lane, Totals};
+use crate::timeline::{Event, Lane, Stall, Totals};
 use hloom_cost::{Bound, CostModel, InstructionCost};
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::diagnostic::codes::simulate::WRONG_DEVICES;
@@ -131,6 +131,7 @@ pub(crate) struct Outcome {
     pub(crate) totals: Vec<Totals>,
     pub(crate) events: Vec<Event>,
     pub(crate) dropped_events: usize,
+    pub(crate) stalls: Vec<Stall>,
     /// The last event of each class.
     pub(crate) last: Vec<Option<usize>>,
 }
@@ -148,6 +149,7 @@ pub(crate) struct Engine<'a> {
     meeting: FxHashMap<(InstructionId, u64, SmallVec<[u32; 2]>), usize>,
     events: Vec<Event>,
     dropped_events: usize,
+    stalls: Vec<Stall>,
     is_changed: bool,
 }
 
@@ -178,6 +180,7 @@ impl<'a> Engine<'a> {
             meeting: FxHashMap::default(),
             events: Vec::new(),
             dropped_events: 0,
+            stalls: Vec::new(),
             is_changed: false,
         }
     }
@@ -208,6 +211,7 @@ impl<'a> Engine<'a> {
             totals: self.devices.into_iter().map(|d| d.totals).collect(),
             events: self.events,
             dropped_events: self.dropped_events,
+            stalls: self.stalls,
         })
     }
 

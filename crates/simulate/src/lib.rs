@@ -22,7 +22,7 @@ mod timeline;
 pub use devices::grid_and_topology;
 pub use options::{CycleSource, Options};
 pub use prepare::{Prepared, prepare};
-pub use timeline::{DeviceClass, Event, InstructionTime, Lane, Simulation, SpaceUse, Totals, Wait};
+pub use timeline::{DeviceClass, Event, InstructionTime, Lane, Simulation, SpaceUse, Stall, Totals, Wait};
 
 use devices::Classes;
 use engine::{Engine, Outcome};
@@ -49,7 +49,7 @@ pub fn simulate(module: &VerifiedModule, target: &Target, options: &Options) -> 
     let classes = Classes::new(program_module, &program, grid, &links);
     let outcome = Engine::new(&program, &classes, &model, links.link_count()).run().map_err(one)?;
     let mut simulation = summed_up(&outcome, &classes, &program, program_module, target, &links).map_err(one)?;
-    simulation.events = outcome.events;
+    (simulation.events, simulation.stalls) = (outcome.events, outcome.stalls);
     simulation.warnings = program.warnings;
     memory::add(&mut simulation, module, target);
     Ok(simulation)
@@ -160,6 +160,7 @@ fn summed_up(
         instructions,
         events: Vec::new(),
         dropped_events: outcome.dropped_events,
+        stalls: Vec::new(),
         critical_path: critical_path(&outcome.events, outcome.last.get(slowest).copied().flatten()),
         waits,
         memory: Vec::new(),

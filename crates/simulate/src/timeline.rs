@@ -35,6 +35,8 @@ pub struct Simulation {
     pub events: Vec<Event>,
     /// Events beyond those kept.
     pub dropped_events: usize,
+    /// When devices came to the end of a movement, and how long they waited for it; kept as long as events are.
+    pub stalls: Vec<Stall>,
     /// The events that the end waited for, from the first to the last.
     pub critical_path: Vec<usize>,
     /// What devices waited for, the longest first.
@@ -121,6 +123,19 @@ pub struct Event {
     pub rounds: u64,
     /// The event that it could not begin before.
     pub after: Option<usize>,
+}
+
+/// A device at the end of a movement: it goes on when that is complete.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Stall {
+    /// The class of the device.
+    pub class: usize,
+    /// The movement, as one of the events.
+    pub movement: usize,
+    /// When the device came.
+    pub start: f64,
+    /// When it went on: at once if the movement was complete.
+    pub end: f64,
 }
 
 /// What devices waited for.

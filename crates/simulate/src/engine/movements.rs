@@ -1,8 +1,8 @@
 //! Movements: started, queued, met by others, waited for, ended.
 
-use super::{Engine, Instance, LINKS, MEMORY, MOST_MOVING, State, Task, TaskOf, Uses};
+use super::{Engine, Instance, LINKS, MEMORY, MOST_EVENTS, MOST_MOVING, State, Task, TaskOf, Uses};
 use crate::program::{Movement, bound_of};
-use crate::timeline::{Event, Lane};
+use crate::timeline::{Event, Lane, Stall};
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::InstructionId;
 use smallvec::SmallVec;
@@ -140,8 +140,9 @@ impl Engine<'_> {
     }
 
     pub(super) fn wait(&mut self, class: usize, instance: usize) {
-        if self.instances[instance].ended.is_none() {
-            self.devices[class].state = State::Waiting { instance, since: self.now };
+        match self.instances[instance].ended {
+            None => self.devices[class].state = State::Waiting { instance, since: self.now },
+            Some(_) => self.record_stall(class, instance, self.now),
         }
     }
 
@@ -193,8 +194,18 @@ impl Engine<'_> {
         }
     }
 
+    /// Keeps when a device came to the end of a movement, and went on.
+    fn record_stall(&mut self, class: usize, instance: usize, since: f64) {
+        if let Some(movement) = self.instances[instance].event
+            && self.stalls.len() < MOST_EVENTS
+        {
+            self.stalls.push(Stall { class, movement, start: since, end: self.now });
+        }
+    }
+
     /// A device waited for a movement from `since` until now.
     fn waited(&mut self, class: usize, number: usize, since: f64) {
+        self.record_stall(class, number, since);
         let instance = &self.instances[number];
         let seconds = self.now - since;
         let totals = &mut self.devices[class].totals;
