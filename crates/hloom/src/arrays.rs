@@ -9,7 +9,7 @@ use hloom_formats::npz::{self, Archive, Bytes, Descr, NpyArray};
 use hloom_ir::diagnostic::{Blame, Diagnostic, Part, codes::eval as codes};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
-use hloom_ir::literal::{ArrayLiteral, Literal};
+use hloom_ir::literal::Literal;
 use hloom_ir::module::Module;
 use hloom_ir::shape::{ArrayShape, Shape};
 use hloom_ir::verify::VerifiedModule;
@@ -370,19 +370,6 @@ pub fn from_literals(module: &Module, devices: &[Vec<Literal>]) -> Result<Inputs
         parameters.iter().zip(arguments).map(one).collect()
     };
     devices.iter().map(of_device).collect()
-}
-
-/// A value as a literal; `None` for what has none.
-pub fn to_literal(value: &Value) -> Option<Literal> {
-    Some(match value {
-        Value::Array(a) => {
-            let shape = ArrayShape::new(a.element_type(), a.dims().iter().copied()).with_default_layout();
-            Literal::Array(ArrayLiteral::new(shape, a.bytes()).ok()?)
-        }
-        Value::Tuple(elements) => Literal::Tuple(elements.iter().map(to_literal).collect::<Option<_>>()?),
-        Value::Token => Literal::Token,
-        Value::Opaque => return None,
-    })
 }
 
 /// The leaves of each device's result that are arrays, with their names.

@@ -156,6 +156,7 @@ fn run(program: &Program, inputs: Inputs, context: &UserContext) -> Result<Vec<V
         true => None,
         false => Some(ffi::custom_calls(program, context)),
     };
+    let arguments = program.dump.as_ref().and_then(|d| d.arguments(program.module.module(), &inputs));
     let options = hloom_runtime::ExecuteOptions { custom_calls: custom_calls.as_ref(), ..Default::default() };
     let run = || program.executable.execute(inputs, &options);
     let results = catch_unwind(AssertUnwindSafe(|| profiler::noted(program.name(), run)));
@@ -164,6 +165,9 @@ fn run(program: &Program, inputs: Inputs, context: &UserContext) -> Result<Vec<V
         let module = program.module.module();
         located(&[program.executable.compiled().explain(fault, module).into_diagnostic()], module)
     })?;
+    if let (Some(dump), Some(arguments)) = (&program.dump, &arguments) {
+        dump.run(program.client.runtime.backend(), program.module.module(), arguments, &results);
+    }
     for leaf in results.iter_mut().flatten() {
         if !matches!(leaf.shape(), Shape::Array(_)) {
             *leaf = empty(program)?;

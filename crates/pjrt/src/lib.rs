@@ -10,6 +10,7 @@ pub mod buffer;
 pub mod client;
 pub mod device;
 mod dispatch;
+pub mod dump;
 pub mod element_type;
 pub mod event;
 pub mod executable;

@@ -1,6 +1,7 @@
 //! Programs on their way in: the formats that callers write them in, and compiling them.
 
 use crate::client::Client;
+use crate::dump::ProgramDump;
 use crate::ffi;
 use crate::options::CompileOptions;
 use crate::shardings::Shardings;
@@ -124,6 +125,8 @@ pub struct Program {
     pub is_short: bool,
     /// Text that is the same for the same program only.
     pub fingerprint: String,
+    /// Where what is made of it is written, where that is asked for.
+    pub dump: Option<ProgramDump>,
 }
 
 impl Program {
@@ -184,6 +187,10 @@ impl Program {
         let module = verify(module, &VerifyOptions { devices })
             .map_err(|invalid| located(&invalid.diagnostics, &invalid.module))?;
         let grid = DeviceGrid { replicas: options.replicas, partitions: options.partitions };
+        let dump = ProgramDump::begin(&module.module().name);
+        if let Some(dump) = &dump {
+            dump.before(&source, module.module());
+        }
         // What was saved for other devices is not what is wanted.
         let executable = match loaded.filter(|l| l.compiled().grid == grid) {
             Some(executable) => executable,
@@ -192,6 +199,9 @@ impl Program {
                 compiled.map_err(|e| located(&e.into_diagnostics(module.module()), module.module()))?
             }
         };
+        if let Some(dump) = &dump {
+            dump.after(client.runtime.backend(), &module, executable.compiled());
+        }
         let (parameters, outputs) = signature(module.module());
         let fingerprint = source.fingerprint();
         let custom_calls = ffi::targets(module.module());
@@ -213,6 +223,7 @@ impl Program {
             custom_calls,
             shardings,
             fingerprint,
+            dump,
         })
     }
 

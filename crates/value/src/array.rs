@@ -262,6 +262,18 @@ impl Value {
             Literal::Token => Value::Token,
         })
     }
+    /// The value as a literal; `None` for what has none.
+    pub fn to_literal(&self) -> Option<Literal> {
+        Some(match self {
+            Value::Array(a) => {
+                let shape = ArrayShape::new(a.element_type(), a.dims().iter().copied()).with_default_layout();
+                Literal::Array(ArrayLiteral::new(shape, a.bytes()).ok()?)
+            }
+            Value::Tuple(elements) => Literal::Tuple(elements.iter().map(Value::to_literal).collect::<Option<_>>()?),
+            Value::Token => Literal::Token,
+            Value::Opaque => return None,
+        })
+    }
     /// Whether it is a value of that shape: dynamic dimensions may have any size up to their bounds.
     pub fn fits(&self, shape: &Shape) -> bool {
         match (self, shape) {

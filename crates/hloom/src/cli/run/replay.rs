@@ -70,13 +70,13 @@ pub(super) fn compare_with_snapshot(snapshot: &Snapshot, results: &[Value]) {
 
 /// Writes the program with its inputs and results.
 pub(super) fn write(run: &Run<'_>, path: &str, inputs: &Inputs, results: &[Value]) -> Result<()> {
-    let literals = |arguments: &Vec<Value>| arguments.iter().map(arrays::to_literal).collect::<Option<Vec<_>>>();
+    let literals = |arguments: &Vec<Value>| arguments.iter().map(Value::to_literal).collect::<Option<Vec<_>>>();
     let Some(arguments) = inputs.iter().map(literals).collect::<Option<Vec<_>>>() else {
         return Err(super::super::usage_error("a program with opaque parameters has no snapshot"));
     };
     let snapshot = Snapshot {
         arguments,
-        result: results.first().and_then(arrays::to_literal),
+        result: results.first().and_then(Value::to_literal),
         platform: format!("hloom {}", run.args.engine.name()),
         arguments_left_out: false,
     };
