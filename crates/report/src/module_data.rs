@@ -44,7 +44,9 @@ pub(crate) struct ModuleData {
     memory: Option<MemoryData>,
     /// Why there is no memory view, where there is none.
     memory_absent: Option<String>,
-    timeline: Option<TimelineData>,
+    timelines: Vec<TimelineData>,
+    /// Why there is no simulated timeline, where that was tried.
+    simulation_absent: Option<String>,
 }
 
 /// What one run costs.
@@ -169,7 +171,8 @@ pub(crate) fn module_data(subject: &Subject<'_>) -> ModuleData {
         collectives: collectives(module, &costs, &|id| numbers.of(id)),
         memory,
         memory_absent,
-        timeline: subject.timeline.map(|t| t.data(&mut strings, &|id| numbers.of(id))),
+        timelines: subject.timelines.iter().map(|t| t.data(&mut strings, &|id| numbers.of(id))).collect(),
+        simulation_absent: subject.simulation_absent.map(str::to_owned),
         strings: strings.into_all(),
     }
 }

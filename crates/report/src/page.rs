@@ -61,8 +61,10 @@ pub struct Subject<'a> {
     pub file: &'a str,
     /// Its memory, planned; or why it could not be.
     pub memory: Result<&'a MemoryReport<'a, 'a>, String>,
-    /// When it ran, or would run.
-    pub timeline: Option<&'a Timeline>,
+    /// When it ran, and when it would run; the first is shown first.
+    pub timelines: &'a [Timeline],
+    /// Why it could not be simulated, where it could not.
+    pub simulation_absent: Option<&'a str>,
 }
 
 #[derive(Serialize)]

@@ -3,6 +3,8 @@
 //! Lanes are engines, threads and links; events of one lane may nest, as a loop and its steps do. Times are microseconds
 //! from the start.
 
+mod simulated;
+
 use crate::columns::Strings;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;

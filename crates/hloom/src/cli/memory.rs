@@ -59,7 +59,13 @@ fn show_plan(args: &MemoryArgs, planned: &Planned<'_>, target: &Target) -> Resul
 
 fn html(verified: &Verified, report: &MemoryReport<'_, '_>) -> String {
     let file = &verified.source.name;
-    page::memory(&Subject { module: &verified.module, file, memory: Ok(report), timeline: None })
+    page::memory(&Subject {
+        module: &verified.module,
+        file,
+        memory: Ok(report),
+        timelines: &[],
+        simulation_absent: None,
+    })
 }
 
 fn packer(arg: PackerArg) -> Packer {

@@ -6,16 +6,16 @@ use super::args::ReportArgs;
 use super::memory::planned::{PlanOptions, with_plan};
 use super::{Outcome, Result, Stop, input, output, progress, usage_error};
 use hloom::Verified;
+use hloom::ir::diagnostic::Diagnostic;
 use hloom::ir::module::Module;
-use hloom::ir::op::Op;
-use hloom::ir::shape::Shape;
-use hloom::ir::verify::{VerifyOptions, verify};
+use hloom::ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom::load::read_bytes;
 use hloom::plan::Packer;
 use hloom::report::memory::MemoryReport;
 use hloom::report::page::{self, Subject};
 use hloom::report::timeline::Timeline;
-use hloom::target::Target;
+use hloom::simulate::{Options, Simulation, prepare, simulate};
+use hloom::target::{Recognized, Target, recognize};
 use std::path::Path;
 
 pub(crate) fn run(args: &ReportArgs) -> Result {
@@ -49,48 +49,73 @@ fn write(path: &str, page: &str) -> Result<()> {
 }
 
 /// Reads a module and what there is beside it, and gives it to `then`.
-fn with_subject<T>(args: &ReportArgs, file: &str, number: usize, then: impl FnOnce(&Subject<'_>) -> T) -> Result<T> {
+fn with_subject<T>(args: &ReportArgs, file: &str, number: usize, then: impl Fn(&Subject<'_>) -> T) -> Result<T> {
     let verified = input::load_verified(file)?;
-    let timeline = args.trace.get(number).map(|path| timeline(path, verified.module.module())).transpose()?;
-    let target = target(args, verified.module.module())?;
-    Ok(with_memory(verified, &target, timeline.as_ref(), then))
+    let measured = args.trace.get(number).map(|path| timeline(path, verified.module.module())).transpose()?;
+    let target = target(args, &verified)?;
+    Ok(with_simulation(verified, &target, measured, then))
+}
+
+/// The page about a module that was simulated already.
+pub(crate) fn of_simulation(verified: Verified, target: &Target, simulation: &Simulation) -> String {
+    let module = verified.module.module();
+    let timeline = Timeline::from_simulation(simulation, module, module);
+    with_memory(verified, target, &[timeline], None, page::report)
+}
+
+/// Simulates a module and plans its memory, as far as that can be done, and gives the module to `then` as it was read.
+fn with_simulation<T>(
+    verified: Verified,
+    target: &Target,
+    measured: Option<Timeline>,
+    then: impl Fn(&Subject<'_>) -> T,
+) -> T {
+    let (simulated, absent) = match simulated(&verified.module, target) {
+        Ok(timeline) => (Some(timeline), None),
+        Err(reason) => (None, Some(reason)),
+    };
+    let timelines: Vec<Timeline> = measured.into_iter().chain(simulated).collect();
+    with_memory(verified, target, &timelines, absent.as_deref(), then)
 }
 
 /// Plans the memory of a module, if that can be done, and gives the module to `then` as it was read.
 fn with_memory<T>(
     verified: Verified,
     target: &Target,
-    timeline: Option<&Timeline>,
-    then: impl FnOnce(&Subject<'_>) -> T,
+    timelines: &[Timeline],
+    simulation_absent: Option<&str>,
+    then: impl Fn(&Subject<'_>) -> T,
 ) -> T {
+    let Verified { source, module, .. } = verified;
+    let file = source.name.clone();
+    let _progress = progress::start(format!("writing about {file}"));
     // To plan its memory a module may be given copies and a schedule; what is shown is the module as it is.
-    let copy = verify(verified.module.module().clone(), &VerifyOptions { devices: None });
-    let (module, file) = (verified.module, verified.source.name.clone());
-    let copy = match copy {
-        Ok(module) => Verified { source: verified.source, module, diagnostics: Vec::new() },
-        // It was verified by the same rules before.
-        Err(_) => {
-            let memory = Err("it could not be copied".to_owned());
-            return then(&Subject { module: &module, file: &file, memory, timeline });
+    let copy = Verified { source, module: module.clone(), diagnostics: Vec::new() };
+    let options = PlanOptions { schedule: None, packer: Packer::Reference };
+    let planned = with_plan(copy, target, options, |planned| {
+        let memory = MemoryReport::new(&planned.verified.module, planned.plan, target);
+        then(&Subject { module: &module, file: &file, memory: Ok(&memory), timelines, simulation_absent })
+    });
+    planned.unwrap_or_else(|rejected| {
+        let reason = rejected.diagnostics.first().map_or_else(String::new, |d| d.message.clone());
+        then(&Subject { module: &module, file: &file, memory: Err(reason), timelines, simulation_absent })
+    })
+}
+
+/// When the instructions of a module would run on `target`; or why that cannot be told.
+fn simulated(module: &VerifiedModule, target: &Target) -> std::result::Result<Timeline, String> {
+    let reason = |faults: Vec<Diagnostic>| faults.first().map_or_else(String::new, |d| d.message.clone());
+    let scheduled = match module.module().is_scheduled {
+        true => None,
+        false => {
+            let mut copy = module.module().clone();
+            prepare(&mut copy, target).map_err(reason)?;
+            Some(verify(copy, &VerifyOptions { devices: None }).map_err(|e| reason(e.diagnostics))?)
         }
     };
-    let mut then = Some(then);
-    let options = PlanOptions { schedule: None, packer: Packer::Reference };
-    let done = with_plan(copy, target, options, |planned| {
-        let memory = MemoryReport::new(&planned.verified.module, planned.plan, target);
-        let _progress = progress::start(format!("writing about {file}"));
-        let subject = Subject { module: &module, file: &file, memory: Ok(&memory), timeline };
-        then.take().map(|then| then(&subject))
-    });
-    match (done, then) {
-        (Ok(Some(done)), _) => done,
-        (Err(rejected), Some(then)) => {
-            let reason = rejected.diagnostics.first().map_or_else(String::new, |d| d.message.clone());
-            then(&Subject { module: &module, file: &file, memory: Err(reason), timeline })
-        }
-        // What is planned is given to `then` once, and what is not planned is not.
-        _ => unreachable!("a module is planned or rejected"),
-    }
+    let scheduled = scheduled.as_ref().unwrap_or(module);
+    let simulation = simulate(scheduled, target, &Options::default()).map_err(reason)?;
+    Ok(Timeline::from_simulation(&simulation, scheduled.module(), module.module()))
 }
 
 fn timeline(path: &str, module: &Module) -> Result<Timeline> {
@@ -107,31 +132,17 @@ fn timeline(path: &str, module: &Module) -> Result<Timeline> {
     Ok(timeline)
 }
 
-/// The machine that was asked for, or that the module looks made for.
-fn target(args: &ReportArgs, module: &Module) -> Result<Target> {
-    match &args.target {
-        Some(name) => input::target(name),
-        None => input::target(likely_target(module)),
+/// The machine that was asked for, or that the module looks made for, which is then said. Where several fit, the page is
+/// about the last of them: whoever reads it can ask for another.
+fn target(args: &ReportArgs, verified: &Verified) -> Result<Target> {
+    match (&args.target, recognize(verified.module.module())) {
+        (None, Recognized::OneOf(what, targets)) => {
+            let name = targets.last().copied().unwrap_or("cpu");
+            let others = targets.join(", ");
+            let file = &verified.source.name;
+            output::to_stderr(&format!("{file}: taken for {name}: {what}; --target chooses another of {others}\n"));
+            input::target(name)
+        }
+        (asked, _) => input::target_of(asked.as_deref(), verified),
     }
-}
-
-/// Tiled layouts are TPUs', library calls of that kind GPUs'.
-fn likely_target(module: &Module) -> &'static str {
-    let all = || module.computations().iter().flat_map(|&c| module[c].instructions()).map(|&id| &module[id]);
-    let is_tiled = |shape: &Shape| {
-        let layout = shape.as_array().and_then(|a| a.layout.as_ref());
-        layout.is_some_and(|l| !l.tiles.is_empty())
-    };
-    if all().any(|i| is_tiled(&i.shape)) {
-        return "tpu-v6e";
-    }
-    let for_gpus = ["__cublas$", "__cudnn$", "__triton", "cu_threefry2x32", "__cub$"];
-    let is_gpu_call =
-        |op: &Op| matches!(op, Op::CustomCall(call) if for_gpus.iter().any(|prefix| call.target.starts_with(prefix)));
-    let is_gpu_config = |config: &[u8]| {
-        let found = |word: &[u8]| config.windows(word.len()).any(|w| w == word);
-        found(b"\"fusion_backend_config\"") || found(b"\"force_earliest_schedule\"")
-    };
-    let is_gpu = all().any(|i| is_gpu_call(&i.op) || i.common.backend_config.as_deref().is_some_and(is_gpu_config));
-    if is_gpu { "gpu-h100" } else { "cpu" }
 }

@@ -8,6 +8,7 @@ mod trace;
 
 use super::args::{CyclesArg, SimulateArgs};
 use super::compile::tpu;
+use super::report::of_simulation;
 use super::words::plural;
 use super::{Outcome, Result, Stop, input, output, progress, usage_error, whole};
 use hloom::cost::CustomCost;
@@ -42,10 +43,11 @@ pub(crate) fn run(args: &SimulateArgs) -> Result {
     if let Some(path) = &args.trace {
         output::to_path(path, trace::to_json(&first).as_bytes())?;
     }
-    if let Some(path) = &args.html {
-        output::to_path(path, page::to_html(&first).as_bytes())?;
-    }
     output::to_stdout(text.as_bytes())?;
+    if let Some(path) = &args.html {
+        let page = of_simulation(first.verified, &first.target, &first.simulation);
+        output::to_path(path, page.as_bytes())?;
+    }
     Ok(outcome)
 }
 
@@ -53,6 +55,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result {
 pub(crate) struct Simulated {
     file: String,
     verified: Verified,
+    target: Target,
     simulation: Simulation,
 }
 
@@ -85,7 +88,7 @@ fn one(args: &SimulateArgs, file: &str, options: &Options) -> Result<Simulated> 
     };
     let simulation = simulated.map_err(|faults| show(&verified, &faults))?;
     output::show(&verified.source, Some(verified.module.module()), &simulation.warnings);
-    Ok(Simulated { file: file.to_owned(), verified, simulation })
+    Ok(Simulated { file: file.to_owned(), verified, target, simulation })
 }
 
 /// The machine of that name, with the changes that are asked for.

@@ -174,7 +174,7 @@ function checkGraph() {
 }
 
 function checkTimeline() {
-  if (!mod.timeline) return;
+  if (!mod.timelines.length) return;
   go("timeline");
   const timeline = made.timeline;
   const canvas = document.querySelector("#view-timeline canvas");
@@ -194,11 +194,27 @@ function checkTimeline() {
   let hit = -1;
   for (let y = 30; y < 120 && hit < 0; y += 4) for (let x = 180; x < canvas.clientWidth - 20 && hit < 0; x += 3) hit = timeline.eventAt(x, y) >= 0 ? (clickAt(canvas, x, y), timeline.eventAt(x, y)) : -1;
   settle();
-  expect(hit >= 0 && selection.instruction === mod.timeline.instruction[hit], "a click selects the instruction of an event");
+  expect(hit >= 0 && selection.instruction === mod.timelines[0].instruction[hit], "a click selects the instruction of an event");
   const trace = JSON.parse(timeline.perfetto());
-  expect(trace.traceEvents.filter((e) => e.ph === "X").length === mod.timeline.start.length, "all events go to Perfetto");
-  seen.arcs = mod.timeline.arcs.length;
-  seen.exposed = mod.timeline.exposed.length;
+  expect(trace.traceEvents.filter((e) => e.ph === "X").length === mod.timelines[0].start.length, "all events go to Perfetto");
+  seen.arcs = mod.timelines[0].arcs.length;
+  seen.exposed = mod.timelines[0].exposed.length;
+  seen.timelines = mod.timelines.map((t) => t.origin);
+  if (mod.timelines.length > 1) checkOtherTimeline();
+}
+
+/* Measured and simulated are chosen between, and the second is drawn with its own events. */
+function checkOtherTimeline() {
+  const select = document.querySelector("#view-timeline select");
+  select.value = "1";
+  select.dispatchEvent(new Event("change"));
+  const other = mod.timelines[1];
+  expect(document.querySelector("#view-timeline .tools").textContent.includes(other.origin), "the other timeline is shown");
+  made.timeline.draw();
+  expect(made.timeline.shown.drawn > 0, "its events are drawn");
+  const trace = JSON.parse(made.timeline.perfetto());
+  expect(trace.traceEvents.filter((e) => e.ph === "X").length === other.start.length, "its events go to Perfetto");
+  seen.simulated = { arcs: other.arcs.length, exposed: other.exposed.length };
 }
 
 function checkCollectives() {
@@ -264,6 +280,12 @@ function measure() {
   seen.milliseconds.where = time(() => made.where.show());
   seen.milliseconds.tree = time(() => made.where.change({}));
   seen.nodes = graph.scene.instruction.length;
+  go("timeline");
+  const canvas = document.querySelector("#view-timeline canvas");
+  seen.milliseconds.timeline_far = time(() => (made.timeline.draw(), pixel(canvas)));
+  made.timeline.setView(made.timeline.view.to * 0.4, made.timeline.view.to * 0.41);
+  seen.milliseconds.timeline_near = time(() => (made.timeline.draw(), pixel(canvas)));
+  seen.events = mod.timelines[0].start.length;
 }
 
 try {

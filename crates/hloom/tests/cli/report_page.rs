@@ -58,6 +58,10 @@ fn the_page_is_used_by_hand_and_by_keys() {
     let seen = use_html(&browser, &folder, "page.html", &expected, include_str!("report_page.js"));
     assert_eq!(seen["path"], json!(["act", "both", "dot"]), "{seen:#}");
     assert_eq!((&seen["arcs"], &seen["exposed"]), (&json!(1), &json!(2)), "the gather and the end of the permute");
+    assert_eq!(seen["timelines"], json!(["measured", "simulated on cpu"]));
+    // The gather is waited for where it stands; the permute has the product to hide behind.
+    let simulated = &seen["simulated"];
+    assert!(simulated["arcs"].as_u64() >= Some(2) && simulated["exposed"].as_u64() >= Some(1), "{simulated}");
     assert_eq!(seen["scopes"], json!(["net", "(not known)"]));
     // Each device has 256 KiB for all others, handed on around the ring, and 256 KiB for the next.
     let link = json!(4 * 256 * 1024);
@@ -138,9 +142,16 @@ fn the_page_stays_fluid_with_twenty_thousand_instructions() {
     // Not a measure of the machine: only what no quadratic step would pass.
     let times = &seen["milliseconds"];
     eprintln!("{bytes} bytes; milliseconds with 20,000 instructions: {times}");
-    for (what, most) in
-        [("layout", 20_000.0), ("graph_far", 2000.0), ("graph_near", 2000.0), ("where", 2000.0), ("tree", 4000.0)]
-    {
+    assert!(seen["events"].as_u64() > Some(9000), "{} events", seen["events"]);
+    for (what, most) in [
+        ("layout", 20_000.0),
+        ("graph_far", 2000.0),
+        ("graph_near", 2000.0),
+        ("where", 2000.0),
+        ("tree", 4000.0),
+        ("timeline_far", 2000.0),
+        ("timeline_near", 2000.0),
+    ] {
         assert!(times[what].as_f64().is_some_and(|t| t < most), "{what}: {times}");
     }
     assert!(bytes < 2 << 20, "{bytes}");

@@ -4,7 +4,7 @@ const [a, b] = page.modules;
 /* The sum of a column. */
 const sum = (list) => list.reduce((n, x) => n + x, 0);
 const sent = (m) => sum(m.collectives.all.map((c) => c.wire));
-const step = (m) => (m.timeline ? m.timeline.start.reduce((most, s, e) => Math.max(most, s + m.timeline.duration[e]), 0) : 0);
+const step = ({ timelines: [t] }) => (t ? t.start.reduce((most, s, e) => Math.max(most, s + t.duration[e]), 0) : 0);
 const of = (m, opcode) => m.instructions.opcode.filter((o) => m.strings[o] === opcode).length;
 
 function opcodesOf(m) {

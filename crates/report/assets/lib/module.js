@@ -22,6 +22,8 @@ const text = (number) => mod.strings[number];
 const instructionCount = columns.name.length;
 const computationCount = mod.computations.name.length;
 const numbers = (list) => Float64Array.from(list);
+/* Which of the timelines is shown. */
+let chosenTimeline = 0;
 
 /* Of a list for each of many things, stored one after another: that of thing i. */
 const listOf = (lists, i) => lists.items.slice(lists.from[i], lists.from[i + 1]);
@@ -120,10 +122,10 @@ const metric = (key) => metrics.find((m) => m.key === key) ?? metrics[0];
 
 /* Microseconds of each instruction on the first device, less those of what runs inside it. */
 function measuredTimes() {
-  const t = mod.timeline;
+  const t = mod.timelines[0];
   if (!t) return null;
   const own = t.lanes.map((l) => l.group === t.lanes[0].group);
-  const threads = t.lanes.map((l, i) => own[i] && l.name === "own thread");
+  const threads = t.lanes.map((l, i) => own[i] && ["own thread", "compute"].includes(l.name));
   const counted = threads.some(Boolean) ? threads : own;
   const times = new Float64Array(instructionCount);
   const open = t.lanes.map(() => []);

@@ -5,7 +5,7 @@ let currentView = "";
 Object.assign(views, Object.fromEntries(Object.entries({
   where: () => true,
   memory: (i) => buffersOf(i).length > 0,
-  timeline: (i) => mod.timeline?.instruction.includes(i) ?? false,
+  timeline: (i) => mod.timelines.some((t) => t.instruction.includes(i)),
   graph: () => true,
   collectives: (i) => mod.collectives.all.some((c) => c.instruction === i || c.also.includes(i)),
 }).map(([id, selects]) => [id, { ...views[id], selects }])));

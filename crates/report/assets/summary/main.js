@@ -1,5 +1,4 @@
 /* The summary: what the program is, what it takes, what costs most and what would help. */
-const timeline = mod.timeline;
 const devices = mod.collectives.devices;
 const sent = mod.collectives.all.reduce((sum, c) => sum + c.wire, 0);
 
@@ -8,7 +7,7 @@ function card(title, figure, ...notes) {
     ...notes.filter(Boolean).map((n) => element("p", { className: "quiet" }, n)));
 }
 
-function stepTime() {
+function stepTime(timeline) {
   const end = timeline.start.reduce((most, s, e) => Math.max(most, s + timeline.duration[e]), 0);
   const exposed = timeline.exposed.reduce((sum, e) => sum + timeline.duration[e], 0);
   const note = exposed > 0 ? `${duration(exposed)} of it on all devices waiting for others` : "";
@@ -18,7 +17,7 @@ function stepTime() {
 function figures() {
   const { flops, transcendentals, bytes: traffic } = mod.total;
   const cards = [];
-  if (timeline) cards.push(stepTime());
+  cards.push(...mod.timelines.map(stepTime));
   cards.push(
     card("Arithmetic", `${big(flops)} flops`, transcendentals ? `${big(transcendentals)} transcendentals` : "", "one run on one device"),
     card("Memory traffic", bytes(traffic), flops && traffic ? `${(flops / traffic).toFixed(1)} flops for each byte` : ""),

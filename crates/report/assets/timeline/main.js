@@ -4,6 +4,15 @@ const searchBox = element("input", { type: "search", placeholder: "Search names,
 const found = element("output", { className: "quiet", "aria-live": "polite" });
 const legendPlace = element("div", { className: "legend", role: "group", "aria-label": "Colours" });
 const ask = frames(draw);
+/* Measured and simulated, where there are both. */
+const timelineChoice = choice("Show", mod.timelines.map((other, k) => [String(k), other.origin]), () => {
+  chosenTimeline = Number(timelineChoice.select.value);
+  root.replaceChildren();
+  made.timeline = views.timeline.make(root);
+  made.timeline.select(selection.instruction);
+  root.querySelector("select").focus();
+});
+timelineChoice.select.value = String(chosenTimeline);
 
 function setView(from, to, top = view.top) {
   const span = Math.min(length * 1.02, Math.max(length * 1e-7, to - from));
@@ -76,7 +85,7 @@ function bringIntoSight(e) {
 const keyLabel = (name) => element("kbd", {}, name);
 const exposedWords = t.exposed.length ? `, ${duration(exposedTime)} exposed communication on all lanes` : "";
 root.append(
-  element("div", { className: "tools" }, element("span", {}, `${duration(length)}, ${t.origin}: ${count(eventCount, "event")} on ${count(lanes.length, "lane")}${exposedWords}`), colourChoice.label, element("span", { className: "search" }, searchBox, found),
+  element("div", { className: "tools" }, ...(mod.timelines.length > 1 ? [timelineChoice.label] : []), element("span", {}, `${duration(length)}, ${t.origin}: ${count(eventCount, "event")} on ${count(lanes.length, "lane")}${exposedWords}`), colourChoice.label, element("span", { className: "search" }, searchBox, found),
     element("span", { className: "buttons" },
       button("+", { title: "Zoom in (+)", "aria-label": "Zoom in" }, () => zoom(0.5)),
       button("−", { title: "Zoom out (−)", "aria-label": "Zoom out" }, () => zoom(2)),

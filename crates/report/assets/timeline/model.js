@@ -3,10 +3,10 @@
  * Invariants: events come sorted by when they begin, longer ones first, so that what nests follows what it is in; each
  * lane keeps that order for itself and ends are known by blocks, so that what is out of sight costs nothing.
  */
-const t = mod.timeline;
+const t = mod.timelines[chosenTimeline];
 if (!t) {
   const how = [
-    "There is no timeline of this module yet. To measure one, run it and give the record to the report:",
+    `There is no timeline of this module${mod.simulation_absent ? `: it could not be simulated, as ${clip(mod.simulation_absent, 1000)}` : " yet"}. To measure one, run it and give the record to the report:`,
     "hloom run FILE --trace trace.json",
     "hloom report FILE --trace trace.json -o report.html",
   ];
@@ -15,24 +15,27 @@ if (!t) {
 }
 const eventCount = t.start.length;
 const LANE_BLOCK = 64;
+/* Times are told to the nanosecond: what ends where the next begins may seem to end a little later. */
+const GRAIN = 2e-3;
 const ends = Float64Array.from(t.start, (s, e) => s + t.duration[e]);
 const length = ends.reduce((a, b) => Math.max(a, b), 1e-3);
 const eventName = (e) => (t.instruction[e] >= 0 ? ins.name(t.instruction[e]) : text(t.name[e]));
 const isExposed = new Uint8Array(eventCount);
 for (const e of t.exposed) isExposed[e] = 1;
 
-/* The depth of each event in its lane. */
+/* The row of each event in its lane. */
 const depth = new Uint8Array(eventCount);
 const lanes = t.lanes.map((lane) => ({ ...lane, events: [], rows: 1 }));
 {
-  const open = lanes.map(() => []);
+  // When each row of a lane is free again. What nests finds the rows of what it is in taken.
+  const free = lanes.map(() => []);
   for (let e = 0; e < eventCount; e++) {
     const lane = lanes[t.lane[e]];
     if (!lane) continue;
-    const stack = open[t.lane[e]];
-    while (stack.length && ends[stack.at(-1)] <= t.start[e] + 1e-9) stack.pop();
-    depth[e] = Math.min(stack.length, 11);
-    stack.push(e);
+    const rows = free[t.lane[e]];
+    const row = rows.findIndex((end) => end <= t.start[e] + GRAIN);
+    depth[e] = Math.min(row < 0 ? rows.length : row, 11);
+    rows[depth[e]] = Math.max(rows[depth[e]] ?? 0, ends[e]);
     lane.events.push(e);
     lane.rows = Math.max(lane.rows, depth[e] + 1);
   }
