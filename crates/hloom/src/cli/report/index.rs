@@ -1,13 +1,13 @@
 //! The index of many modules: a dump folder, or files that were named. What cannot be read is named with the reason.
 
-use super::{with_memory, write};
+use super::{with_simulation, write};
 use crate::cli::args::ReportArgs;
 use crate::cli::{Outcome, Result, Stop, input, output, progress};
 use hloom::Rejected;
+use hloom::dump::{DumpFolder, scan};
 use hloom::load::plain_reason;
 use hloom::report::index::{Entry, index};
 use hloom::report::page;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders in folders are gone into so far.
@@ -59,8 +59,8 @@ fn entry(args: &ReportArgs, path: &Path, number: usize, folder: Option<&str>) ->
     let _progress = progress::start(format!("writing about {name}"));
     let mut entry = Entry::new(&name, &verified.module);
     if let Some(folder) = folder {
-        let target = super::target(args, verified.module.module())?;
-        let html = with_memory(verified, &target, None, page::report);
+        let target = super::target(args, &verified)?;
+        let html = with_simulation(verified, &target, None, page::report);
         let file = format!("{number:04}.html");
         output::to_path(&format!("{folder}/{file}"), html.as_bytes())?;
         let beside = Path::new(folder).file_name().unwrap_or_default().to_string_lossy();
@@ -73,11 +73,19 @@ fn reason(rejected: &Rejected) -> String {
     rejected.diagnostics.first().map_or_else(String::new, |d| d.message.clone())
 }
 
-/// The files below a folder that may be modules.
+/// The files below a folder that may be modules. Of what a compiler dumped, those are the modules before and after
+/// optimisation: the rest is about these.
 fn list(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let DumpFolder { modules, foreign } = scan(folder)?;
+    for module in modules {
+        let after = module.after.map(|(path, _)| path);
+        let found: Vec<PathBuf> = module.before.into_iter().chain(after).collect();
+        // A run holds its program, too.
+        let found = if found.is_empty() { module.snapshots } else { found };
+        files.extend(if found.is_empty() { module.passes } else { found });
+    }
+    for name in foreign {
+        let path = folder.join(&name);
         let ending = path.extension().unwrap_or_default().to_string_lossy();
         if path.is_dir() {
             // A folder inside that cannot be read is passed over; the one that was named is not.
