@@ -10,8 +10,8 @@ use hloom_ir::diagnostic::{Diagnostic, Part};
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::shape::Shape;
-use hloom_ir::verify::VerifiedModule;
-use hloom_passes::{Context, Optimized, PipelineStep, TargetInfo, optimize};
+use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
+use hloom_passes::{Context, Optimized, PipelineStep, TargetInfo, optimize, planted};
 use hloom_target::Target;
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ pub fn compile(
     let (parameters, results) = signature(module.module());
     let optimized = report.stage("passes", |_| optimize_for(backend, module.clone(), None))?;
     report.passes = optimized.report;
-    let module = Arc::new(optimized.module);
+    let module = Arc::new(with_planted_fault(optimized.module, backend.name()));
     let code = backend.generate(&module, options, &mut report)?;
     if options.strict && !report.fallback.is_empty() {
         return Err(without_native_code(&report, &module));
@@ -100,6 +100,18 @@ pub fn compile(
         report,
         code,
     })
+}
+
+/// The module, with the fault in it that a test asks for.
+fn with_planted_fault(module: VerifiedModule, backend: &str) -> VerifiedModule {
+    if planted::asked_at(backend).is_none() {
+        return module;
+    }
+    let mut faulty = module.module().clone();
+    match planted::plant(&mut faulty, backend) {
+        0 => module,
+        _ => verify(faulty, &VerifyOptions::default()).unwrap_or(module),
+    }
 }
 
 /// What is wrong under `strict`: each instruction that would be left to the evaluator.

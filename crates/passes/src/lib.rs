@@ -28,6 +28,7 @@ pub mod mixed_precision;
 pub mod normalize_layouts;
 pub mod pass;
 pub mod placements;
+pub mod planted;
 pub mod registry;
 pub mod replicate;
 pub mod rewrite;
