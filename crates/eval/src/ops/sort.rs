@@ -13,7 +13,7 @@ use crate::scalar::Scalar;
 use hloom_ir::attributes::{ComparisonDirection, ComparisonType};
 use hloom_ir::diagnostic::codes;
 use hloom_ir::element_type::ElementType;
-use hloom_ir::entity::InstructionId;
+use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::layout::DimVec;
 use hloom_ir::op::Op;
 use hloom_value::ExecutionError;
@@ -26,17 +26,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
         Op::Sort { dimension, to_apply, .. } => {
             let is_tuple = module[i].shape.is_tuple();
             let arrays = operands.into_iter().map(Value::into_array).collect::<Result<Vec<_>, _>>()?;
-            let types: Vec<ElementType> = arrays.iter().flat_map(|a| [a.element_type(); 2]).collect();
-            same_sizes(&arrays)?;
-            let mut less = Fold::new(device, *to_apply, &types, &[ElementType::Pred])?;
-            let mut arguments = vec![Scalar::default(); types.len()];
-            let sorted = sort_rows(arrays, *dimension as usize, |rows, a, b| {
-                for (pair, row) in arguments.chunks_exact_mut(2).zip(rows) {
-                    pair[0] = Scalar::load(row, a);
-                    pair[1] = Scalar::load(row, b);
-                }
-                Ok(less.apply(device, &arguments)?[0].0 != 0)
-            })?;
+            let sorted = sort_by(device, arrays, *dimension as usize, *to_apply)?;
             let mut values = sorted.into_iter().map(Value::Array);
             if is_tuple {
                 return Ok(Value::Tuple(values.collect()));
@@ -49,6 +39,26 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
         }
         other => Err(ExecutionError::bug(format!("{} does not sort", other.opcode()))),
     }
+}
+
+/// Sorts all arrays together along `dimension`, in the order that the comparator `to_apply` gives.
+pub fn sort_by(
+    device: &mut Device<'_>,
+    arrays: Vec<Array>,
+    dimension: usize,
+    to_apply: ComputationId,
+) -> Result<Vec<Array>, ExecutionError> {
+    let types: Vec<ElementType> = arrays.iter().flat_map(|a| [a.element_type(); 2]).collect();
+    same_sizes(&arrays)?;
+    let mut less = Fold::new(device, to_apply, &types, &[ElementType::Pred])?;
+    let mut arguments = vec![Scalar::default(); types.len()];
+    sort_rows(arrays, dimension, |rows, a, b| {
+        for (pair, row) in arguments.chunks_exact_mut(2).zip(rows) {
+            pair[0] = Scalar::load(row, a);
+            pair[1] = Scalar::load(row, b);
+        }
+        Ok(less.apply(device, &arguments)?[0].0 != 0)
+    })
 }
 
 /// Sorts all arrays together along `dimension`. `less(rows, a, b)` compares positions `a` and `b` of the arrays given to
