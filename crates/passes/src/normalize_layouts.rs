@@ -9,6 +9,7 @@
 mod memory;
 mod slices;
 
+use crate::mixed_precision::legalize;
 use crate::pass::{Context, Pass};
 use hloom_ir::builder::Builder;
 use hloom_ir::diagnostic::codes::eval::UNSUPPORTED;
@@ -33,15 +34,17 @@ pub static PASS: Pass = Pass {
     run: |module: &mut Module, _: &Context<'_>| normalize_layouts(module),
 };
 
-/// Normalises the layouts of `module`, which has no schedule afterwards unless nothing changed. An error if the program
-/// depends on what padding holds, or reads memory in a way of which nothing is known.
+/// Normalises the layouts of `module`, which has no schedule and no mixed precision afterwards unless nothing changed. An
+/// error if the program depends on what padding holds, or reads memory in a way of which nothing is known.
 pub fn normalize_layouts(module: &mut Module) -> Result<usize, Diagnostic> {
     hloom_eval::padding::check(module).map_err(ExecutionError::into_diagnostic)?;
     let changes = replace_readings(module)? + normalize_shapes(module);
-    if changes > 0 {
-        module.is_scheduled = false;
+    if changes == 0 {
+        return Ok(0);
     }
-    Ok(changes)
+    module.is_scheduled = false;
+    // Without a schedule and without layouts nothing says any more that a compiler mixed these types.
+    Ok(changes + legalize(module)?)
 }
 
 /// Writes out whatever reads memory.
