@@ -121,6 +121,28 @@ class OnOneDevice(unittest.TestCase):
         self.assertEqual(int(first[1]), 0)
         self.assertGreater(int(second[1]), 0)
 
+    def test_what_is_compiled_and_run_is_written_into_a_folder(self):
+        program = "import jax, jax.numpy as jnp; print(jax.jit(lambda x: jnp.tanh(x @ x.T).sum())(jnp.ones((4, 8))))"
+        with tempfile.TemporaryDirectory() as folder:
+            settings = {"HLOOM_DUMP_TO": folder, "HLOOM_NUM_DEVICES": "1"}
+            command = [sys.executable, "-c", program]
+            done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            names = [n for n in sorted(os.listdir(folder)) if "lambda" in n]
+            for ending in (
+                ".before_optimizations.txt",
+                ".cpu_after_optimizations.txt",
+                ".cpu_after_optimizations-buffer-assignment.txt",
+                ".compile_report.txt",
+                ".execution_0000.hlo_snapshot.pb",
+            ):
+                self.assertTrue([n for n in names if n.endswith(ending)], (ending, names))
+            self.assertTrue([n for n in names if ".pipeline.after_" in n], names)
+            key = names[0].split(".before")[0]
+            report = pathlib.Path(folder, f"{key}.compile_report.txt").read_text(encoding="utf-8")
+            self.assertIn("simplify", report)
+            self.assertIn("flops: ", report)
+
     def test_a_trace_names_the_programs_that_ran(self):
         with tempfile.TemporaryDirectory() as folder:
             with jax.profiler.trace(folder):

@@ -91,7 +91,7 @@ impl ProgramDump {
     /// Runs the passes again, and writes the module after each that changed it.
     fn passes(&self, backend: &dyn Backend, module: &VerifiedModule) {
         let Ok(list) = registry().pipeline(backend.pipeline()) else { return };
-        let (mut number, mut last) = (0, String::new());
+        let (mut number, mut last) = (0, hlo_text::print(module.module(), &PRINT));
         let mut watch = |pass: &'static hloom_passes::Pass, module: &Module| {
             let text = hlo_text::print(module, &PRINT);
             if text != last {
