@@ -14,6 +14,7 @@ use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::diagnostic::codes::proto as codes;
 use hloom_ir::literal::Literal;
 use hloom_ir::module::Module;
+use hloom_ir::sharding::ShardingKind;
 
 /// Reads an `HloModuleProto`, or the one inside an `HloProto` or `HloSnapshot`.
 pub fn read(bytes: &[u8]) -> Result<Module, Vec<Diagnostic>> {
@@ -24,6 +25,11 @@ pub fn read(bytes: &[u8]) -> Result<Module, Vec<Diagnostic>> {
 }
 
 /// A literal by itself; `None` if it has a shape and no elements.
+/// The shardings in an `OpSharding`: of an array, or of the leaves of a tuple.
+pub fn read_sharding(bytes: &[u8]) -> Result<Vec<ShardingKind>, Diagnostic> {
+    sharding::kinds(&error::decode(bytes, "a sharding")?)
+}
+
 pub(super) fn decode_literal(bytes: &[u8]) -> Result<Option<Literal>, Diagnostic> {
     literal::literal(&error::decode(bytes, "a literal")?)
 }

@@ -29,6 +29,18 @@ pub(super) fn sharding(reader: &mut Reader<'_>, proto: &OpSharding) -> Result<Sh
     Ok(Sharding::Tuple(leaves))
 }
 
+/// The shardings of an array, or of the leaves of a tuple, without what is said about where they come from.
+pub(super) fn kinds(proto: &OpSharding) -> Result<Vec<ShardingKind>> {
+    let one = |proto: &OpSharding| match &proto.named_sharding {
+        Some(named) => Ok(ShardingKind::Named(named_sharding(named)?)),
+        None => kind(proto),
+    };
+    match proto.kind == sharding_type::TUPLE && proto.named_sharding.is_none() {
+        true => proto.tuple_shardings.iter().map(one).collect(),
+        false => Ok(vec![one(proto)?]),
+    }
+}
+
 /// The sharding of a value of that shape: one sharding of a whole tuple means the same for each leaf.
 pub(super) fn sharding_of(reader: &mut Reader<'_>, proto: &OpSharding, shape: &Shape) -> Result<Sharding> {
     let sharding = sharding(reader, proto)?;
