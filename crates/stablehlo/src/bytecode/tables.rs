@@ -438,10 +438,33 @@ impl<'a> Reader<'a> {
                 if code != 6 {
                     fields.push(("unreduced".into(), self.array_attr(at)?));
                 }
+                if code == 17 {
+                    const REDUCTIONS: [&[u8]; 3] = [b"", b"max", b"min"];
+                    let kind = usize::try_from(at.svarint()?).ok().and_then(|k| REDUCTIONS.get(k));
+                    let kind = kind.ok_or_else(|| at.damaged("a sum in parts has an unknown way to be combined"))?;
+                    let word = self.module.add_attr(Attr::String(Cow::Borrowed(kind)));
+                    fields.push(("reduction".into(), word));
+                }
                 named("sdy.sharding", fields)
             }
             7 | 16 => named("sdy.sharding_per_value", vec![("shardings".into(), self.array_attr(at)?)]),
-            8..=14 => Attr::Opaque(Cow::Borrowed(b"#sdy.op_sharding_rule")),
+            8 => Attr::Ints(self.i64_type(), at.svarints()?),
+            9 => Attr::Array(self.attrs(at)?),
+            10 => {
+                let mut fields: Vec<Named<'a>> = Vec::new();
+                let sizes = at.svarints()?;
+                fields.push(("factor_sizes".into(), self.ints_attr(sizes)));
+                fields.push(("operands".into(), self.array_attr(at)?));
+                fields.push(("results".into(), self.array_attr(at)?));
+                for key in ["reduction", "need_replication", "permutation", "blocked_propagation"] {
+                    let factors = at.svarints()?;
+                    fields.push((key.into(), self.ints_attr(factors)));
+                }
+                let custom = at.byte()? != 0;
+                fields.push(("custom".into(), self.module.add_attr(Attr::Bool(custom))));
+                named("sdy.op_sharding_rule", fields)
+            }
+            11..=14 => Attr::Opaque(Cow::Borrowed(b"#sdy.axes")),
             _ => return Err(unknown_code("attribute", "sdy", code)),
         })
     }
@@ -456,6 +479,8 @@ impl<'a> Reader<'a> {
         match entry.dialect {
             "builtin" => self.builtin_type(&mut at, code),
             "vhlo" => self.vhlo_type(&mut at, code),
+            // Left as it is inside manual computations.
+            "stablehlo" if code == 0 => Ok(Type::Token),
             other => Err(unknown_code("type", other, code)),
         }
     }

@@ -13,6 +13,7 @@ pub mod kind;
 pub mod module_text;
 pub mod print;
 pub mod sdy;
+mod sharding_rule;
 
 pub use dense::Dense;
 pub use kind::OpKind;

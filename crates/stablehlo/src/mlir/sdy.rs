@@ -2,7 +2,8 @@
 //!
 //! Both readers give them as structs: `sdy.mesh` {axes, device_ids}, `sdy.mesh_axis` {name, size}, `sdy.sharding`
 //! {mesh, dims, replicated, unreduced, reduction}, `sdy.dim_sharding` {axes, closed, priority}, `sdy.axis_ref` {name, sub_axis},
-//! `sdy.sub_axis` {pre_size, size}, `sdy.sharding_per_value` {shardings} and `sdy.manual_axes` {axes}.
+//! `sdy.sub_axis` {pre_size, size}, `sdy.sharding_per_value` {shardings} and `sdy.manual_axes` {axes}. Rules are in
+//! `sharding_rule`.
 
 use super::print::MAX_TEXT;
 use super::{Attr, AttrId, Module, Named, Signedness, Type, TypeId};
@@ -190,6 +191,7 @@ impl<'a> Module<'a> {
                 }
                 out.push_str("}>");
             }
+            "sdy.op_sharding_rule" => return Some(self.sharding_rule_text(id)),
             _ => return None,
         }
         Some(out)
