@@ -4,6 +4,7 @@
 //! program of one device: its part of every value, and the collectives between.
 
 mod axes;
+mod counting;
 mod factors;
 pub mod gspmd;
 pub mod partition;
@@ -13,5 +14,5 @@ mod rules;
 pub mod shards;
 pub mod shardy;
 
-pub use partition::{Partitioned, partition};
+pub use partition::{Partitioned, partition, partition_with};
 pub use propagate::{PropagationOptions, PropagationReport, PropagationStep, StepSource, propagate};

@@ -126,7 +126,7 @@ impl Program {
         let x = self.float();
         let rank = x.dims.len();
         let d = self.random.below(rank);
-        match self.random.below(24) {
+        match self.random.below(26) {
             0 => {
                 self.push(&x.dims, false, &format!("negate({})", x.name));
             }
@@ -227,6 +227,7 @@ impl Program {
             }
             20 | 21 => self.window(&x, d),
             22 => self.indexed(&x),
+            23 | 24 => self.counted(&x),
             _ => {
                 let other = self.push(&x.dims, true, &format!("iota(), iota_dimension={d}"));
                 let as_float = self.push(&x.dims, false, &format!("convert({})", other.name));
@@ -294,6 +295,34 @@ impl Program {
             each(format!("{low}_{high}"), "0_0")
         );
         self.push(&dims, false, &what);
+    }
+
+    /// One row of each matrix of a batch, and rows added there: the first index counts the batch.
+    fn counted(&mut self, x: &Value) {
+        if x.dims.len() < 2 {
+            return;
+        }
+        let (n, rest) = (x.dims[0], x.dims[2..].to_vec());
+        let first = self.push(&[n, 1], true, "iota(), iota_dimension=0");
+        let second = self.push(&[n, 1], true, "iota(), iota_dimension=0");
+        let what = format!("concatenate({}, {}), dimensions={{1}}", first.name, second.name);
+        let indices = self.push(&[n, 2], true, &what);
+        let list = |items: Vec<i64>| items.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
+        let window = list((1..=rest.len() as i64).collect());
+        let dims: Vec<i64> = [n].into_iter().chain(rest.iter().copied()).collect();
+        let sizes = list([1, 1].into_iter().chain(rest).collect());
+        let what = format!(
+            "gather({}, {}), offset_dims={{{window}}}, collapsed_slice_dims={{0,1}}, start_index_map={{0,1}}, \
+             index_vector_dim=1, slice_sizes={{{sizes}}}",
+            x.name, indices.name
+        );
+        let rows = self.push(&dims, false, &what);
+        let what = format!(
+            "scatter({}, {}, {}), update_window_dims={{{window}}}, inserted_window_dims={{0,1}}, \
+             scatter_dims_to_operand_dims={{0,1}}, index_vector_dim=1, to_apply=add_f32",
+            x.name, indices.name, rows.name
+        );
+        self.push(&x.dims, false, &what);
     }
 
     /// Rows by indices, and rows added at indices.

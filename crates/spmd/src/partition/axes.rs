@@ -5,9 +5,13 @@
 //! stays, moves, vanishes or appears. Kept true: `sizes` multiply to the number of devices, and a device's logical number
 //! is its coordinates read in mixed radix, axis 0 the most significant.
 
-use hloom_ir::device_list::{IotaTransform, MeshDevices, ReplicaGroups};
-use hloom_ir::sharding::{LeafSharding, NamedSharding, Sharding, ShardingKind, TileAssignment, TileDevices};
+use hloom_ir::device_list::{IotaTransform, ReplicaGroups};
+use hloom_ir::sharding::{Sharding, ShardingKind, SubgroupType, Subgroups, TileAssignment, TileDevices};
 use smallvec::SmallVec;
+use std::borrow::Cow;
+
+/// Of so many device orders that shardings list, the one that most of them fit is taken.
+const MOST_ORDERS: usize = 16;
 
 /// A list of axes, the most significant first.
 pub type AxisList = SmallVec<[u8; 6]>;
@@ -71,43 +75,47 @@ impl DeviceAxes {
     pub fn new<'s>(devices: i64, shardings: impl Iterator<Item = &'s Sharding>) -> DeviceAxes {
         let mut cuts = vec![1, devices];
         let mut seen = rustc_hash::FxHashSet::default();
-        let mut irregular: Vec<Vec<i64>> = Vec::new();
-        let mut tilings: Vec<(SmallVec<[i64; 4]>, TileDevices)> = Vec::new();
+        let mut tilings: Vec<TileAssignment> = Vec::new();
         for sharding in shardings {
             for leaf in sharding.leaves() {
-                let Some((dims, list)) = tiles_of(leaf) else { continue };
-                if seen.insert((dims.clone(), list.clone())) {
-                    tilings.push((dims, list));
+                let Some(tiles) = tiles_of(&leaf.kind) else { continue };
+                if seen.insert((tiles.dims.clone(), tiles.devices.clone())) {
+                    tilings.push(tiles.into_owned());
                 }
             }
         }
-        for (dims, list) in &tilings {
-            if let TileDevices::Iota(iota) = list {
+        for tiles in &tilings {
+            if let TileDevices::Iota(iota) = &tiles.devices {
                 let mut suffix = 1;
                 for &d in iota.reshape_dims.iter().rev() {
                     suffix *= d;
                     cut_at(&mut cuts, suffix, devices);
                 }
-                for at in inner_cuts(dims, iota) {
+                for at in inner_cuts(&tiles.dims, iota) {
                     cut_at(&mut cuts, at, devices);
                 }
             }
         }
         let plain = DeviceAxes::with_cuts(devices, cuts, None);
-        for (dims, list) in &tilings {
-            if let TileDevices::Explicit(list) = list
-                && list.len() as i64 == devices
-                && plain.tile_axes(dims, &TileDevices::Explicit(list.clone())).is_none()
-            {
-                irregular.push(list.clone());
+        let fitting = |axes: &DeviceAxes| tilings.iter().filter(|t| axes.tile_axes(t).is_some()).count();
+        let mut best = (fitting(&plain), plain);
+        // Devices in an order of their own: then the numbers are logical ones.
+        let cuts: Vec<i64> = best.1.strides.iter().copied().chain([devices]).collect();
+        let listed = tilings.iter().filter_map(|t| match &t.devices {
+            TileDevices::Explicit(list) => Some(list),
+            TileDevices::Iota(_) => None,
+        });
+        for order in listed.filter(|o| o.len() as i64 == devices && is_permutation(o)).take(MOST_ORDERS) {
+            if best.0 == tilings.len() {
+                break;
+            }
+            let relabelled = DeviceAxes::with_cuts(devices, cuts.clone(), Some(order.clone()));
+            let fits = fitting(&relabelled);
+            if fits > best.0 {
+                best = (fits, relabelled);
             }
         }
-        // Devices in an order of their own, the same everywhere: then the numbers are logical ones.
-        let Some(order) = irregular.first().filter(|o| is_permutation(o)) else { return plain };
-        let cuts = plain.strides.iter().copied().chain([devices]).collect();
-        let relabelled = DeviceAxes::with_cuts(devices, cuts, Some(order.clone()));
-        let fitting = |axes: &DeviceAxes| tilings.iter().filter(|(d, l)| axes.tile_axes(d, l).is_some()).count();
-        if fitting(&relabelled) > fitting(&plain) { relabelled } else { plain }
+        best.1
     }
 
     fn with_cuts(devices: i64, mut cuts: Vec<i64>, order: Option<Vec<i64>>) -> DeviceAxes {
@@ -212,11 +220,20 @@ impl DeviceAxes {
     }
 
     /// The lists of axes of a tile assignment; `None` if the grid cannot express it.
-    pub fn tile_axes(&self, dims: &[i64], devices: &TileDevices) -> Option<TileAxes> {
-        let sequence = match (devices, &self.order) {
+    pub fn tile_axes(&self, tiles: &TileAssignment) -> Option<TileAxes> {
+        let dims = &tiles.dims;
+        let has_copies = match &tiles.subgroups {
+            Subgroups::None => false,
+            Subgroups::ReplicateLast => true,
+            Subgroups::Types(types) => types.last() == Some(&SubgroupType::Replicated),
+        };
+        let copies = dims.last().copied().filter(|_| has_copies).unwrap_or(1);
+        let sequence = match (&tiles.devices, &self.order) {
             (TileDevices::Iota(iota), None) => self.iota_axes(iota)?,
-            (TileDevices::Iota(iota), Some(_)) => self.listed_axes(&iota.expand(ReplicaGroups::MAX_DEVICES)?)?,
-            (TileDevices::Explicit(list), _) => self.listed_axes(list)?,
+            (TileDevices::Iota(iota), Some(_)) => {
+                self.listed_axes(&iota.expand(ReplicaGroups::MAX_DEVICES)?, copies)?
+            }
+            (TileDevices::Explicit(list), _) => self.listed_axes(list, copies)?,
         };
         let mut rest = sequence.into_iter();
         let mut result = TileAxes::new();
@@ -271,12 +288,12 @@ impl DeviceAxes {
         Some(result)
     }
 
-    /// The axes along which a list of devices runs.
-    fn listed_axes(&self, list: &[i64]) -> Option<AxisList> {
+    /// The axes along which a list of devices runs; each `copies` of them have the same tile, in any order.
+    fn listed_axes(&self, list: &[i64], copies: i64) -> Option<AxisList> {
         if list.len() as i64 != self.devices {
             return None;
         }
-        let logical: Vec<i64> = match &self.order {
+        let mut logical: Vec<i64> = match &self.order {
             None => list.to_vec(),
             Some(order) => {
                 let mut inverse = vec![0; order.len()];
@@ -286,6 +303,7 @@ impl DeviceAxes {
                 list.iter().map(|&d| inverse.get(d as usize).copied()).collect::<Option<_>>()?
             }
         };
+        logical.chunks_mut(usize::try_from(copies).ok().filter(|&c| c > 0)?).for_each(<[i64]>::sort_unstable);
         let mut result = AxisList::new();
         let mut step = 1;
         while step < logical.len() {
@@ -300,79 +318,16 @@ impl DeviceAxes {
     }
 }
 
-/// Tile counts and devices of a sharding that has them.
-pub(crate) fn tiles_of(leaf: &LeafSharding) -> Option<(SmallVec<[i64; 4]>, TileDevices)> {
-    match &leaf.kind {
-        ShardingKind::Tiled(TileAssignment { dims, devices, .. }) => Some((dims.clone(), devices.clone())),
-        ShardingKind::Named(named) => {
-            let tiles = named_tiles(named)?;
-            Some((tiles.dims, tiles.devices))
-        }
+/// The tiles of a sharding that has some.
+pub(crate) fn tiles_of(kind: &ShardingKind) -> Option<Cow<'_, TileAssignment>> {
+    match kind {
+        ShardingKind::Tiled(tiles) => Some(Cow::Borrowed(tiles)),
+        ShardingKind::Named(named) => match named.to_tiles()? {
+            ShardingKind::Tiled(tiles) => Some(Cow::Owned(tiles)),
+            _ => None,
+        },
         _ => None,
     }
-}
-
-/// A named sharding as a tile assignment with four trailing dimensions' worth of subgroups: manual, unreduced, replicated.
-pub(crate) fn named_tiles(named: &NamedSharding) -> Option<TileAssignment> {
-    use hloom_ir::sharding::{SubgroupType, Subgroups};
-    let sizes: Vec<i64> = named.mesh.axes.iter().map(|a| a.1).collect();
-    // Axes split where a sub-axis of them is used.
-    let mut splits: Vec<Vec<i64>> = sizes.iter().map(|&s| vec![1, s]).collect();
-    let used = || named.dims.iter().flat_map(|d| &d.axes).chain(&named.manual).chain(&named.unreduced);
-    for axis in used() {
-        if let Some((pre, size)) = axis.sub_axis {
-            splits.get_mut(axis.axis as usize)?.extend([pre, pre.checked_mul(size)?]);
-        }
-    }
-    let mut parts: Vec<(usize, i64, i64)> = Vec::new();
-    for (i, split) in splits.iter_mut().enumerate() {
-        split.sort_unstable();
-        split.dedup();
-        for pair in split.windows(2) {
-            if pair[0] <= 0 || pair[1] % pair[0] != 0 {
-                return None;
-            }
-            parts.push((i, pair[0], pair[1] / pair[0]));
-        }
-    }
-    let mut order: Vec<i64> = Vec::new();
-    let mut take = |axes: &[hloom_ir::device_list::AxisRef]| -> Option<i64> {
-        let mut product = 1;
-        for axis in axes {
-            let whole = *sizes.get(axis.axis as usize)?;
-            let (pre, size) = axis.sub_axis.unwrap_or((1, whole));
-            for (k, &(of, at, part)) in parts.iter().enumerate() {
-                if of == axis.axis as usize && at >= pre && at < pre * size {
-                    order.push(k as i64);
-                    product *= part;
-                }
-            }
-        }
-        Some(product)
-    };
-    let mut dims: SmallVec<[i64; 4]> = SmallVec::new();
-    for dim in &named.dims {
-        dims.push(take(&dim.axes)?);
-    }
-    dims.push(take(&named.manual)?);
-    dims.push(take(&named.unreduced)?);
-    let rest: Vec<i64> = (0..parts.len() as i64).filter(|k| !order.contains(k)).collect();
-    dims.push(rest.iter().map(|&k| parts[k as usize].2).product());
-    order.extend(rest);
-    let iota = IotaTransform {
-        reshape_dims: parts.iter().map(|p| p.2).collect(),
-        transpose_perm: order.iter().copied().collect(),
-    };
-    let devices = match &named.mesh.devices {
-        MeshDevices::Iota => TileDevices::Iota(iota),
-        _ => {
-            let of = named.mesh.expand_devices(ReplicaGroups::MAX_DEVICES)?;
-            let listed = iota.expand(ReplicaGroups::MAX_DEVICES)?;
-            TileDevices::Explicit(listed.iter().map(|&i| of.get(i as usize).copied()).collect::<Option<_>>()?)
-        }
-    };
-    let subgroups = Subgroups::Types(vec![SubgroupType::Manual, SubgroupType::Unreduced, SubgroupType::Replicated]);
-    Some(TileAssignment { dims, devices, subgroups })
 }
 
 fn is_permutation(list: &[i64]) -> bool {

@@ -409,7 +409,7 @@ impl<'p, 's> Body<'p, 's> {
         }
     }
 
-    fn note(&mut self, instruction: InstructionId, list: &[u8]) {
+    pub(crate) fn note(&mut self, instruction: InstructionId, list: &[u8]) {
         let note = Note { instruction, source: self.at, axes: list.into(), reason: self.reason.clone() };
         self.p.notes.push(note);
     }

@@ -7,7 +7,6 @@ use super::{Emit, PARTITIONED_MARK, Partitioner, Reason, Signature, error};
 use hloom_ir::diagnostic::Part as DiagnosticPart;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::{Module, NewInstruction};
-use hloom_ir::op::ConstantValue;
 use hloom_ir::order::PostOrder;
 use hloom_ir::shape::{ArrayShape, ProgramShape};
 use hloom_ir::{Op, Shape};
@@ -36,7 +35,7 @@ impl Partitioner<'_> {
         self.find_signatures(entry, &called);
         let (effects, _) = hloom_analysis::effects::instructions_with(source, hloom_analysis::effects::has_side_effect);
         let mut post_order = PostOrder::new(source);
-        for c in hloom_ir::order::computations(source).into_iter().filter(|c| called.contains(c)) {
+        for c in self.bodies_first(&called) {
             if self.signatures.contains_key(&c) {
                 let order = post_order.instructions(c);
                 let mut live = vec![false; order.len()];
@@ -65,6 +64,32 @@ impl Partitioner<'_> {
         self.finish_header(entry)
     }
 
+    /// The computations that are called, callees first, and conditions after the bodies of their loops: how these carry
+    /// their state is found out on the way.
+    fn bodies_first(&self, called: &FxHashSet<ComputationId>) -> Vec<ComputationId> {
+        let all: Vec<ComputationId> =
+            hloom_ir::order::computations(self.source).into_iter().filter(|c| called.contains(c)).collect();
+        let mut body_of: FxHashMap<ComputationId, ComputationId> = FxHashMap::default();
+        body_of.extend(self.loops.iter().map(|(&body, &condition)| (condition, body)));
+        let mut order = Vec::with_capacity(all.len());
+        let (mut written, mut waiting) = (FxHashSet::default(), FxHashSet::default());
+        for c in all {
+            if body_of.get(&c).is_some_and(|body| !written.contains(body)) {
+                waiting.insert(c);
+                continue;
+            }
+            order.push(c);
+            written.insert(c);
+            if let Some(condition) = self.loops.get(&c)
+                && waiting.remove(condition)
+            {
+                order.push(*condition);
+                written.insert(*condition);
+            }
+        }
+        order
+    }
+
     /// Shardings that no array can have.
     fn check_shardings(&self) -> Emit<()> {
         let devices = self.axes.devices();
@@ -72,8 +97,8 @@ impl Partitioner<'_> {
             for &i in self.source[c].instructions() {
                 let Some(sharding) = self.source[i].common.sharding.as_deref() else { continue };
                 for leaf in sharding.leaves() {
-                    let Some((dims, _)) = super::axes::tiles_of(leaf) else { continue };
-                    let tiles = dims.iter().try_fold(1i64, |n, &d| n.checked_mul(d));
+                    let Some(tiles) = super::axes::tiles_of(&leaf.kind) else { continue };
+                    let tiles = tiles.dims.iter().try_fold(1i64, |n, &d| n.checked_mul(d));
                     if tiles != Some(devices) {
                         let tiles = tiles.map_or("too many".into(), |t| t.to_string());
                         return Err(error(format!("a sharding is for {tiles} devices, the program for {devices}"))
@@ -167,13 +192,26 @@ impl Partitioner<'_> {
 
     /// A computation of scalars, such as a reducer, as it is.
     fn copy_computation(&mut self, c: ComputationId) -> Emit<()> {
-        let copy = self.target.add_unlisted_computation(self.source[c].name());
+        let mut computations = std::mem::take(&mut self.computations);
+        let copied = self.copy_from(self.source, c, &mut computations);
+        self.computations = computations;
+        copied.map(|_| ())
+    }
+
+    /// A computation of a module as it is; `computations` has what stands for those that it calls.
+    pub(crate) fn copy_from(
+        &mut self,
+        module: &Module,
+        c: ComputationId,
+        computations: &mut FxHashMap<ComputationId, ComputationId>,
+    ) -> Emit<ComputationId> {
+        let copy = self.target.add_unlisted_computation(module[c].name());
         let mut copies: FxHashMap<InstructionId, InstructionId> = FxHashMap::default();
-        for i in PostOrder::new(self.source).instructions(c) {
-            let instruction = &self.source[i];
+        for i in PostOrder::new(module).instructions(c) {
+            let instruction = &module[i];
             let mut op = instruction.op.clone();
             for called in op.called_computations_mut() {
-                *called = self.computations[called];
+                *called = computations[called];
             }
             let mut common = instruction.common.clone();
             common.sharding = None;
@@ -189,12 +227,12 @@ impl Partitioner<'_> {
             };
             copies.insert(i, self.target.add_instruction(copy, new));
         }
-        let root = self.source.root(c).ok_or_else(|| error("a computation is empty"))?;
+        let root = module.root(c).ok_or_else(|| error("a computation is empty"))?;
         self.target.set_root(copies[&root]);
         self.target.list_computation(copy);
-        self.target.computation_mut(copy).execution_thread = self.source[c].execution_thread.clone();
-        self.computations.insert(c, copy);
-        Ok(())
+        self.target.computation_mut(copy).execution_thread = module[c].execution_thread.clone();
+        computations.insert(c, copy);
+        Ok(copy)
     }
 
     fn write_computation(&mut self, c: ComputationId, order: &[InstructionId]) -> Emit<()> {
@@ -331,8 +369,12 @@ impl Body<'_, '_> {
         if part.spec.partial.is_empty() || self.uses(i) <= 1 {
             return Ok(part);
         }
-        let annotated = self.annotated_array(i).complete();
-        let complete = self.resharded(&part, &Spec { manual: part.spec.manual, ..annotated })?;
+        let annotated = self.annotated_array(i);
+        // The program itself wants it so.
+        if part.spec.partial.without(annotated.partial).is_empty() {
+            return Ok(part);
+        }
+        let complete = self.resharded(&part, &Spec { manual: part.spec.manual, ..annotated.complete() })?;
         self.p.shared.insert(complete.id);
         self.values.insert(i, Val::Array(complete.clone()));
         Ok(complete)
@@ -413,7 +455,7 @@ impl Body<'_, '_> {
             let target = self.p.computations.get(called).copied();
             *called = target.ok_or_else(|| self.error("a called computation is not written yet"))?;
         }
-        // Layouts that a call asks for are of whole arrays.
+        // Layouts that a call asks for are of whole arrays; `inherit` gives it those of shards.
         if let Op::CustomCall(call) = &mut op {
             call.operand_layouts = None;
         }
@@ -487,43 +529,14 @@ impl Body<'_, '_> {
         }
     }
 
-    fn constant(&mut self, at: InstructionId, value: &ConstantValue) -> Emit<Val> {
-        let source = &self.p.source[at];
-        let Shape::Array(shape) = &source.shape else {
-            let id = self.add_shaped(source.op.clone(), &[], Some(source.shape.without_layout()))?;
-            let mut specs = self
-                .p
-                .annotated_leaves(at)
-                .into_iter()
-                .map(|s| Spec { manual: s.manual, ..Spec::replicated(s.dims.len()) });
-            return self.unpack(id, &source.shape, &mut specs);
-        };
-        let shape = Arc::new(shape.without_layout());
-        let annotated = self.annotated_array(at).complete();
-        let whole = Spec { manual: annotated.manual, ..Spec::replicated(shape.rank()) };
-        if let ConstantValue::Literal(literal) = value
-            && let Some(array) = literal.as_array()
-            && shape.rank() > 0
-            && !array.is_empty()
-            && (1..array.len()).all(|i| array.element(i) == array.element(0))
-        {
-            let scalar =
-                hloom_ir::literal::ArrayLiteral::new(ArrayShape::new(shape.element_type, []), array.element(0))
-                    .map_err(|_| self.error("a constant does not fit its shape"))?;
-            let scalar = self.literal(hloom_ir::Literal::Array(scalar))?;
-            let dims = annotated.local_dims(self.axes(), shape.dims());
-            let id = self.broadcast(scalar, &dims, &[])?;
-            return Ok(Val::Array(Part { id, shape, spec: annotated, free: Some(Free::Splat(scalar)) }));
-        }
-        let id = self.add_shaped(source.op.clone(), &[], Some(Shape::Array(shape.clone())))?;
-        Ok(self.array(id, shape, whole))
-    }
-
     /// Writes one instruction of the source.
     fn instruction(&mut self, at: InstructionId) -> Emit<Val> {
         let source = self.p.source;
         let operands = source[at].operands();
         if let Some(value) = self.all_manual(at)? {
+            return Ok(value);
+        }
+        if let Some(value) = self.nothing(at)? {
             return Ok(value);
         }
         match &source[at].op {

@@ -73,6 +73,52 @@ impl Body<'_, '_> {
         Ok(self.array(id, shape, spec))
     }
 
+    /// XLA's own call for a product of numbers with scales: left and right side, each with its rows before the contracting
+    /// dimension, and their scales, whose dimensions go with those of the numbers.
+    pub(crate) fn block_scaled_dot(&mut self, at: InstructionId) -> Emit<Val> {
+        let operands = self.p.source[at].operands().to_vec();
+        let shape = self.array_shape(at)?;
+        let rank = shape.rank();
+        let alike = |&o: &InstructionId| self.p.source[o].shape.as_array().is_some_and(|a| a.rank() == rank);
+        if operands.len() != 4 || rank < 2 || !operands.iter().all(alike) {
+            return self.compute_whole(at);
+        }
+        let parts = self.parts(&operands)?;
+        let sizes = |i: usize| parts[i].shape.dims();
+        let mut rule = Rule::default();
+        let batch: FactorDims = sizes(0)[..rank - 2].iter().map(|&n| rule.factor(n, FactorKind::Pass)).collect();
+        let rows = rule.factor(sizes(0)[rank - 2], FactorKind::Pass);
+        let columns = rule.factor(sizes(1)[rank - 2], FactorKind::Pass);
+        let depth = rule.factor(sizes(0)[rank - 1], FactorKind::Reduce(Reduction::Sum));
+        let with = |last: [Option<u8>; 2]| -> FactorDims { batch.iter().copied().chain(last).collect() };
+        let (left, right) = (with([rows, depth]), with([columns, depth]));
+        rule.operands = vec![left.clone(), right.clone(), left, right];
+        rule.results = vec![with([rows, columns])];
+        rule.flops = 2.0 * shape.element_count().unwrap_or(i64::MAX) as f64 * sizes(0)[rank - 1] as f64;
+        let wanted = self.wanted_array(at);
+        let even = |b: &Body<'_, '_>, a: &super::rule::Assignment| {
+            let fits = |(part, dims): (&Part, &FactorDims)| {
+                part.shape
+                    .dims()
+                    .iter()
+                    .zip(dims)
+                    .all(|(n, f)| f.is_none_or(|f| n % b.axes().product(&a[f as usize]) == 0))
+            };
+            parts.iter().zip(&rule.operands).all(fits).then_some(0.0)
+        };
+        let assignment = self.choose(&rule, &parts, std::slice::from_ref(&wanted), &even);
+        let manual = self.manual_of(&parts, &wanted);
+        let mut ids = Vec::new();
+        for (i, part) in parts.iter().enumerate() {
+            ids.push(self.reshard(part, &rule.operand(i, &assignment, manual))?);
+        }
+        let spec = rule.result(0, &assignment, manual);
+        let op = self.local_op(&self.p.source[at].op)?;
+        let id = self.add_local(op, &ids, &shape, &spec)?;
+        self.inherit(id, at);
+        Ok(self.array(id, shape, spec))
+    }
+
     /// Rows in groups, each times a matrix of its own. Columns are cut like a dot's, sums come in parts, and so does the
     /// result where the groups are cut: a device multiplies the rows of its groups.
     pub(crate) fn ragged_dot(&mut self, at: InstructionId, dot: &RaggedDot) -> Emit<Val> {

@@ -92,6 +92,12 @@ impl Body<'_, '_> {
             return Ok(AxisSet::EMPTY);
         }
         let op = &self.p.source[at].op;
+        // Where the program itself leaves the sum to be made, it is not made before.
+        let asked = self.annotated_array(at);
+        let is_product = matches!(op, Op::Binary(BinaryOp::Multiply | BinaryOp::Divide));
+        if asked.partial == axes && asked.reduction == Reduction::Sum && !is_product {
+            return Ok(axes);
+        }
         let several = partial.iter().filter(|p| p.1).count();
         let keeps = match op {
             Op::Binary(BinaryOp::Add | BinaryOp::Subtract) if partial.len() == 2 => several == 0,

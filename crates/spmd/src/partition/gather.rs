@@ -26,10 +26,22 @@ impl Body<'_, '_> {
         // Dimensions of the indices are the result's dimensions that are not offsets, in order.
         let batch: Vec<usize> = (0..shape.rank()).filter(|&d| !numbers.offset_dims.contains(&(d as i64))).collect();
         let index_dims: Vec<usize> = (0..indices.shape.rank()).filter(|&d| d != vector_dim).collect();
+        let counting = crate::counting::counting_dims(
+            self.p.source,
+            operands[1],
+            numbers.index_vector_dim,
+            &numbers.start_index_map,
+            operand.shape.dims(),
+        );
+        let counting: Vec<(usize, usize)> =
+            counting.into_iter().filter(|&(o, _)| numbers.collapsed_slice_dims.contains(&(o as i64))).collect();
         for (&d, &r) in index_dims.iter().zip(&batch) {
             let factor = rule.factor(indices.shape.dims()[d], FactorKind::Pass);
             index[d] = factor;
             to[r] = factor;
+            if let Some(&(o, _)) = counting.iter().find(|c| c.1 == d) {
+                from[o] = factor;
+            }
             let paired = numbers.start_indices_batching_dims.iter().position(|&b| b as usize == d);
             if let Some(&o) = paired.and_then(|n| numbers.operand_batching_dims.get(n)) {
                 from[o as usize] = factor;
@@ -74,6 +86,17 @@ impl Body<'_, '_> {
         let id = self.reshard(&parts[0], &spec)?;
         let mut starts = self.reshard(&parts[1], &index_spec)?;
         let local = self.dims(id);
+        for &(d, _) in counting.iter().filter(|&&(d, _)| !spec.dims[d].is_empty()) {
+            // Each row of indices is about the row of the shard beside it.
+            starts = self.signed_indices(starts)?;
+            let component = numbers.start_index_map.iter().position(|&m| m as usize == d).unwrap_or(0);
+            let one = self.component(starts, vector_dim, component)?;
+            let offset = self.offset(&spec.dims[d], local[d])?;
+            let offset = self.convert(offset, self.element_type(one))?;
+            let offset = self.broadcast(offset, &self.dims(one), &[])?;
+            let relative = self.binary(BinaryOp::Subtract, one, offset)?;
+            starts = self.with_component(starts, vector_dim, component, relative)?;
+        }
         let mut valid = None;
         for &d in owned.iter().filter(|&&d| !spec.dims[d].is_empty()) {
             let component = numbers.start_index_map.iter().position(|&m| m as usize == d).unwrap_or(0);
@@ -122,11 +145,7 @@ impl Body<'_, '_> {
         let element_type = self.element_type(indices);
         let dims = self.dims(indices);
         let implicit = vector_dim >= dims.len();
-        let one = if implicit {
-            indices
-        } else {
-            self.slice_dim(indices, vector_dim, component as i64, component as i64 + 1, 1)?
-        };
+        let one = self.component(indices, vector_dim, component)?;
         let one_dims = self.dims(one);
         let zero = self.zero(element_type)?;
         let most = self.s32(n - 1)?;
@@ -160,6 +179,19 @@ impl Body<'_, '_> {
         self.convert(indices, wide)
     }
 
+    /// One component of index vectors.
+    pub(crate) fn component(
+        &mut self,
+        indices: InstructionId,
+        vector_dim: usize,
+        component: usize,
+    ) -> Emit<InstructionId> {
+        match vector_dim >= self.dims(indices).len() {
+            true => Ok(indices),
+            false => self.slice_dim(indices, vector_dim, component as i64, component as i64 + 1, 1),
+        }
+    }
+
     /// Index vectors with one component replaced.
     pub(crate) fn with_component(
         &mut self,
@@ -168,7 +200,7 @@ impl Body<'_, '_> {
         component: usize,
         new: InstructionId,
     ) -> Emit<InstructionId> {
-        let count = self.dims(indices)[vector_dim];
+        let count = self.dims(indices).get(vector_dim).copied().unwrap_or(1);
         if count == 1 {
             return Ok(new);
         }

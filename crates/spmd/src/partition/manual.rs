@@ -3,6 +3,7 @@
 use super::Emit;
 use super::axes::{AxisList, AxisSet};
 use super::body::{Body, Part, Val};
+use super::one_device::only_device;
 use super::spec::Spec;
 use super::whole::leaf_specs;
 use hloom_ir::Op;
@@ -62,9 +63,12 @@ impl Body<'_, '_> {
         let shape = self.array_shape(at)?;
         let part = self.raw_part(operand)?;
         let inside = self.annotated_array(at);
-        let outside = Spec { manual: part.spec.manual, ..self.annotated_array(operand).complete() };
-        let part = self.resharded(&part, &outside)?;
         let manual = inside.manual;
+        let annotated = self.annotated_array(operand);
+        // Parts of a sum go in as they are where the region takes care of their axes.
+        let parts = annotated.partial.intersection(manual);
+        let outside = Spec { manual: part.spec.manual, ..annotated.clone() }.with_partial(parts, annotated.reduction);
+        let part = self.resharded(&part, &outside)?;
         let rest = |list: &AxisList| list.iter().copied().filter(|&a| !manual.has(a)).collect::<AxisList>();
         let spec = Spec { manual, ..Spec::tiled(outside.dims.iter().map(rest)) };
         if spec.local_dims(self.axes(), shape.dims())[..] != self.dims(part.id)[..] {
@@ -145,17 +149,39 @@ impl Body<'_, '_> {
             "Sharding" | "xla.sdy.FuncResultSharding" => return self.copied(at),
             "SPMDFullToShardShape" => return self.full_to_shard(at),
             "SPMDShardToFullShape" => return self.shard_to_full(at),
+            // What it says was for propagation.
+            "xla.sdy.ShardingGroup" => return Ok(Val::Tuple(Vec::new())),
+            "xla.sdy.PropagationBarrier" => return self.copied(at),
             "MoveToHost" | "MoveToDevice" | "LayoutConstraint" | "annotate_device_placement" => {
                 return self.elementwise(at);
             }
             "TopK" => return self.top_k_call(at),
+            "_SPMDInternalOp_RotateRight" => return self.rotated(at),
+            "__op$block_scaled_dot" => return self.block_scaled_dot(at),
             _ => {}
+        }
+        if let Some(device) = only_device(source, at)
+            && !self.is_in_region(at)?
+        {
+            return self.on_one_device(at, device);
+        }
+        if let Some(value) = self.custom_partitioned(at, call)? {
+            return Ok(value);
         }
         let batch = source[at].common.frontend_attribute("num_batch_dims").and_then(|n| n.parse::<usize>().ok());
         if let Some(batch) = batch {
             return self.leading_batch(at, batch);
         }
         self.compute_whole(at)
+    }
+
+    /// Whether an instruction works on values of a manual region, where every device speaks for itself.
+    fn is_in_region(&self, at: InstructionId) -> Emit<bool> {
+        let mut specs = self.p.annotated_leaves(at);
+        for &o in self.p.source[at].operands() {
+            leaf_specs(&self.value(o)?, &mut specs);
+        }
+        Ok(specs.iter().any(|s| !s.manual.is_empty()))
     }
 
     /// A call that treats the first `batch` dimensions of all its arrays one by one.

@@ -11,8 +11,10 @@
 pub mod axes;
 mod body;
 mod computation;
+mod constants;
 mod control;
 mod convolution;
+pub mod custom;
 mod dot;
 mod dynamic;
 mod elementwise;
@@ -20,6 +22,7 @@ mod gather;
 mod loops;
 mod manual;
 mod moving;
+mod one_device;
 pub mod plan;
 mod predict;
 mod reduce;
@@ -34,6 +37,7 @@ mod windowed;
 mod windows;
 
 use axes::{AxisList, AxisSet, DeviceAxes};
+use custom::{CustomPartitioner, NoCustomPartitioner};
 use hloom_ir::diagnostic::{Diagnostic, codes::passes as codes};
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::module::Module;
@@ -100,6 +104,7 @@ pub(crate) struct Signature {
 /// The work as a whole.
 pub(crate) struct Partitioner<'s> {
     pub source: &'s Module,
+    pub custom: &'s dyn CustomPartitioner,
     pub target: Module,
     pub axes: DeviceAxes,
     pub signatures: FxHashMap<ComputationId, Signature>,
@@ -134,6 +139,15 @@ pub const PARTITIONED_MARK: &str = "hloom.partitioned";
 /// Writes the program of one of `devices` devices. Every instruction's sharding says how its value is to lie; one without
 /// is whole on every device.
 pub fn partition(source: &Module, devices: i64) -> Result<Partitioned, Diagnostic> {
+    partition_with(source, devices, &NoCustomPartitioner)
+}
+
+/// The same, with a partitioner for calls that it knows.
+pub fn partition_with(
+    source: &Module,
+    devices: i64,
+    custom: &dyn CustomPartitioner,
+) -> Result<Partitioned, Diagnostic> {
     if devices < 1 {
         return Err(error(format!("a program cannot be partitioned for {devices} devices")));
     }
@@ -145,6 +159,7 @@ pub fn partition(source: &Module, devices: i64) -> Result<Partitioned, Diagnosti
     let channel = all().filter_map(|&i| source[i].op.channel_id()).max().unwrap_or(0).max(0);
     let mut partitioner = Partitioner {
         source,
+        custom,
         target: Module::new(source.name.clone()),
         axes,
         signatures: FxHashMap::default(),

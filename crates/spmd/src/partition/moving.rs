@@ -221,6 +221,39 @@ impl Body<'_, '_> {
             sources = operands.clone();
             sources.dedup();
         }
+        self.joined_pieces(at, dim, &pieces, &sources)
+    }
+
+    /// XLA's own call for a rotation: the last `amount` elements come first.
+    pub(crate) fn rotated(&mut self, at: InstructionId) -> Emit<Val> {
+        let operand = self.p.source[at].operands()[0];
+        let shape = self.array_shape(at)?;
+        let config = self.p.source[at].common.backend_config.as_deref().unwrap_or(&[]);
+        let config = std::str::from_utf8(config).unwrap_or("");
+        let number = |name: &str| {
+            let fields = config.split(',').filter_map(|f| f.split_once('='));
+            fields.filter(|f| f.0.trim() == name).find_map(|f| f.1.trim().parse::<i64>().ok())
+        };
+        let dim = number("dimension").and_then(|d| usize::try_from(d).ok()).filter(|&d| d < shape.rank());
+        let (Some(dim), Some(amount)) = (dim, number("amount")) else { return self.compute_whole(at) };
+        let n = shape.dims()[dim];
+        let amount = amount.rem_euclid(n.max(1));
+        if amount == 0 {
+            return self.copied(at);
+        }
+        let pieces = [(operand, n - amount, 0, amount), (operand, 0, amount, n - amount)];
+        self.joined_pieces(at, dim, &pieces, &[operand])
+    }
+
+    /// Pieces of arrays one after the other along `dim`.
+    fn joined_pieces(
+        &mut self,
+        at: InstructionId,
+        dim: usize,
+        pieces: &[(InstructionId, i64, i64, i64)],
+        sources: &[InstructionId],
+    ) -> Emit<Val> {
+        let shape = self.array_shape(at)?;
         let parts: Vec<Part> = sources.iter().map(|&s| self.part(s)).collect::<Emit<_>>()?;
         let mut rule = Rule::default();
         let dims: FactorDims = shape.dims().iter().map(|&n| rule.factor(n, FactorKind::Pass)).collect();
@@ -254,7 +287,7 @@ impl Body<'_, '_> {
         let list: AxisList = spec.dims[dim].clone();
         if list.is_empty() {
             let mut ids = Vec::new();
-            for &(from, start, _, length) in &pieces {
+            for &(from, start, _, length) in pieces {
                 let n = sources.iter().position(|&s| s == from).unwrap_or(0);
                 let id = self.reshard(&parts[n], &rule.operand(n, &assignment, manual))?;
                 ids.push(self.slice_dim(id, dim, start, start + length, 1)?);

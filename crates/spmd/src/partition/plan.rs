@@ -2,11 +2,13 @@
 //!
 //! An axis of the target that the value is replicated over is sliced off first, which is free; parts are combined next, by
 //! reduce-scatter where the target has tiles along their axes; then the device order is set right by one permute where it
-//! must be, axes move between dimensions by all-to-all, and what the target is replicated over is gathered last. A
-//! dimension whose size the tiles do not divide is gathered whole and cut anew: its shards do not nest.
+//! must be, axes move between dimensions by all-to-all, and what the target is replicated over is gathered last. The
+//! shards of a dimension nest in those along more axes where each of the larger divides into the smaller; a dimension in
+//! which they do not is cut anew by sending the pieces that devices lack, or gathered whole, whichever sends less.
 
 use super::axes::{AxisList, AxisSet, DeviceAxes};
 use super::spec::{Reduction, Spec, shard_size};
+use super::windows::Recut;
 use smallvec::SmallVec;
 
 /// One step of a plan.
@@ -56,6 +58,20 @@ pub enum ReshardStep {
         /// The axes.
         axes: AxisList,
     },
+    /// The last axes of dimension `dim` become axes along which a sum lies: each device has its shard, and zeros.
+    ToPartial {
+        /// The dimension.
+        dim: usize,
+        /// The axes.
+        axes: AxisList,
+    },
+    /// Dimension `dim` is cut along other axes, each device being sent what it lacks.
+    Recut {
+        /// The dimension.
+        dim: usize,
+        /// The new list.
+        to: AxisList,
+    },
 }
 
 /// The steps of a resharding, and what a device sends for them.
@@ -75,12 +91,35 @@ struct Planner<'a> {
     plan: ReshardPlan,
 }
 
+/// What is done about dimensions whose shards do not nest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stuck {
+    /// Pieces are sent.
+    Recut,
+    /// They are gathered before axes move.
+    GatherFirst,
+    /// They are gathered after axes have moved.
+    GatherLast,
+}
+
 /// The plan from `from` to `to` for an array of those sizes. What `to` leaves partial stays so.
 pub fn plan(axes: &DeviceAxes, sizes: &[i64], element_bits: u32, from: &Spec, to: &Spec) -> ReshardPlan {
     let element_bytes = f64::from(element_bits) / 8.0;
-    let mut planner = Planner { axes, sizes, element_bytes, current: from.clone(), plan: ReshardPlan::default() };
-    planner.run(to);
-    planner.plan
+    let by = |stuck: Stuck| {
+        let mut planner = Planner { axes, sizes, element_bytes, current: from.clone(), plan: ReshardPlan::default() };
+        let any = planner.run(to, stuck);
+        (planner.plan, any)
+    };
+    let (mut best, any) = by(Stuck::GatherLast);
+    if any {
+        for stuck in [Stuck::GatherFirst, Stuck::Recut] {
+            let (other, _) = by(stuck);
+            if other.wire < best.wire {
+                best = other;
+            }
+        }
+    }
+    best
 }
 
 impl Planner<'_> {
@@ -89,14 +128,28 @@ impl Planner<'_> {
         local.iter().map(|&n| n as f64).product::<f64>() * self.element_bytes
     }
 
-    /// Whether dimension `d` can be cut along any of these axes in nested shards.
-    fn nests(&self, d: usize, lists: [&[u8]; 2]) -> bool {
-        let set = AxisSet::of(lists[0]).union(AxisSet::of(lists[1]));
-        self.sizes[d] % self.axes.set_product(set).max(1) == 0
+    /// Whether shards of dimension `d` along `list` divide into shards along it and `more`.
+    fn divides_on(&self, d: usize, list: &[u8], more: &[u8]) -> bool {
+        list.is_empty() || shard_size(self.sizes[d], self.axes.product(list)) % self.axes.product(more) == 0
     }
 
-    fn divides(&self, d: usize, list: &[u8]) -> bool {
-        self.sizes[d] % self.axes.product(list) == 0
+    /// Whether dimension `d` gets from one list to the other by cutting and joining shards, in whatever order.
+    fn nests(&self, d: usize, from: &[u8], to: &[u8]) -> bool {
+        if from.is_empty() || to.is_empty() {
+            return true;
+        }
+        let common = common_prefix(from, to);
+        let set = AxisSet::of(from).union(AxisSet::of(to));
+        self.sizes[d] % self.axes.set_product(set).max(1) == 0
+            || (common == from.len() && self.divides_on(d, from, &to[common..]))
+            || (common == to.len() && self.divides_on(d, to, &from[common..]))
+    }
+
+    /// By how much padding makes dimension `d` larger before it is cut along `list`.
+    fn padded(&self, d: usize, list: &[u8]) -> f64 {
+        let now = shard_size(self.sizes[d], self.axes.product(&self.current.dims[d])).max(1);
+        let pieces = self.axes.product(list);
+        (shard_size(now, pieces) * pieces) as f64 / now as f64
     }
 
     fn push(&mut self, step: ReshardStep) {
@@ -111,7 +164,7 @@ impl Planner<'_> {
             }
             ReshardStep::ReduceScatter { dim, axes: list, .. } => {
                 let g = axes.product(list) as f64;
-                self.plan.wire += (g - 1.0) / g * before;
+                self.plan.wire += (g - 1.0) / g * before * self.padded(*dim, list);
                 self.current.partial = self.current.partial.without(AxisSet::of(list));
                 self.current.dims[*dim].extend_from_slice(list);
             }
@@ -121,7 +174,7 @@ impl Planner<'_> {
             }
             ReshardStep::AllToAll { from, to, axes: list } => {
                 let g = axes.product(list) as f64;
-                self.plan.wire += (g - 1.0) / g * before;
+                self.plan.wire += (g - 1.0) / g * before * self.padded(*to, list);
                 let keep = self.current.dims[*from].len() - list.len();
                 self.current.dims[*from].truncate(keep);
                 self.current.dims[*to].extend_from_slice(list);
@@ -132,6 +185,18 @@ impl Planner<'_> {
                 let keep = self.current.dims[*dim].len() - list.len();
                 self.current.dims[*dim].truncate(keep);
             }
+            ReshardStep::ToPartial { dim, axes: list } => {
+                let keep = self.current.dims[*dim].len() - list.len();
+                self.current.dims[*dim].truncate(keep);
+                list.iter().for_each(|&a| self.current.partial.insert(a));
+            }
+            ReshardStep::Recut { dim, to } => {
+                let (n, from) = (self.sizes[*dim], &self.current.dims[*dim]);
+                let shard = shard_size(n, axes.product(from));
+                let sent = Recut::new(axes, n, from, to).sent_of(axes, shard, from);
+                self.plan.wire += sent as f64 * before / shard.max(1) as f64;
+                self.current.dims[*dim] = to.clone();
+            }
         }
         if self.current.partial.is_empty() {
             self.current.reduction = Reduction::Sum;
@@ -139,36 +204,84 @@ impl Planner<'_> {
         self.plan.steps.push(step);
     }
 
-    fn run(&mut self, to: &Spec) {
+    /// Plans the way to `to`; returns whether shards of a dimension do not nest, so that there are other ways.
+    fn run(&mut self, to: &Spec, stuck: Stuck) -> bool {
         if self.current == *to {
-            return;
+            return false;
         }
         let rank = self.sizes.len();
         if self.current.partial.is_empty() && to.partial.is_empty() && self.same_counts(to) {
             self.push(ReshardStep::Permute { to: to.dims.clone() });
-            return;
+            return false;
         }
-        // Dimensions whose shards do not nest can only be gathered whole.
-        let whole: Vec<bool> = (0..rank)
-            .map(|d| self.current.dims[d] != to.dims[d] && !self.nests(d, [&self.current.dims[d], &to.dims[d]]))
+        self.leave_partial(to);
+        let apart: Vec<bool> = (0..rank)
+            .map(|d| self.current.dims[d] != to.dims[d] && !self.nests(d, &self.current.dims[d], &to.dims[d]))
             .collect();
         let mut target = to.clone();
-        for d in (0..rank).filter(|&d| whole[d]) {
+        for d in (0..rank).filter(|&d| apart[d]) {
             target.dims[d].clear();
         }
         // What is replaced one for one is only permuted.
         if self.current.partial.is_empty() && self.same_counts(&target) && self.current.dims != target.dims {
             self.push(ReshardStep::Permute { to: target.dims.clone() });
         }
-        self.slice(&target, to, &whole);
+        self.slice(&target, to, &apart);
         self.reduce(&target);
+        for d in (0..rank).filter(|&d| apart[d]) {
+            match stuck {
+                Stuck::Recut if self.is_free_for(d, to) => {
+                    self.push(ReshardStep::Recut { dim: d, to: to.dims[d].clone() });
+                    target.dims[d] = to.dims[d].clone();
+                }
+                Stuck::GatherLast => {}
+                _ => {
+                    let axes = self.current.dims[d].clone();
+                    if !axes.is_empty() {
+                        self.push(ReshardStep::AllGather { dim: d, axes });
+                    }
+                    target.dims[d] = to.dims[d].clone();
+                }
+            }
+        }
+        if stuck != Stuck::GatherLast {
+            self.slice(&target, to, &vec![false; rank]);
+        }
         self.rearrange(&target);
-        for d in (0..rank).filter(|&d| whole[d]) {
+        for d in (0..rank).filter(|&d| apart[d]) {
             // Sliced last: the dimension is whole by now.
-            if !to.dims[d].is_empty() {
+            if !to.dims[d].is_empty() && self.current.dims[d] != to.dims[d] {
                 self.push(ReshardStep::Slice { dim: d, axes: to.dims[d].clone() });
             }
         }
+        apart.contains(&true)
+    }
+
+    /// Shards become parts of a sum where one is wanted along their axes.
+    fn leave_partial(&mut self, to: &Spec) {
+        let fresh = to.partial.without(self.current.partial);
+        if to.reduction != Reduction::Sum || fresh.is_empty() {
+            return;
+        }
+        for d in 0..self.sizes.len() {
+            let now = &self.current.dims[d];
+            let tail = now.iter().rev().take_while(|&&a| fresh.has(a)).count();
+            let (kept, gone) = now.split_at(now.len() - tail);
+            if tail > 0 && self.divides_on(d, kept, gone) {
+                let axes = AxisList::from_slice(gone);
+                self.push(ReshardStep::ToPartial { dim: d, axes });
+            }
+        }
+    }
+
+    /// Whether no other dimension, and no sum, is along the axes that dimension `d` is to be cut along.
+    fn is_free_for(&self, d: usize, to: &Spec) -> bool {
+        let wanted = AxisSet::of(&to.dims[d]);
+        let others = (0..self.sizes.len()).filter(|&o| o != d);
+        let taken = others.fold(self.current.partial.union(to.partial).union(self.current.manual), |set, o| {
+            set.union(AxisSet::of(&self.current.dims[o]))
+        });
+        wanted.intersection(taken).is_empty()
     }
 
     fn same_counts(&self, target: &Spec) -> bool {
@@ -183,14 +296,28 @@ impl Planner<'_> {
     }
 
     /// Slices along the axes that are free.
-    fn slice(&mut self, target: &Spec, to: &Spec, whole: &[bool]) {
+    fn slice(&mut self, target: &Spec, to: &Spec, apart: &[bool]) {
         let taken = self.current.used().union(self.current.partial).union(to.partial);
-        for d in (0..self.sizes.len()).filter(|&d| !whole[d]) {
+        for d in (0..self.sizes.len()).filter(|&d| !apart[d]) {
             let fresh: AxisList = target.dims[d].iter().copied().filter(|&a| !taken.has(a)).collect();
-            if !fresh.is_empty() {
+            if !fresh.is_empty() && self.may_append(d, &fresh, target) {
                 self.push(ReshardStep::Slice { dim: d, axes: fresh });
             }
         }
+    }
+
+    /// Whether dimension `d` may be cut along `more` on the way to the target: its shards nest in whatever order the axes
+    /// come, or these are the next that it wants and the shards along them divide into what is wanted after them.
+    fn may_append(&self, d: usize, more: &[u8], target: &Spec) -> bool {
+        let (now, wanted) = (&self.current.dims[d], &target.dims[d]);
+        let all = AxisSet::of(now).union(AxisSet::of(wanted));
+        if self.sizes[d] % self.axes.set_product(all).max(1) == 0 {
+            return true;
+        }
+        let list: AxisList = now.iter().chain(more).copied().collect();
+        self.divides_on(d, now, more)
+            && common_prefix(&list, wanted) == list.len()
+            && self.divides_on(d, &list, &wanted[list.len()..])
     }
 
     /// Combines the parts.
@@ -199,7 +326,7 @@ impl Planner<'_> {
         let due = self.current.partial.without(target.partial);
         for d in 0..self.sizes.len() {
             let scatter: AxisList = target.dims[d].iter().copied().filter(|&a| due.has(a)).collect();
-            if !scatter.is_empty() {
+            if !scatter.is_empty() && self.may_append(d, &scatter, target) {
                 self.push(ReshardStep::ReduceScatter { dim: d, axes: scatter, reduction });
             }
         }
@@ -223,8 +350,11 @@ impl Planner<'_> {
         }
         // Sizes that do not pair up: gather what is not in its place, and cut anew.
         for d in 0..self.sizes.len() {
-            let nested = self.divides(d, &self.current.dims[d]) || self.current.dims[d] == target.dims[d];
-            let keep = if nested { common_prefix(&self.current.dims[d], &target.dims[d]) } else { 0 };
+            let (now, wanted) = (&self.current.dims[d], &target.dims[d]);
+            let keep = common_prefix(now, wanted);
+            let nested =
+                self.divides_on(d, &now[..keep], &now[keep..]) && self.divides_on(d, &wanted[..keep], &wanted[keep..]);
+            let keep = if nested { keep } else { 0 };
             let rest: AxisList = self.current.dims[d][keep..].iter().copied().collect();
             if !rest.is_empty() {
                 self.push(ReshardStep::AllGather { dim: d, axes: rest });
@@ -257,7 +387,8 @@ impl Planner<'_> {
             let used = target.used();
             let gathered = (0..dims.len()).find_map(|d| {
                 let tail = dims[d].iter().rev().take_while(|&&a| !used.has(a)).count();
-                (tail > 0 && (tail == dims[d].len() || self.divides(d, &dims[d])))
+                let (kept, gone) = dims[d].split_at(dims[d].len() - tail);
+                (tail > 0 && self.divides_on(d, kept, gone))
                     .then(|| (d, AxisList::from_slice(&dims[d][dims[d].len() - tail..])))
             });
             let Some((dim, axes)) = gathered else { return false };
@@ -284,9 +415,10 @@ impl Planner<'_> {
                 for n in (1..=wanted.len().min(dims[from].len())).rev() {
                     let tail = &dims[from][dims[from].len() - n..];
                     let staying = AxisSet::of(&target.dims[from]).intersection(AxisSet::of(tail)).is_empty();
-                    let local = shard_size(self.sizes[to], self.axes.product(&dims[to]));
-                    let nested = n == dims[from].len() || self.divides(from, &dims[from]);
-                    if tail == &wanted[..n] && staying && nested && local % self.axes.product(tail) == 0 {
+                    let nested = self.divides_on(from, &dims[from][..dims[from].len() - n], tail)
+                        && self.divides_on(to, &dims[to], tail)
+                        && (n == wanted.len() || self.divides_on(to, &target.dims[to][..have + n], &wanted[n..]));
+                    if tail == &wanted[..n] && staying && nested {
                         return Some((from, to, AxisList::from_slice(tail)));
                     }
                 }

@@ -7,9 +7,12 @@ use super::Emit;
 use super::axes::{AxisList, AxisSet, DeviceAxes};
 use super::body::{Body, Val};
 use super::spec::Spec;
+use super::windows::Recut;
 use hloom_ir::entity::InstructionId;
+use hloom_ir::shape::ArrayShape;
 use hloom_ir::{ElementType, Op};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// The factors of each dimension of two shapes of as many elements; a factor is a number into the list of sizes.
 struct Factoring {
@@ -141,7 +144,131 @@ pub(crate) fn map_spec(axes: &DeviceAxes, from: &[i64], to: &[i64], spec: &Spec)
     (side(&factors.from), side(&factors.to))
 }
 
+/// A run of dimensions before and after a reshape: how it is cut, and the elements of a shard.
+struct Exchange {
+    before: AxisList,
+    now: i64,
+    after: AxisList,
+    then: i64,
+    elements: i64,
+}
+
+impl Exchange {
+    /// Whether devices have what they need.
+    fn is_local(&self) -> bool {
+        self.before == self.after && self.now == self.then
+    }
+}
+
+/// Dimensions of two shapes that hold the same elements between them, as few at a time as may be.
+struct Run {
+    from: Vec<usize>,
+    to: Vec<usize>,
+    elements: i64,
+}
+
+fn runs(from: &[i64], to: &[i64]) -> Vec<Run> {
+    let mut result = Vec::new();
+    let (mut i, mut j) = (0, 0);
+    while i < from.len() || j < to.len() {
+        let mut run = Run { from: Vec::new(), to: Vec::new(), elements: 1 };
+        let (mut left, mut right) = (1i64, 1i64);
+        loop {
+            if i < from.len() && (run.from.is_empty() || left < right) {
+                left = left.saturating_mul(from[i]);
+                run.from.push(i);
+                i += 1;
+            } else if j < to.len() && (run.to.is_empty() || right < left) {
+                right = right.saturating_mul(to[j]);
+                run.to.push(j);
+                j += 1;
+            } else {
+                break;
+            }
+        }
+        run.elements = left.max(right);
+        result.push(run);
+    }
+    result
+}
+
+/// The axes that cut a run of dimensions, and the elements of a shard, if only its first dimension of more than one
+/// element is cut: then shards are ranges of the run.
+fn range_of(axes: &DeviceAxes, sizes: &[i64], run: &[usize], spec: &Spec) -> Option<(AxisList, i64)> {
+    let mut real = run.iter().copied().filter(|&d| sizes[d] != 1);
+    let cut = run.iter().copied().filter(|&d| !spec.dims[d].is_empty());
+    let first = real.next();
+    if cut.clone().any(|d| Some(d) != first) {
+        return None;
+    }
+    let Some(first) = first else { return Some((AxisList::new(), 1)) };
+    let inner: i64 = real.map(|d| sizes[d]).product();
+    let list = spec.dims[first].clone();
+    Some((list.clone(), super::spec::shard_size(sizes[first], axes.product(&list)) * inner))
+}
+
 impl Body<'_, '_> {
+    /// How to get from one form to another across a reshape by sending each device the elements that it lacks, and the
+    /// bytes that this sends. Every run of dimensions is cut in ranges, on both sides.
+    fn exchanged(&self, from: &[i64], to: &[i64], spec: &Spec, goal: &Spec, bits: u32) -> Option<(f64, Vec<Exchange>)> {
+        let mut steps = Vec::new();
+        let mut wire = 0.0;
+        let mut local: Vec<i64> = Vec::new();
+        for run in runs(from, to) {
+            let (before, now) = range_of(self.axes(), from, &run.from, spec)?;
+            let (after, then) = range_of(self.axes(), to, &run.to, goal)?;
+            local.push(now);
+            steps.push(Exchange { before, now, after, then, elements: run.elements });
+        }
+        for k in 0..steps.len() {
+            let step = &steps[k];
+            if step.is_local() {
+                continue;
+            }
+            // Devices that differ along axes of another run have other elements of it.
+            let others = (0..steps.len()).filter(|&o| o != k);
+            let taken = others.fold(spec.partial.union(spec.manual), |set, o| {
+                set.union(AxisSet::of(&steps[o].before)).union(AxisSet::of(&steps[o].after))
+            });
+            if !AxisSet::of(&step.after).intersection(taken).is_empty() {
+                return None;
+            }
+            let row: f64 = local.iter().enumerate().filter(|&(o, _)| o != k).map(|(_, &n)| n as f64).product();
+            let recut = Recut::ranges(self.axes(), step.elements, &step.before, &step.after, step.then);
+            wire += recut.sent_of(self.axes(), step.now, &step.before) as f64 * row * f64::from(bits) / 8.0;
+            local[k] = step.then;
+        }
+        Some((wire, steps))
+    }
+
+    /// The shards of a reshape's result, by sending what devices lack.
+    fn exchange(
+        &mut self,
+        part: &super::body::Part,
+        spec: &Spec,
+        steps: &[Exchange],
+        goal: &Spec,
+        shape: &Arc<ArrayShape>,
+    ) -> Emit<InstructionId> {
+        let id = self.reshard(part, spec)?;
+        let mut dims: Vec<i64> = steps.iter().map(|s| s.now).collect();
+        let mut id = self.reshape(id, &dims)?;
+        let zero = self.zero(shape.element_type)?;
+        for (k, step) in steps.iter().enumerate() {
+            if step.is_local() {
+                continue;
+            }
+            let recut = Recut::ranges(self.axes(), step.elements, &step.before, &step.after, step.then);
+            let whole = Arc::new(ArrayShape::new(shape.element_type, steps.iter().map(|s| s.elements)));
+            let lists = steps.iter().map(|s| s.before.clone());
+            let flat = super::body::Part { id, shape: whole, spec: Spec::tiled(lists), free: None };
+            id = self.read_needs(&flat, k, &recut.list, &recut.needs, step.then, zero)?;
+            dims[k] = step.then;
+        }
+        let local = goal.local_dims(self.axes(), shape.dims());
+        self.reshape(id, &local)
+    }
+
     /// The same elements under other dimensions.
     pub(crate) fn reshaped(&mut self, at: InstructionId) -> Emit<Val> {
         let operand = self.p.source[at].operands()[0];
@@ -182,7 +309,17 @@ impl Body<'_, '_> {
                 best = Some((cost, before, after));
             }
         }
-        let Some((_, before, after)) = best else { return self.compute_whole(at) };
+        let Some((cost, before, after)) = best else { return self.compute_whole(at) };
+        if cost > 0.0 && keep.is_empty() {
+            let goal = Spec { manual: part.spec.manual, ..wanted.complete() };
+            let start = part.spec.complete();
+            let found = self.exchanged(&from, &to, &start, &goal, shape.element_type.bits());
+            let extra = self.reshard_cost(&part, &start);
+            if let Some((_, steps)) = found.filter(|(wire, _)| wire + extra < cost) {
+                let id = self.exchange(&part, &start, &steps, &goal, &shape)?;
+                return Ok(self.array(id, shape, goal));
+            }
+        }
         let id = self.reshard(&part, &before)?;
         let dims = after.local_dims(self.axes(), &to);
         let id = self.reshape(id, &dims)?;

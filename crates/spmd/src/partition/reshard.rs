@@ -8,6 +8,8 @@ use super::axes::{AxisList, AxisSet};
 use super::body::{Body, Free, Part};
 use super::plan::{ReshardPlan, ReshardStep, plan};
 use super::spec::{Spec, shard_size};
+use super::windows::Recut;
+use hloom_ir::Op;
 use hloom_ir::attributes::ComparisonDirection;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::BinaryOp;
@@ -42,10 +44,17 @@ impl Body<'_, '_> {
         if part.spec == *to {
             return Ok(part.id);
         }
+        if part.spec.manual != to.manual {
+            // A value from outside is the same in a manual region, and the other way round.
+            let spec = Spec { manual: to.manual, ..part.spec.clone() };
+            return self.reshard(&Part { spec, ..part.clone() }, to);
+        }
         if let Some(&(_, id)) = self.variants.get(&part.key()).and_then(|v| v.iter().find(|(s, _)| s == to)) {
             return Ok(id);
         }
-        if let Some(free) = part.free.clone() {
+        // A shard that becomes a part of a sum stays where it is, as it would if it had to be sent.
+        let stays = !to.partial.intersection(part.spec.used()).is_empty();
+        if let Some(free) = part.free.clone().filter(|_| !stays) {
             let id = self.remake(&free, &part.shape, to)?;
             self.variants.entry(part.key()).or_default().push((to.clone(), id));
             return Ok(id);
@@ -135,7 +144,8 @@ impl Body<'_, '_> {
             ReshardStep::ReduceScatter { dim, axes, reduction } => {
                 after.partial = after.partial.without(AxisSet::of(axes));
                 after.dims[*dim].extend_from_slice(axes);
-                self.reduce_scatter(id, *dim, axes, *reduction)?
+                let padded = self.divisible(id, *dim, axes)?;
+                self.reduce_scatter(padded, *dim, axes, *reduction)?
             }
             ReshardStep::Permute { to } => {
                 let pairs = self.permutation(&spec.dims, to);
@@ -147,12 +157,39 @@ impl Body<'_, '_> {
                 let keep = after.dims[*from].len() - axes.len();
                 after.dims[*from].truncate(keep);
                 after.dims[*to].extend_from_slice(axes);
-                self.all_to_all(id, *to, *from, axes)?
+                let padded = self.divisible(id, *to, axes)?;
+                self.all_to_all(padded, *to, *from, axes)?
             }
             ReshardStep::AllGather { dim, axes } => {
                 let keep = after.dims[*dim].len() - axes.len();
                 after.dims[*dim].truncate(keep);
                 self.all_gather(id, *dim, axes)?
+            }
+            ReshardStep::ToPartial { dim, axes } => {
+                let keep = after.dims[*dim].len() - axes.len();
+                after.dims[*dim].truncate(keep);
+                let mut partial = after.partial;
+                axes.iter().for_each(|&a| partial.insert(a));
+                after = after.with_partial(partial, Default::default());
+                let mut dims = self.dims(id);
+                let shard = dims[*dim];
+                dims[*dim] *= self.axes().product(axes);
+                let zero = self.zero(shape.element_type)?;
+                let none = self.broadcast(zero, &dims, &[])?;
+                // Padding would be summed.
+                let clean = self.mask_dim(id, *dim, &spec.dims[*dim], shape.dims()[*dim], zero)?;
+                let start = self.offset(axes, shard)?;
+                let origin = self.s32(0)?;
+                let mut operands = vec![none, clean];
+                operands.extend((0..dims.len()).map(|d| if d == *dim { start } else { origin }));
+                self.add(Op::DynamicUpdateSlice, &operands)?
+            }
+            ReshardStep::Recut { dim, to } => {
+                let recut = Recut::new(self.axes(), shape.dims()[*dim], &spec.dims[*dim], to);
+                let part = Part { id, shape: shape.clone(), spec: spec.clone(), free: None };
+                after.dims[*dim] = to.clone();
+                let zero = self.zero(shape.element_type)?;
+                self.read_needs(&part, *dim, &recut.list, &recut.needs, recut.size, zero)?
             }
         };
         if after.partial.is_empty() {
@@ -166,6 +203,13 @@ impl Body<'_, '_> {
             }
         }
         Ok((result, after))
+    }
+
+    /// `id` with padding along `dim`, where it takes some to cut it into equal pieces along `axes`.
+    fn divisible(&mut self, id: InstructionId, dim: usize, axes: &[u8]) -> Emit<InstructionId> {
+        let pieces = self.axes().product(axes);
+        let size = shard_size(self.dims(id)[dim], pieces) * pieces;
+        self.resize_dim(id, dim, size)
     }
 
     /// Which device's shard each device gets where lists of axes replace others of the same sizes.

@@ -30,9 +30,19 @@ impl Body<'_, '_> {
             (0..update.shape.rank()).filter(|&d| !numbers.update_window_dims.contains(&(d as i64))).collect();
         let index_dims: Vec<usize> = (0..indices.shape.rank()).filter(|&d| d != vector_dim).collect();
         let mut spread: Vec<(usize, u8)> = Vec::new();
+        let counting = crate::counting::counting_dims(
+            source,
+            operands[count],
+            numbers.index_vector_dim,
+            &numbers.scatter_dims_to_operand_dims,
+            operand.shape.dims(),
+        );
+        let counting: Vec<(usize, usize)> =
+            counting.into_iter().filter(|&(o, _)| numbers.inserted_window_dims.contains(&(o as i64))).collect();
         for (&d, &u) in index_dims.iter().zip(&batch) {
             let paired = numbers.scatter_indices_batching_dims.iter().position(|&b| b as usize == d);
-            let operand_dim = paired.and_then(|n| numbers.input_batching_dims.get(n));
+            let paired = paired.and_then(|n| numbers.input_batching_dims.get(n)).map(|&o| o as usize);
+            let operand_dim = paired.or_else(|| counting.iter().find(|c| c.1 == d).map(|c| c.0));
             let kind = match (operand_dim, reduction) {
                 (Some(_), _) => FactorKind::Pass,
                 (None, Some(reduction)) => FactorKind::Reduce(reduction),
@@ -42,7 +52,7 @@ impl Body<'_, '_> {
             index[d] = factor;
             piece[u] = factor;
             match operand_dim {
-                Some(&o) => whole[o as usize] = factor,
+                Some(o) => whole[o] = factor,
                 None => spread.extend(factor.map(|f| (d, f))),
             }
         }
@@ -52,7 +62,7 @@ impl Body<'_, '_> {
                 !numbers.inserted_window_dims.contains(&d) && !numbers.input_batching_dims.contains(&d)
             })
             .collect();
-        let mut owned: Vec<usize> = Vec::new();
+        let mut owned: Vec<usize> = counting.iter().map(|c| c.0).collect();
         for (d, &n) in operand.shape.dims().iter().enumerate() {
             if whole[d].is_some() {
                 continue;
@@ -168,11 +178,7 @@ impl Body<'_, '_> {
                 scatter.dims.scatter_dims_to_operand_dims.iter().position(|&m| m as usize == d).unwrap_or(0);
             let n = parts[0].shape.dims()[d];
             let shard = spec.local_dims(self.axes(), parts[0].shape.dims())[d];
-            let implicit = vector_dim >= dims.len();
-            let one = match implicit {
-                true => starts,
-                false => self.slice_dim(starts, vector_dim, component as i64, component as i64 + 1, 1)?,
-            };
+            let one = self.component(starts, vector_dim, component)?;
             let one_dims = self.dims(one);
             let offset = self.offset(&spec.dims[d], shard)?;
             let offset = self.convert(offset, element_type)?;
@@ -187,10 +193,7 @@ impl Body<'_, '_> {
                 let outside = self.outside(element_type, &one_dims)?;
                 moved = self.select(inside, moved, outside)?;
             }
-            starts = match implicit {
-                true => moved,
-                false => self.with_component(starts, vector_dim, component, moved)?,
-            };
+            starts = self.with_component(starts, vector_dim, component, moved)?;
         }
         let minus = self.s32(-1)?;
         let minus = self.convert(minus, element_type)?;

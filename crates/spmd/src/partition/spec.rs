@@ -4,7 +4,7 @@
 //! A shard has the dimension's size divided by that number, rounded up: where it does not divide, the last shards end in
 //! padding whose contents mean nothing. Kept true: an axis is in one dimension, or in `partial`, or in `manual`, at most.
 
-use super::axes::{AxisList, AxisSet, DeviceAxes, named_tiles};
+use super::axes::{AxisList, AxisSet, DeviceAxes, tiles_of};
 use hloom_ir::ElementType;
 use hloom_ir::attributes::ComparisonDirection;
 use hloom_ir::device_list::IotaTransform;
@@ -169,31 +169,22 @@ impl Spec {
 
     /// What a sharding says of an array of that rank; `None` if the grid cannot express it.
     pub fn from_sharding(axes: &DeviceAxes, leaf: &LeafSharding, rank: usize) -> Option<Spec> {
-        let named;
-        let tiles: &TileAssignment = match &leaf.kind {
-            ShardingKind::Replicated | ShardingKind::Maximal { .. } | ShardingKind::Unknown => {
-                return Some(Spec::replicated(rank));
-            }
-            ShardingKind::Manual => {
-                let mut spec = Spec::replicated(rank);
-                spec.manual = axes.all();
-                return Some(spec);
-            }
-            ShardingKind::Unreduced => {
-                return Some(Spec::replicated(rank).with_partial(axes.all(), Reduction::Sum));
-            }
-            ShardingKind::Tiled(tiles) => tiles,
-            ShardingKind::Named(sharding) => {
-                named = named_tiles(sharding)?;
-                &named
-            }
+        let tiles = match tiles_of(&leaf.kind) {
+            Some(tiles) => tiles,
+            None => match leaf.kind.without_names()? {
+                ShardingKind::Manual => return Some(Spec { manual: axes.all(), ..Spec::replicated(rank) }),
+                ShardingKind::Unreduced => {
+                    return Some(Spec::replicated(rank).with_partial(axes.all(), reduction_of(&leaf.kind)));
+                }
+                _ => return Some(Spec::replicated(rank)),
+            },
         };
         let data = tiles.data_rank();
         if data != rank {
             return None;
         }
         // Devices in an order that the grid cannot express lie in the grid's own: as many tiles, elsewhere.
-        let mut lists = axes.tile_axes(&tiles.dims, &tiles.devices).or_else(|| axes.tiles_in_order(&tiles.dims))?;
+        let mut lists = axes.tile_axes(&tiles).or_else(|| axes.tiles_in_order(&tiles.dims))?;
         let mut spec = Spec::default();
         let trailing: Vec<AxisList> = lists.drain(data..).collect();
         spec.dims = lists;
@@ -206,14 +197,20 @@ impl Spec {
                 }
             }
         }
-        if let ShardingKind::Named(sharding) = &leaf.kind {
-            spec.reduction = match sharding.reduction {
-                UnreducedReduction::Sum => Reduction::Sum,
-                UnreducedReduction::Max => Reduction::Max,
-                UnreducedReduction::Min => Reduction::Min,
-            };
-        }
+        spec.reduction = reduction_of(&leaf.kind);
         Some(spec)
+    }
+}
+
+/// How parts of a value of that sharding are to be combined.
+fn reduction_of(kind: &ShardingKind) -> Reduction {
+    match kind {
+        ShardingKind::Named(named) => match named.reduction {
+            UnreducedReduction::Sum => Reduction::Sum,
+            UnreducedReduction::Max => Reduction::Max,
+            UnreducedReduction::Min => Reduction::Min,
+        },
+        _ => Reduction::Sum,
     }
 }
 

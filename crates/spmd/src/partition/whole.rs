@@ -8,8 +8,8 @@ use super::body::{Body, Val};
 use super::rule::{FactorDims, FactorKind, Rule};
 use super::spec::Spec;
 use super::{Emit, Reason};
-use hloom_ir::Shape;
 use hloom_ir::entity::InstructionId;
+use hloom_ir::{Op, Shape};
 
 impl Body<'_, '_> {
     /// Gathers the operands and computes the whole.
@@ -52,6 +52,23 @@ impl Body<'_, '_> {
         if let Some(mut rare) = rare {
             rare.control_predecessors.clear();
             common.rare = Some(rare);
+        }
+        self.keep_layouts(id, at);
+    }
+
+    /// A call that asks for layouts gets the shards of its arrays in those.
+    fn keep_layouts(&mut self, id: InstructionId, at: InstructionId) {
+        let source = &self.p.source[at];
+        let Op::CustomCall(call) = &source.op else { return };
+        let Some(asked) = &call.operand_layouts else { return };
+        let operands = self.p.target[id].operands().to_vec();
+        let local = operands.iter().map(|&o| &self.p.target[o].shape);
+        let operand_layouts = local.zip(asked).map(|(local, asked)| laid_out(local, asked)).collect();
+        let shape = laid_out(&self.p.target[id].shape, &source.shape);
+        let instruction = self.p.target.instruction_mut(id);
+        if let Op::CustomCall(call) = &mut instruction.op {
+            call.operand_layouts = Some(operand_layouts);
+            instruction.shape = shape;
         }
     }
 
@@ -147,6 +164,20 @@ impl Body<'_, '_> {
         rule.results = vec![b];
         let op = self.p.source[at].op.clone();
         self.by_rule(at, op, &rule, &parts)
+    }
+}
+
+/// A shape with the layouts of another of the same ranks.
+fn laid_out(shape: &Shape, like: &Shape) -> Shape {
+    match (shape, like) {
+        (Shape::Array(array), Shape::Array(like)) if array.rank() == like.rank() => match &like.layout {
+            Some(layout) => Shape::from(array.without_layout().with_layout(layout.clone())),
+            None => shape.clone(),
+        },
+        (Shape::Tuple(elements), Shape::Tuple(likes)) if elements.len() == likes.len() => {
+            Shape::tuple(elements.iter().zip(likes.iter()).map(|(e, l)| laid_out(e, l)))
+        }
+        _ => shape.clone(),
     }
 }
 

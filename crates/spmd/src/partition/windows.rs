@@ -3,8 +3,9 @@
 //! A round is one collective-permute: each shard sends at most one piece and receives at most one. What a shard has itself
 //! is not sent.
 
+use super::axes::{AxisList, DeviceAxes};
 use super::body::{Body, Part};
-use super::spec::Spec;
+use super::spec::{Spec, shard_size};
 use super::{Emit, Reason};
 use hloom_ir::ElementType;
 use hloom_ir::attributes::ComparisonDirection;
@@ -26,6 +27,42 @@ pub(crate) fn window_needs(starts: &[i64], size: i64, whole: i64) -> Vec<Vec<Nee
         if from < end { vec![Need { start: from, length: end - from, position: from - start }] } else { Vec::new() }
     };
     starts.iter().map(need).collect()
+}
+
+/// How the shards of a dimension are cut anew: the axes that tell the devices apart, those that cut it now first, and
+/// what each of these devices needs.
+pub(crate) struct Recut {
+    pub list: AxisList,
+    pub needs: Vec<Vec<Need>>,
+    /// The size of a shard afterwards.
+    pub size: i64,
+}
+
+impl Recut {
+    /// From shards along `from` to shards along `to` of a dimension of `n` elements.
+    pub(crate) fn new(axes: &DeviceAxes, n: i64, from: &[u8], to: &[u8]) -> Recut {
+        Recut::ranges(axes, n, from, to, shard_size(n, axes.product(to)))
+    }
+
+    /// The same to shards of `size` elements.
+    pub(crate) fn ranges(axes: &DeviceAxes, n: i64, from: &[u8], to: &[u8], size: i64) -> Recut {
+        let list: AxisList = from.iter().chain(to.iter().filter(|a| !from.contains(a))).copied().collect();
+        let start = |i: i64| axes.coordinate(axes.with_coordinate(0, &list, i), to) * size;
+        let starts: Vec<i64> = (0..axes.product(&list)).map(start).collect();
+        Recut { list, needs: window_needs(&starts, size, n), size }
+    }
+
+    /// How many elements of the dimension a device sends, shards being along `from` and of `shard` elements now.
+    pub(crate) fn sent_of(&self, axes: &DeviceAxes, shard: i64, from: &[u8]) -> i64 {
+        if from.is_empty() {
+            return 0;
+        }
+        sent(&rounds(&self.needs, shard, axes.product(&self.list) / axes.product(from)))
+    }
+}
+
+fn sent(rounds: &[Round]) -> i64 {
+    rounds.iter().filter(|r| r.is_sent()).map(|r| r.length).sum()
 }
 
 impl Body<'_, '_> {
@@ -51,10 +88,12 @@ impl Body<'_, '_> {
         }
         let local = spec.local_dims(self.axes(), part.shape.dims());
         let row = spec.local_bytes(self.axes(), &part.shape) / local[dim].max(1) as f64;
-        rounds(needs, local[dim]).iter().filter(|r| r.is_sent()).map(|r| r.length as f64 * row).sum()
+        let copies = needs.len() as i64 / self.axes().product(&spec.dims[dim]).max(1);
+        sent(&rounds(needs, local[dim], copies)) as f64 * row
     }
 
-    /// As [`Body::read_window`], with any ranges.
+    /// As [`Body::read_window`], with any ranges. `list` may go on after the axes that `part` is cut along: devices that
+    /// differ along those have the same shard, and needs of their own.
     pub(crate) fn read_needs(
         &mut self,
         part: &Part,
@@ -70,7 +109,8 @@ impl Body<'_, '_> {
         let shard = dims[dim];
         dims[dim] = size;
         let cut = !part.spec.dims[dim].is_empty();
-        let rounds = if cut { rounds(needs, shard) } else { local_rounds(needs, shard) };
+        let copies = self.axes().product(list) / self.axes().product(&part.spec.dims[dim]);
+        let rounds = if cut { rounds(needs, shard, copies) } else { local_rounds(needs, shard) };
         let mut result = self.broadcast(fill, &dims, &[])?;
         let position = self.iota(ElementType::S32, &dims, dim)?;
         for round in &rounds {
@@ -206,8 +246,9 @@ fn local_rounds(needs: &[Vec<Need>], whole: i64) -> Vec<Round> {
     (0..most).map(round).collect()
 }
 
-/// The rounds in which ranges are read from shards of `shard` elements.
-fn rounds(needs: &[Vec<Need>], shard: i64) -> Vec<Round> {
+/// The rounds in which ranges are read from shards of `shard` elements, each of which `copies` devices in a row have.
+/// What a device does not have itself it gets from the one at its own place among the copies.
+fn rounds(needs: &[Vec<Need>], shard: i64, copies: i64) -> Vec<Round> {
     let shards = needs.len();
     let mut rounds: Vec<Round> = Vec::new();
     let mut remote: Vec<(usize, Segment)> = Vec::new();
@@ -215,10 +256,11 @@ fn rounds(needs: &[Vec<Need>], shard: i64) -> Vec<Round> {
         for need in list {
             let (mut at, end) = (need.start, need.start + need.length);
             while at < end {
-                let source = (at / shard) as usize;
-                let length = end.min((source as i64 + 1) * shard) - at;
+                let holder = at / shard;
+                let source = (holder * copies) as usize + target % copies as usize;
+                let length = end.min((holder + 1) * shard) - at;
                 let position = need.position + at - need.start;
-                let segment = Segment { source, offset: at - source as i64 * shard, position, skip: 0, length };
+                let segment = Segment { source, offset: at - holder * shard, position, skip: 0, length };
                 if source == target {
                     let at = rounds.iter().position(|r| r.fits(target, &segment));
                     let at = at.unwrap_or_else(|| {

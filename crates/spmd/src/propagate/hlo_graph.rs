@@ -507,8 +507,8 @@ impl HloGraph {
     fn add_results(&mut self, module: &Module, entry: ComputationId) {
         let Some(root) = module.root(entry) else { return };
         let given: Vec<Option<TensorSharding>> = match module[root].common.sharding.as_deref() {
-            // A root that computes something has its sharding as an instruction, and the result is open.
-            Some(_) if !is_shell(module, root) => Vec::new(),
+            // A constraint at the root is an instruction's, and the result is open.
+            Some(_) if is_constraint(module, root) => Vec::new(),
             Some(s) => s.leaves().to_vec().iter().map(|l| self.leaf_sharding(l)).collect(),
             None => Vec::new(),
         };
@@ -538,6 +538,10 @@ pub(super) fn is_shell(module: &Module, root: InstructionId) -> bool {
         }
         _ => false,
     }
+}
+
+fn is_constraint(module: &Module, i: InstructionId) -> bool {
+    matches!(&module[i].op, Op::CustomCall(call) if &*call.target == "Sharding")
 }
 
 /// Whether an operand that can be cut is used elsewhere as well, or twice.

@@ -1,5 +1,6 @@
 //! The sharding rules of HLO's instructions.
 
+use crate::counting::counting_dims;
 use crate::factors::OpClass;
 use crate::rules::FactorKind::{NeedReplication, PassThrough, Permutation};
 use crate::rules::ops::{self, ConvolutionDims, DotDims, IndexedDims, RaggedMode, Shapes};
@@ -200,17 +201,10 @@ impl Batch {
         shapes: &[Dims],
     ) {
         let Some(&indices) = indices else { return };
-        let parts: Vec<InstructionId> = match &module[indices].op {
-            Op::Concatenate { dimension } if *dimension == index_vector => module[indices].operands().to_vec(),
-            _ => vec![indices],
-        };
-        for (&part, &of_operand) in parts.iter().zip(map) {
-            let size = |dims: &[i64], d: i64| usize::try_from(d).ok().and_then(|d| dims.get(d)).copied();
-            let Op::Iota { dimension } = module[part].op else { continue };
-            let counted = module[part].shape.as_array().and_then(|a| size(a.dims(), dimension));
-            let whole = shapes.first().and_then(|s| size(s, of_operand));
-            let fits = counted.is_some() && counted == whole && dimension != index_vector;
-            if fits && self.collapsed.contains(&of_operand) && !self.indices.contains(&dimension) {
+        let sizes = shapes.first().map_or(&[][..], |s| s);
+        for (of_operand, dimension) in counting_dims(module, indices, index_vector, map, sizes) {
+            let (of_operand, dimension) = (of_operand as i64, dimension as i64);
+            if self.collapsed.contains(&of_operand) && !self.indices.contains(&dimension) {
                 self.operand.push(of_operand);
                 self.indices.push(dimension);
                 self.collapsed.retain(|&d| d != of_operand);

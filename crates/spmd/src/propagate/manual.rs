@@ -1,10 +1,10 @@
 //! Which instructions are inside manual computations, and over which axes.
 
-use hloom_ir::Op;
 use hloom_ir::device_list::AxisRef;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::sharding::{Sharding, ShardingKind};
+use hloom_ir::{Op, Shape};
 use std::rc::Rc;
 
 /// For each instruction, the manual axes of its values; none outside manual computations.
@@ -35,8 +35,11 @@ impl ManualAxes {
                     continue;
                 }
                 for &x in module[i].operands() {
+                    let is_known = matches!(module[x].op, Op::Parameter { .. })
+                        || leaves_region(module, x)
+                        || annotated(module, x).is_some();
                     let slot = &mut found.of[x.index()];
-                    if slot.is_none() && !matches!(module[x].op, Op::Parameter { .. }) {
+                    if slot.is_none() && !is_known {
                         *slot = Some(own.clone());
                     }
                 }
@@ -54,10 +57,12 @@ impl ManualAxes {
         if let Some(said) = annotated(module, i) {
             return (!said.is_empty()).then(|| said.iter().map(|a| a.axis).collect());
         }
-        if matches!(&module[i].op, Op::CustomCall(call) if &*call.target == "SPMDShardToFullShape") {
+        if leaves_region(module, i) {
             return None;
         }
-        module[i].operands().iter().find_map(|x| self.of[x.index()].clone())
+        // Tokens order what is inside and outside alike.
+        let arrays = module[i].operands().iter().filter(|&&x| !matches!(module[x].shape, Shape::Token));
+        arrays.into_iter().find_map(|x| self.of[x.index()].clone())
     }
 
     fn enter_bodies(&mut self, module: &Module, i: InstructionId) {
@@ -70,6 +75,11 @@ impl ManualAxes {
             }
         }
     }
+}
+
+/// Whether a value comes out of a manual computation here.
+fn leaves_region(module: &Module, i: InstructionId) -> bool {
+    matches!(&module[i].op, Op::CustomCall(call) if &*call.target == "SPMDShardToFullShape")
 }
 
 /// The manual axes that an instruction's own sharding names.

@@ -4,6 +4,7 @@
 //! tiles (GSPMD's) by the rules of [`crate::gspmd`]. Either way every instruction has a sharding afterwards, and the
 //! [`PropagationReport`] says how each came about.
 
+mod check;
 mod hlo_graph;
 mod hlo_rules;
 mod manual;
@@ -14,6 +15,7 @@ mod write_back;
 
 pub(crate) use hlo_graph::HloGraph;
 pub(crate) use named::sequential;
+pub(crate) use prepare::prepare;
 pub use report::{PropagationReport, PropagationStep, StepSource};
 pub(crate) use write_back::report_of;
 
@@ -57,7 +59,7 @@ pub fn has_named_shardings(module: &Module) -> bool {
 /// computations of its own.
 pub fn propagate(module: &mut Module, options: &PropagationOptions) -> Result<PropagationReport, Vec<Diagnostic>> {
     if has_named_shardings(module) {
-        prepare::prepare(module)?;
+        prepare(module)?;
         named::propagate(module)
     } else {
         crate::gspmd::propagate(module, options)

@@ -2,7 +2,7 @@
 
 use super::hlo_graph::HloGraph;
 use super::report::PropagationReport;
-use super::{prepare, write_back};
+use super::{check, prepare, write_back};
 use crate::factors::engine::{self, Rounds};
 use crate::factors::{Strategy, ValueRef};
 use hloom_ir::Op;
@@ -29,7 +29,7 @@ pub(crate) fn sequential(module: &Module) -> Vec<ComputationId> {
 /// Gives every instruction of a prepared module a sharding.
 pub(super) fn propagate(module: &mut Module) -> Result<PropagationReport, Vec<Diagnostic>> {
     let computations = sequential(module);
-    write_back::check_given(module)?;
+    check::check(module, &computations)?;
     apply_constraints(module, &computations)?;
     let mut built = HloGraph::new(module, &computations);
     built.apply_annotations(module, &computations);

@@ -18,7 +18,7 @@ pub(super) fn failed(e: impl std::fmt::Debug) -> Vec<Diagnostic> {
 }
 
 /// Prepares the program.
-pub(super) fn prepare(module: &mut Module) -> Result<(), Vec<Diagnostic>> {
+pub(crate) fn prepare(module: &mut Module) -> Result<(), Vec<Diagnostic>> {
     inline_calls(module)?;
     separate_computations(module)?;
     for c in super::named::sequential(module) {
@@ -97,6 +97,11 @@ fn separate_computations(module: &mut Module) -> Result<(), Vec<Diagnostic>> {
     Ok(())
 }
 
+/// Whether an instruction only says that its operand lies as others of a group do.
+fn is_group(module: &Module, i: InstructionId) -> bool {
+    matches!(&module[i].op, Op::CustomCall(call) if &*call.target == "xla.sdy.ShardingGroup")
+}
+
 fn is_scalar(module: &Module, i: InstructionId) -> bool {
     module[i].shape.as_array().is_some_and(|a| a.rank() == 0)
 }
@@ -119,9 +124,15 @@ fn split_constants(module: &mut Module, c: ComputationId) -> Result<(), Vec<Diag
             order.push(i);
             continue;
         }
+        // What says that values are to lie alike is no use of them: it goes with each copy.
+        if is_group(module, i) {
+            order.push(i);
+            continue;
+        }
         for (n, &x) in operands.iter().enumerate() {
             // The last use keeps the original.
-            let is_only = module[x].users().len() < 2 && first_use(&operands, n);
+            let uses = module[x].users().iter().filter(|&&u| !is_group(module, u)).count();
+            let is_only = uses < 2 && first_use(&operands, n);
             if !constants.contains(&x) || is_scalar(module, x) || is_only {
                 continue;
             }
@@ -174,6 +185,17 @@ fn copy_expression(
         let copy = module.add_instruction(c, new);
         order.push(copy);
         copies.insert(i, copy);
+        let groups: Vec<InstructionId> = module[i].users().iter().copied().filter(|&u| is_group(module, u)).collect();
+        for group in groups {
+            let new = hloom_ir::module::NewInstruction {
+                name: module[group].name().into(),
+                op: module[group].op.clone(),
+                operands: [copy].into_iter().collect(),
+                shape: module[group].shape.clone(),
+                common: module[group].common.clone(),
+            };
+            order.push(module.add_instruction(c, new));
+        }
     }
     copies.get(&root).copied().unwrap_or(root)
 }

@@ -6,39 +6,13 @@ use super::report::{PropagationReport, PropagationStep, StepSource};
 use crate::factors::{Origin, TensorSharding, ValueRef};
 use crate::shardy::{evenly_cut, whole_axes};
 use hloom_ir::device_list::AxisRef;
-use hloom_ir::diagnostic::codes::spmd as codes;
-use hloom_ir::diagnostic::{Diagnostic, Part};
+use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::{Module, NewInstruction};
 use hloom_ir::op::CustomCall;
 use hloom_ir::sharding::{LeafSharding, NamedSharding, Sharding, ShardingKind};
 use hloom_ir::{Op, Shape};
 use rustc_hash::FxHashMap;
-
-/// Refuses parameters and results whose given shardings do not cut them into equal parts.
-pub(super) fn check_given(module: &Module) -> Result<(), Vec<Diagnostic>> {
-    let Some(entry) = module.entry() else { return Ok(()) };
-    let mut errors = Vec::new();
-    let root = module.root(entry).filter(|&r| is_shell(module, r));
-    for i in module.parameters(entry).into_iter().chain(root) {
-        let Some(sharding) = module[i].common.sharding.as_deref() else { continue };
-        for ((_, shape), leaf) in module[i].shape.leaves().into_iter().zip(sharding.leaves()) {
-            let (Some(array), ShardingKind::Named(named)) = (shape.as_array(), &leaf.kind) else { continue };
-            let Some(ShardingKind::Tiled(tiles)) = named.to_tiles() else { continue };
-            for (d, (&size, &parts)) in array.dims().iter().zip(&tiles.dims).enumerate() {
-                if size % parts != 0 {
-                    let message = format!(
-                        "dimension {d} of `{}` has {size} elements, which cannot be cut into {parts} equal parts",
-                        module[i].name()
-                    );
-                    let error = Diagnostic::error(&codes::UNEVEN_ARGUMENT, message);
-                    errors.push(error.at_instruction(i, Part::Attribute("sharding")));
-                }
-            }
-        }
-    }
-    if errors.is_empty() { Ok(()) } else { Err(errors) }
-}
 
 struct Writer<'g> {
     built: &'g HloGraph,
@@ -52,6 +26,8 @@ impl Writer<'_> {
             dim.priority = None;
         }
         named.replicated.clear();
+        // Inside, what is summed along a manual axis is a value of its own on each device.
+        named.unreduced.retain(|a| !manual.contains(&a.axis));
         named.manual = manual.iter().map(|&axis| AxisRef { axis, sub_axis: None }).collect();
         named
     }

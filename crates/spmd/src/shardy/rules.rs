@@ -5,14 +5,13 @@ use super::read::dims;
 use crate::rules::FactorKind::{NeedReplication, Permutation};
 use crate::rules::ops::{self, ConvolutionDims, DotDims, IndexedDims, RaggedMode, Shapes};
 use crate::rules::{Dims, Rule, parse};
-use hloom_stablehlo::mlir::{Attr, AttrId, Module, OpId, OpKind, ValueId};
+use hloom_stablehlo::mlir::{AttrId, Module, OpId, OpKind, ValueId};
 
 /// The rule of an operation: the one that it carries, or that of its kind. `None` if shardings do not go through it.
 pub(super) fn rule_of(m: &Module<'_>, op: OpId, uses: &Uses) -> Option<Rule> {
     let node = m.op(op);
     if let Some(id) = m.find(op, "sdy.sharding_rule")
-        && let Attr::Opaque(text) = m.attr(id)
-        && let Some(rule) = std::str::from_utf8(text).ok().and_then(parse)
+        && let Some(rule) = parse(&m.attr_text(id))
     {
         let count = node.operands.len() + node.result_count as usize;
         let fits = rule.operands == node.operands.len() && rule.tensors.len() == count;

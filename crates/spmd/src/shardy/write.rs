@@ -157,7 +157,7 @@ pub(super) fn rules(m: &mut Module<'_>, built: &Built) {
 /// Takes rules away, but for those that the program gave on its own account.
 pub(super) fn drop_rules(m: &mut Module<'_>) {
     for op in all_ops(m) {
-        let custom = |m: &Module<'_>, id: AttrId| matches!(m.attr(id), Attr::Opaque(t) if t.ends_with(b"custom>"));
+        let custom = |m: &Module<'_>, id: AttrId| m.attr_text(id).ends_with("custom>");
         if m.find(op, "sdy.sharding_rule").is_some_and(|id| !custom(m, id)) {
             m.ops[op.index()].attributes.retain(|(name, _)| name != "sdy.sharding_rule");
         }

@@ -17,6 +17,12 @@ pub(crate) fn read(text: &str) -> Module {
     read.module.unwrap()
 }
 
+/// The sharding that is written so.
+pub(crate) fn sharding(text: &str) -> hloom_ir::sharding::ShardingKind {
+    let sharding = hloom_formats::hlo_text::read_sharding(text.as_bytes()).unwrap_or_else(|d| panic!("{d:?}"));
+    sharding.leaves()[0].kind.clone()
+}
+
 /// The same module without shardings, for one device.
 pub(crate) fn unsharded(module: &Module) -> Module {
     let mut module = module.clone();

@@ -5,7 +5,7 @@ super::codes! {
         "A sharding names the axes of a mesh along which each dimension of a value is cut. The mesh and its axes must be there, an axis may be used once, and there is one list of axes for each dimension.",
         "sharding={mesh['x'=2], [{'y'}, {}]}";
     1202 CONFLICTING_SHARDINGS "two shardings cannot both hold",
-        "Two annotations ask for different shardings of one value, and neither leaves a choice. The notes say where each comes from.",
+        "Two annotations ask for different shardings of one value, or of a result and the parameter whose memory it takes, and neither leaves a choice. The notes say where each comes from.",
         "";
     1203 DIFFERENT_MESHES "shardings over different meshes meet",
         "The operands and results of an operation have shardings over meshes that differ in their axes or devices. All devices of a program take part in one mesh.",

@@ -1,0 +1,161 @@
+//! What single operations send when they are cut, and that they still compute what one device does.
+
+mod support;
+
+use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::module::Module;
+use hloom_ir::{Op, Shape};
+use hloom_spmd::partition::custom::{CallToPartition, CustomPartition, CustomPartitioner};
+
+/// The collectives of a program, with the shapes of their results, in order.
+fn collectives(module: &Module) -> Vec<String> {
+    let all = module.computations().iter().flat_map(|&c| module[c].instructions());
+    let meets = |op: &Op| op.collective().is_some() || matches!(op, Op::CollectivePermute(_));
+    all.filter(|&&i| meets(&module[i].op))
+        .map(|&i| format!("{} {}", module[i].op.opcode().name(), module[i].shape.without_layout()))
+        .collect()
+}
+
+/// Partitions a program for `devices`, compares its results with those of one device, and returns its collectives.
+fn sent(devices: i64, text: &str) -> Vec<String> {
+    let module = support::read(text);
+    let made = hloom_spmd::partition(&module, devices).unwrap_or_else(|d| panic!("{}: {text}", d.message));
+    support::check(&module, &made, 3).unwrap_or_else(|e| panic!("{e}: {text}"));
+    collectives(&made.module)
+}
+
+#[test]
+fn slices_at_indices_that_count_are_taken_where_they_are() {
+    let text = "HloModule m\nENTRY e {
+        x = f32[8,6,3] parameter(0), sharding={devices=[4,1,1]<=[4]}
+        i = s32[8,1] iota(), iota_dimension=0, sharding={devices=[4,1]<=[4]}
+        j = s32[8,1] parameter(1), sharding={devices=[4,1]<=[4]}
+        ij = s32[8,2] concatenate(i, j), dimensions={1}, sharding={devices=[4,1]<=[4]}
+        ROOT g = f32[8,3] gather(x, ij), offset_dims={1}, collapsed_slice_dims={0,1}, start_index_map={0,1},
+          index_vector_dim=1, slice_sizes={1,1,3}, sharding={devices=[4,1]<=[4]}
+      }";
+    assert_eq!(sent(4, text), [""; 0]);
+    // Uneven, and with the count in the second place.
+    let text = "HloModule m\nENTRY e {
+        x = f32[5,7,3] parameter(0), sharding={devices=[1,4,1]<=[4]}
+        i = s32[7,1] iota(), iota_dimension=0, sharding={devices=[4,1]<=[4]}
+        j = s32[7,1] parameter(1), sharding={devices=[4,1]<=[4]}
+        ji = s32[7,2] concatenate(j, i), dimensions={1}, sharding={devices=[4,1]<=[4]}
+        ROOT g = f32[7,3] gather(x, ji), offset_dims={1}, collapsed_slice_dims={0,1}, start_index_map={0,1},
+          index_vector_dim=1, slice_sizes={1,1,3}, sharding={devices=[4,1]<=[4]}
+      }";
+    assert_eq!(sent(4, text), [""; 0]);
+}
+
+#[test]
+fn a_rotation_sends_what_crosses_the_edges_of_shards() {
+    let program = |amount: i64| {
+        format!(
+            "HloModule m\nENTRY e {{
+              x = f32[3,12] parameter(0), sharding={{devices=[1,4]<=[4]}}
+              ROOT r = f32[3,12] custom-call(x), custom_call_target=\"_SPMDInternalOp_RotateRight\",
+                backend_config=\"dimension=1,amount={amount}\", sharding={{devices=[1,4]<=[4]}}
+            }}"
+        )
+    };
+    let made = hloom_spmd::partition(&support::read(&program(2)), 4).expect("it is partitioned");
+    assert_eq!(collectives(&made.module), ["collective-permute f32[3,2]"]);
+    // By whole shards nothing is cut.
+    let made = hloom_spmd::partition(&support::read(&program(6)), 4).expect("it is partitioned");
+    assert_eq!(collectives(&made.module), ["collective-permute f32[3,3]"]);
+}
+
+#[test]
+fn shards_that_do_not_nest_are_cut_anew_by_sending_pieces() {
+    let text = "HloModule m\nENTRY e {
+        x = f32[6,3] parameter(0), sharding={devices=[2,1,4]<=[8] last_tile_dim_replicate}
+        ROOT y = f32[6,3] copy(x), sharding={devices=[4,1,2]<=[8] last_tile_dim_replicate}
+      }";
+    assert_eq!(sent(8, text), ["collective-permute f32[1,3]"]);
+    let text = "HloModule m\nENTRY e {
+        x = f32[24] parameter(0), sharding={devices=[4]<=[4]}
+        ROOT y = f32[6,4] reshape(x), sharding={devices=[4,1]<=[4]}
+      }";
+    let made = sent(4, text);
+    assert!(!made.is_empty() && made.iter().all(|c| c.starts_with("collective-permute")), "{made:?}");
+}
+
+#[test]
+fn an_axis_moves_to_a_dimension_that_it_does_not_divide() {
+    let text = "HloModule m\nENTRY e {
+        x = f32[4,7] parameter(0), sharding={devices=[2,1]<=[2]}
+        ROOT y = f32[4,7] copy(x), sharding={devices=[1,2]<=[2]}
+      }";
+    assert_eq!(sent(2, text), ["all-to-all f32[2,8]"]);
+}
+
+#[test]
+fn what_has_no_elements_is_made_anew() {
+    let text = "HloModule m\nENTRY e {
+        x = f32[4,4] parameter(0), sharding={devices=[2,1]<=[2]}
+        ROOT y = f32[0,4] slice(x), slice={[0:0], [0:4]}, sharding={replicated}
+      }";
+    assert_eq!(sent(2, text), [""; 0]);
+}
+
+#[test]
+fn devices_that_have_the_same_tile_may_be_listed_in_any_order() {
+    let text = "HloModule m\nENTRY e {
+        x = f32[4,6] parameter(0), sharding={devices=[1,2,2]1,3,0,2 last_tile_dim_replicate}
+        y = f32[6,8] parameter(1), sharding={devices=[2,2]3,1,2,0}
+        ROOT z = f32[4,8] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0},
+          sharding={devices=[1,2,2]2,3,0,1 last_tile_dim_replicate}
+      }";
+    assert_eq!(sent(4, text), ["all-reduce f32[4,4]"]);
+}
+
+#[test]
+fn a_call_with_effects_is_made_by_one_device() {
+    let text = "HloModule m\nENTRY e {
+        x = f32[4] parameter(0), sharding={devices=[2]<=[2]}
+        ROOT y = f32[4] custom-call(x), custom_call_target=\"f\", sharding={maximal device=1}
+      }";
+    let made = hloom_spmd::partition(&support::read(text), 2).expect("it is partitioned");
+    assert_eq!(collectives(&made.module), ["all-gather f32[4]", "collective-broadcast f32[4]"]);
+    let entry = made.module.entry().expect("there is one");
+    let conditional =
+        made.module[entry].instructions().iter().any(|&i| matches!(made.module[i].op, Op::Conditional { .. }));
+    assert!(conditional, "only one device makes the call");
+}
+
+/// Knows calls to `rows`: of an array cut along its first dimension.
+struct Rows;
+
+impl CustomPartitioner for Rows {
+    fn partition(&self, call: &CallToPartition<'_>) -> Result<Option<CustomPartition>, Diagnostic> {
+        if call.target != "rows" {
+            return Ok(None);
+        }
+        let Some(array) = call.operands[0].0.as_array() else { return Ok(None) };
+        let (rows, columns) = (array.dims()[0] / 2, array.dims()[1]);
+        let program = support::read(&format!(
+            "HloModule rows\nENTRY e {{ x = f32[{rows},{columns}] parameter(0) ROOT y = f32[{rows},{columns}] negate(x) }}"
+        ));
+        let tiles = support::sharding("{devices=[2,1]<=[2]}");
+        Ok(Some(CustomPartition { program, operands: vec![tiles.clone()], results: vec![tiles] }))
+    }
+}
+
+#[test]
+fn a_partitioner_of_the_caller_is_asked_about_calls() {
+    let text = "HloModule m\nENTRY e {
+        x = f32[4,6] parameter(0), sharding={devices=[1,2]<=[2]}
+        ROOT y = f32[4,6] custom-call(x), custom_call_target=\"rows\", sharding={devices=[2,1]<=[2]}
+      }";
+    let made = hloom_spmd::partition_with(&support::read(text), 2, &Rows).expect("it is partitioned");
+    assert_eq!(collectives(&made.module), ["all-to-all f32[4,3]"]);
+    let has = |op: fn(&Op) -> bool| {
+        let mut all = made.module.computations().iter().flat_map(|&c| made.module[c].instructions());
+        all.any(|&i| op(&made.module[i].op))
+    };
+    assert!(has(|op| matches!(op, Op::Call { .. })), "what it answers is called");
+    assert!(!has(|op| matches!(op, Op::CustomCall(_))), "the call itself is gone");
+    let entry = made.module.entry().expect("there is one");
+    let root = made.module.root(entry).expect("it has one");
+    assert_eq!(made.module[root].shape.without_layout(), Shape::array(hloom_ir::ElementType::F32, [2, 6]));
+}
