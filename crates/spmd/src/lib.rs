@@ -1,7 +1,8 @@
 //! Global programs over many devices: from shardings on some arrays to the program of one device.
 //!
 //! [`mod@propagate`] decides the sharding of every instruction from the annotations of some; [`mod@partition`] writes the
-//! program of one device: its part of every value, and the collectives between.
+//! program of one device: its part of every value, and the collectives between; [`mod@search`] chooses the shardings of a
+//! program that has none.
 
 mod axes;
 mod counting;
@@ -11,6 +12,7 @@ pub mod partition;
 pub mod propagate;
 pub mod report;
 mod rules;
+pub mod search;
 pub mod shards;
 pub mod shardy;
 

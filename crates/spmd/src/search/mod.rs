@@ -1,0 +1,243 @@
+//! The search: how a program's parameters are best laid out on a mesh, by predicted time within memory.
+//!
+//! The schemes that people write by hand (data, tensor, fully sharded data, and their products over the axes of the mesh)
+//! are tried first; from the best, classes of like parameters are moved from dimension to dimension as long as that makes
+//! a step shorter. Parameters of repeated layers are one class, so that the number of tries does not grow with layers.
+//! Kept true: the answer is no worse, by the model that it is chosen by, than any scheme that was tried.
+
+mod evaluate;
+mod roles;
+mod schemes;
+
+pub use evaluate::Price;
+pub use roles::{ParameterRoles, Role};
+pub use schemes::AxisScheme;
+
+use crate::partition::Partitioned;
+use crate::propagate::prepare;
+use evaluate::{annotated, mesh, price, realize};
+use hloom_ir::diagnostic::{Blame, Diagnostic, codes::spmd as codes};
+use hloom_ir::module::Module;
+use hloom_ir::verify::VerifiedModule;
+use hloom_target::Target;
+use std::collections::BTreeMap;
+
+/// The axes of the mesh that cut a dimension.
+pub type AxisUse = Vec<usize>;
+/// How the parameters lie: a list of axes for each dimension of each.
+pub type Layout = Vec<Vec<AxisUse>>;
+
+/// More axes than any mesh of machines has; schemes are as many as the fourth power of two to it.
+const MOST_AXES: usize = 4;
+
+/// What to search for.
+#[derive(Clone, Debug)]
+pub struct SearchOptions<'t> {
+    /// The sizes of the mesh's axes.
+    pub mesh: Vec<i64>,
+    /// Bytes that a device has.
+    pub memory_limit: Option<u64>,
+    /// The machine.
+    pub target: &'t Target,
+    /// How many instructions may be partitioned in all, over all tries.
+    pub budget: usize,
+}
+
+/// A layout that was tried.
+#[derive(Clone, Debug)]
+pub struct Tried {
+    /// What each axis is for, and whether single classes were moved from there.
+    pub schemes: Vec<AxisScheme>,
+    /// How many classes of parameters lie otherwise than the scheme has them.
+    pub moves: usize,
+    /// How the parameters lie.
+    pub layout: Layout,
+    /// What it costs.
+    pub price: Price,
+}
+
+impl Tried {
+    /// Whether it fits into the memory that there is.
+    pub fn fits(&self, options: &SearchOptions<'_>) -> bool {
+        options.memory_limit.is_none_or(|limit| self.price.memory_bytes <= limit)
+    }
+}
+
+/// Like parameters, and how they lie.
+#[derive(Clone, Debug)]
+pub struct ParameterClass {
+    /// Their sizes.
+    pub dims: Vec<i64>,
+    /// What their dimensions are for.
+    pub roles: Vec<Role>,
+    /// Their numbers.
+    pub members: Vec<usize>,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub struct Found {
+    /// The best.
+    pub best: Tried,
+    /// The schemes, the fastest first.
+    pub schemes: Vec<Tried>,
+    /// Classes of like parameters.
+    pub classes: Vec<ParameterClass>,
+    /// How many layouts were tried.
+    pub tries: usize,
+    /// The program with the best layout's shardings, propagated.
+    pub source: Module,
+    /// What was made of it.
+    pub partitioned: Partitioned,
+    /// The program of one device.
+    pub program: VerifiedModule,
+}
+
+struct Search<'s> {
+    source: &'s Module,
+    options: &'s SearchOptions<'s>,
+    devices: i64,
+    left: usize,
+    tries: usize,
+}
+
+impl Search<'_> {
+    /// The price of a layout; nothing if it cannot be partitioned.
+    fn price(&mut self, layout: &Layout) -> Option<Price> {
+        self.left = self.left.saturating_sub(self.source.instruction_count());
+        self.tries += 1;
+        let mesh = mesh(&self.options.mesh);
+        let mut module = annotated(self.source, &mesh, layout);
+        let (_, made) = realize(&mut module, self.devices).ok()?;
+        price(&made, self.options).ok()
+    }
+
+    fn is_better(&self, a: &Price, b: &Price) -> bool {
+        let over = |p: &Price| self.options.memory_limit.map_or(0, |limit| p.memory_bytes.saturating_sub(limit));
+        match (over(a), over(b)) {
+            (0, 0) => a.seconds < b.seconds * (1.0 - 1e-6),
+            // What does not fit is better the less it is too large.
+            (x, y) => x < y,
+        }
+    }
+
+    /// Moves one axis of one class after another as long as that is better.
+    fn improve(&mut self, start: Tried, classes: &[ParameterClass]) -> Tried {
+        let mut best = start;
+        let mesh = self.options.mesh.clone();
+        loop {
+            let mut moved = false;
+            for class in classes {
+                for axis in 0..mesh.len() {
+                    let now = &best.layout[class.members[0]];
+                    let at = now.iter().position(|list| list.contains(&axis));
+                    for to in (0..class.dims.len()).map(Some).chain([None]).filter(|&to| to != at) {
+                        if self.left < self.source.instruction_count() {
+                            return best;
+                        }
+                        let Some(lists) = with_axis(&best.layout[class.members[0]], class, &mesh, axis, to) else {
+                            continue;
+                        };
+                        let mut layout = best.layout.clone();
+                        for &member in &class.members {
+                            layout[member].clone_from(&lists);
+                        }
+                        let Some(price) = self.price(&layout) else { continue };
+                        if self.is_better(&price, &best.price) {
+                            best = Tried { schemes: best.schemes.clone(), moves: best.moves + 1, layout, price };
+                            moved = true;
+                            break;
+                        }
+                    }
+                }
+            }
+            if !moved {
+                return best;
+            }
+        }
+    }
+}
+
+/// A class's lists with `axis` at dimension `to` only; nothing if that does not cut it into equal parts.
+fn with_axis(
+    lists: &[AxisUse],
+    class: &ParameterClass,
+    mesh: &[i64],
+    axis: usize,
+    to: Option<usize>,
+) -> Option<Vec<AxisUse>> {
+    let mut lists = lists.to_vec();
+    lists.iter_mut().for_each(|l| l.retain(|&a| a != axis));
+    if let Some(d) = to {
+        lists[d].push(axis);
+        let parts: i64 = lists[d].iter().map(|&a| mesh[a]).product();
+        if class.dims[d] % parts != 0 {
+            return None;
+        }
+    }
+    Some(lists)
+}
+
+/// What makes parameters alike: sizes, what their dimensions are for, and the operations that use them.
+type Kind = (Vec<i64>, Vec<Role>, Vec<&'static str>);
+
+fn classes(parameters: &[ParameterRoles], module: &Module) -> Vec<ParameterClass> {
+    let entry_parameters = module.entry().map_or_else(Vec::new, |e| module.parameters(e));
+    let mut by_kind: BTreeMap<Kind, Vec<usize>> = BTreeMap::new();
+    for (n, p) in parameters.iter().enumerate().filter(|(_, p)| !p.dims.is_empty()) {
+        // Those that are used alike: by the same operations, whatever else these take.
+        let mut uses: Vec<&'static str> = entry_parameters
+            .get(n)
+            .map_or_else(Vec::new, |&i| module[i].users().iter().map(|&u| module[u].op.opcode().name()).collect());
+        uses.sort_unstable();
+        uses.dedup();
+        by_kind.entry((p.dims.clone(), p.roles.clone(), uses)).or_default().push(n);
+    }
+    let mut all: Vec<ParameterClass> =
+        by_kind.into_iter().map(|((dims, roles, _), members)| ParameterClass { dims, roles, members }).collect();
+    // Those that hold most come first.
+    let weight = |c: &ParameterClass| c.dims.iter().product::<i64>().saturating_mul(c.members.len() as i64);
+    all.sort_by_key(|c| std::cmp::Reverse(weight(c)));
+    all
+}
+
+/// Finds a layout of the parameters of a program.
+pub fn search(module: &Module, options: &SearchOptions<'_>) -> Result<Found, Vec<Diagnostic>> {
+    let refuse = |message: String| vec![Diagnostic::error(&codes::NOT_PROPAGATED, message).blame(Blame::Data)];
+    if options.mesh.is_empty() || options.mesh.len() > MOST_AXES || options.mesh.iter().any(|&n| n < 1) {
+        return Err(refuse(format!("a mesh has one to {MOST_AXES} axes of at least one device")));
+    }
+    let devices = options.mesh.iter().try_fold(1i64, |n, &d| n.checked_mul(d)).filter(|&n| n <= 1 << 16);
+    let devices = devices.ok_or_else(|| refuse("the mesh has too many devices".into()))?;
+    let mut source = module.clone();
+    source.config.num_partitions = devices;
+    prepare(&mut source)?;
+    let parameters = roles::parameter_roles(&source);
+    let classes = classes(&parameters, &source);
+    let mut search = Search { source: &source, options, devices, left: options.budget, tries: 0 };
+    let mut tried: Vec<Tried> = Vec::new();
+    for schemes in schemes::products(options.mesh.len()) {
+        let layout = schemes::layout(&parameters, &options.mesh, &schemes);
+        if tried.iter().any(|t| t.layout == layout) {
+            continue;
+        }
+        if let Some(price) = search.price(&layout) {
+            tried.push(Tried { schemes, moves: 0, layout, price });
+        }
+    }
+    tried.sort_by(|a, b| match (search.is_better(&a.price, &b.price), search.is_better(&b.price, &a.price)) {
+        (true, _) => std::cmp::Ordering::Less,
+        (_, true) => std::cmp::Ordering::Greater,
+        _ => a.price.seconds.total_cmp(&b.price.seconds),
+    });
+    let Some(start) = tried.first().cloned() else {
+        // Nothing could be partitioned: what is wrong with the program as it is says why.
+        let mut module = annotated(&source, &mesh(&options.mesh), &vec![Vec::new(); parameters.len()]);
+        return Err(realize(&mut module, devices).err().unwrap_or_else(|| refuse("no layout could be priced".into())));
+    };
+    let best = search.improve(start, &classes);
+    let tries = search.tries;
+    let mut annotated = annotated(&source, &mesh(&options.mesh), &best.layout);
+    let (partitioned, program) = realize(&mut annotated, devices)?;
+    Ok(Found { best, schemes: tried, classes, tries, source: annotated, partitioned, program })
+}
