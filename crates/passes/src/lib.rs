@@ -30,7 +30,6 @@ pub mod pass;
 pub mod placements;
 pub mod planted;
 pub mod registry;
-pub mod replicate;
 pub mod rewrite;
 pub mod rules;
 pub mod sink_converts;

@@ -1,6 +1,7 @@
 //! The table of functions, in the order of the C API.
 
 use crate::abi::*;
+use crate::custom_partitioner::CustomPartitionerExtension;
 use crate::ffi::Ffi;
 use crate::layouts::Layouts;
 use crate::profiler::ProfilerExtension;
@@ -11,7 +12,8 @@ use std::ffi::c_void;
 use std::ptr::null;
 
 static PROFILER: ProfilerExtension = ProfilerExtension::new(null());
-static SHARDINGS: ShardingsExtension = ShardingsExtension::new((&raw const PROFILER).cast());
+static PARTITIONERS: CustomPartitionerExtension = CustomPartitionerExtension::new((&raw const PROFILER).cast());
+static SHARDINGS: ShardingsExtension = ShardingsExtension::new((&raw const PARTITIONERS).cast());
 static LAYOUTS: Layouts = Layouts::new((&raw const SHARDINGS).cast());
 static FFI: Ffi = Ffi::new((&raw const LAYOUTS).cast());
 

@@ -1,7 +1,7 @@
 //! Runs of programs.
 //!
 //! Errors about the arguments leave them as they are and come back from the call; only when all are right is the memory
-//! of donated ones taken. What goes wrong in the run itself is told by the events of its results. A run that is short, or
+//! of donated ones taken, unless there are external references to it. What goes wrong in the run itself is told by the events of its results. A run that is short, or
 //! that calls back into Python, is over when the call returns; others are left to the client's dispatcher, and their
 //! results come later.
 
@@ -114,15 +114,13 @@ fn inputs(program: &Program, devices: &[usize], lists: &[&[Handle<Buffer>]], kep
                 let (given, needed) = (buffer.shape()?, shape.without_layout());
                 return Err(Status::invalid(format!("argument {i} is {given}, the program takes {needed}")));
             }
-            if is_donated(i) && !buffer.is_donatable() {
-                return Err(Status::invalid("Donation requested for buffer with external reference"));
-            }
             contents.push(if is_token { Content::Here(Data::token()) } else { content });
         }
         inputs.push(contents);
     }
     if program.donates {
-        take_donated(lists, is_donated)?;
+        // An array that somebody else looks at is copied instead.
+        take_donated(lists, |i| is_donated(i) && lists.iter().all(|l| l[i].get().is_ok_and(Buffer::is_donatable)))?;
     }
     Ok(inputs)
 }

@@ -8,6 +8,7 @@ pub mod abi;
 mod api;
 pub mod buffer;
 pub mod client;
+pub mod custom_partitioner;
 pub mod device;
 mod dispatch;
 pub mod dump;

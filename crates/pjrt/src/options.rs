@@ -84,6 +84,8 @@ struct BuildOptionsProto {
     device_assignment: Option<DeviceAssignmentProto>,
     #[prost(bool, repeated, tag = "12")]
     allow_propagation_to_output: Vec<bool>,
+    #[prost(bool, repeated, tag = "18")]
+    allow_propagation_to_parameters: Vec<bool>,
 }
 
 /// `DeviceAssignmentProto`.
@@ -116,6 +118,8 @@ pub struct CompileOptions {
     pub tupled_arguments: bool,
     /// For each result, or once for all, whether it may be spread over the devices as seems best.
     pub open_results: Vec<bool>,
+    /// The same for arguments.
+    pub open_parameters: Vec<bool>,
 }
 
 impl CompileOptions {
@@ -159,6 +163,7 @@ impl CompileOptions {
             devices,
             tupled_arguments: options.parameter_is_tupled_arguments,
             open_results: build.allow_propagation_to_output,
+            open_parameters: build.allow_propagation_to_parameters,
         })
     }
 
@@ -214,6 +219,7 @@ mod tests {
             num_partitions: partitions,
             device_assignment: (!ids.is_empty()).then_some(assignment),
             allow_propagation_to_output: vec![true],
+            allow_propagation_to_parameters: vec![true],
         };
         CompileOptionsProto { build: Some(build), ..Default::default() }.encode_to_vec()
     }

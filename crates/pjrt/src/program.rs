@@ -1,6 +1,7 @@
 //! Programs on their way in: the formats that callers write them in, and compiling them.
 
 use crate::client::Client;
+use crate::custom_partitioner::RegisteredPartitioners;
 use crate::dump::ProgramDump;
 use crate::ffi;
 use crate::options::CompileOptions;
@@ -14,7 +15,6 @@ use hloom_ir::diagnostic::{Diagnostic, Place};
 use hloom_ir::module::Module;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_ir::{InstructionId, Op, Shape};
-use hloom_passes::replicate::{replicate, spread_results};
 use hloom_runtime::LoadedExecutable;
 use hloom_spmd::PropagationOptions;
 use std::hash::{Hash, Hasher};
@@ -32,7 +32,7 @@ pub struct Source {
 }
 
 /// The beginning of MLIR bytecode.
-const BYTECODE: &[u8] = b"ML\xefR";
+pub(crate) const BYTECODE: &[u8] = b"ML\xefR";
 
 impl Source {
     /// The program in HLO.
@@ -159,29 +159,7 @@ impl Program {
         let outputs = signature(&module).1.len();
         let shardings = match options.partitions {
             1 => Shardings::of(&module, outputs),
-            // What is written for one device in the middle of a global program is partitioned around it.
-            partitions if has_manual_computation(&module) => {
-                let mut propagation = PropagationOptions::default();
-                if !options.open_results.is_empty() {
-                    propagation.allow_propagation_to_output = options.open_results.clone();
-                }
-                hloom_spmd::propagate(&mut module, &propagation).map_err(|found| located(&found, &module))?;
-                let partitioned = hloom_spmd::partition(&module, partitions as i64);
-                let partitioned = partitioned.map_err(|found| located(&[found], &module))?;
-                let axes = &partitioned.axes;
-                let parameters = partitioned.parameters.iter().flatten().map(|spec| spec.to_sharding(axes));
-                let results = partitioned.results.iter().map(|spec| spec.to_sharding(axes));
-                let shardings = (Shardings::of_kinds(parameters), Shardings::of_kinds(results));
-                module = partitioned.module;
-                shardings
-            }
-            partitions => {
-                spread_results(&mut module, partitions, &options.open_results)
-                    .map_err(|found| located(&[found], &module))?;
-                let shardings = Shardings::of(&module, outputs);
-                replicate(&mut module, partitions).map_err(|found| located(&[found], &module))?;
-                shardings
-            }
+            _ => partition(&mut module, &options)?,
         };
         let devices = i64::try_from(options.devices.len()).ok();
         let module = verify(module, &VerifyOptions { devices })
@@ -233,10 +211,24 @@ impl Program {
     }
 }
 
-/// Whether a part of the program is written for one device.
-fn has_manual_computation(module: &Module) -> bool {
-    let is_boundary = |op: &Op| matches!(op, Op::CustomCall(call) if &*call.target == "SPMDFullToShardShape");
-    module.computations().iter().any(|&c| module[c].instructions().iter().any(|&i| is_boundary(&module[i].op)))
+/// Makes the program of one device of a program over whole arrays; returns how its arguments and results lie.
+fn partition(module: &mut Module, options: &CompileOptions) -> Result<(Shardings, Shardings), Status> {
+    let mut propagation = PropagationOptions::default();
+    if !options.open_results.is_empty() {
+        propagation.allow_propagation_to_output = options.open_results.clone();
+    }
+    if !options.open_parameters.is_empty() {
+        propagation.allow_propagation_to_parameters = options.open_parameters.clone();
+    }
+    hloom_spmd::propagate(module, &propagation).map_err(|found| located(&found, module))?;
+    let partitioned = hloom_spmd::partition_with(module, options.partitions as i64, &RegisteredPartitioners);
+    let partitioned = partitioned.map_err(|found| located(&[found], module))?;
+    let axes = &partitioned.axes;
+    let parameters = partitioned.parameters.iter().flatten().map(|spec| spec.to_sharding(axes));
+    let results = partitioned.results.iter().map(|spec| spec.to_sharding(axes));
+    let shardings = (Shardings::of_kinds(parameters), Shardings::of_kinds(results));
+    *module = partitioned.module;
+    Ok(shardings)
 }
 
 /// Whether a run is over before a thread could be told of it: a few thousand numbers, and no loop.

@@ -38,6 +38,7 @@ _CALL = ctypes.CFUNCTYPE(
     ctypes.c_size_t,
 )
 _RESOLVE = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t)
+_CONVERT = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t, ctypes.c_void_p)
 
 
 class Callback:
@@ -160,6 +161,8 @@ def register(platform: str, path: str) -> None:
     library.hloom_register_custom_call.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
     library.hloom_set_python_callback.argtypes = [_CALL]
     library.hloom_set_resolver.argtypes = [_RESOLVE]
+    library.hloom_set_mlir_converter.argtypes = [_CONVERT]
+    library.hloom_take_text.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
 
     def give(name, target):
         if isinstance(target, dict):
@@ -191,9 +194,24 @@ def register(platform: str, path: str) -> None:
         except BaseException:
             traceback.print_exc()
 
-    functions = _CALL(_call), _RESOLVE(resolve)
+    def convert(code, size, to):
+        """The programs that custom partitioners answer with, as text."""
+        try:
+            from jaxlib.mlir import ir
+
+            with mlir.make_ir_context() as context:
+                module = ir.Module.parse(ctypes.string_at(code, size), context)
+                text = module.operation.get_asm(enable_debug_info=False).encode()
+            library.hloom_take_text(to, text, len(text))
+            return 0
+        except BaseException:
+            traceback.print_exc()
+            return 1
+
+    functions = _CALL(_call), _RESOLVE(resolve), _CONVERT(convert)
     library.hloom_set_python_callback(functions[0])
     library.hloom_set_resolver(functions[1])
+    library.hloom_set_mlir_converter(functions[2])
     _kept.extend([library, *functions, handler])
     try:
         xla_client.register_custom_call_handler(platform, handler)
