@@ -529,6 +529,18 @@ pub(crate) struct PartitionArgs {
     /// Say which annotation the sharding of this instruction came from, step by step
     #[arg(long, value_name = "NAME")]
     pub(crate) explain: Option<String>,
+    /// Choose the shardings of the parameters by predicted time
+    #[arg(long, requires = "mesh", conflicts_with_all = ["explain", "devices"])]
+    pub(crate) auto: bool,
+    /// The mesh that parameters are laid out on
+    #[arg(long, value_name = "2x4", requires = "auto")]
+    pub(crate) mesh: Option<String>,
+    /// Bytes that a device has
+    #[arg(long, value_name = "B", requires = "auto")]
+    pub(crate) memory_limit: Option<u64>,
+    /// The machine; tpu-v4 unless given
+    #[arg(long, value_name = "T", requires = "auto")]
+    pub(crate) target: Option<String>,
 }
 
 #[derive(Args, Debug, Clone, Default)]

@@ -18,6 +18,7 @@ mod memory;
 mod opt;
 mod output;
 mod partition;
+mod partition_auto;
 mod progress;
 mod render;
 mod report;

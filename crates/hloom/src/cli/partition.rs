@@ -12,6 +12,9 @@ use hloom::spmd::partition::spec::Spec;
 use hloom::spmd::report::{PartitionReport, report};
 
 pub(crate) fn run(args: &PartitionArgs) -> Result {
+    if args.auto {
+        return super::partition_auto::run(args);
+    }
     let verified = input::load_verified(&args.file)?;
     let (source, module) = (verified.source, verified.module);
     let devices = devices(module.module(), args.devices.map(i64::from))?;
