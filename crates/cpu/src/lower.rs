@@ -10,9 +10,7 @@ use crate::kernel::{KernelCode, KernelLibrary, KernelSource, Kernels};
 use crate::library_call::LibraryCall;
 use crate::output_fusion::{Array, OutputFusion, product_of};
 use crate::shared_buffer;
-use crate::thunk::{
-    AllocationSource, Evaluate, EvaluatedLeaf, ListId, Location, ResultLeaf, Thunk, ThunkKind, ThunkProgram, While,
-};
+use crate::thunk::{Evaluate, EvaluatedLeaf, ListId, ResultLeaf, Thunk, ThunkKind, ThunkProgram, While};
 use hloom_compiler::CompileOptions;
 use hloom_compiler::CompileReport;
 use hloom_loops::{KernelRequest, supports};
@@ -30,6 +28,9 @@ use hloom_plan::Plan;
 use hloom_plan::dataflow::ValueId;
 use hloom_plan::in_place::Pair;
 use hloom_plan::positions::Position;
+use hloom_runtime::placement::{
+    AllocationSource, Location, argument_leaves, hands_on, locations, peak_bytes, sources, working_instructions,
+};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::time::Instant;
@@ -90,7 +91,7 @@ pub(crate) fn lower(
     }
     let Lowering { lists, table, evaluates, own_bytes, slots, .. } = lowering;
     let slots = slots.len();
-    let (mut allocations, planned_bytes) = sources(plan)?;
+    let (mut allocations, planned_bytes) = sources(plan, hloom_runtime::memory::ALIGNMENT)?;
     allocations.extend((0..shared_buffers.len()).map(|number| AllocationSource::SharedBuffer { number }));
     allocations.push(AllocationSource::Temporary { offset: planned_bytes });
     let temporary_bytes =
@@ -127,82 +128,6 @@ pub(crate) fn lower(
         evaluates,
         kernels,
     })
-}
-
-/// Where each position's value lies.
-fn locations(plan: &Plan<'_>) -> Result<Vec<Location>, ExecutionError> {
-    let dataflow = &plan.dataflow;
-    let mut of_value = vec![Location::NOWHERE; dataflow.value_slots()];
-    for (number, allocation) in plan.allocations.iter().enumerate() {
-        for place in &allocation.places {
-            let offset =
-                usize::try_from(place.offset).map_err(|_| ExecutionError::bug("a place before its allocation"))?;
-            if let Some(slot) = of_value.get_mut(place.value as usize) {
-                *slot = Location { allocation: number as u32, offset };
-            }
-            // What the run stores is row-major and unpacked, whatever the layout says; there must be room for that.
-            let Some(value) = dataflow.value(place.value) else { continue };
-            let shape = dataflow.positions.shape(value.position);
-            if !shape.is_tuple() && shape.byte_size().is_none_or(|n| n > place.size) {
-                return Err(ExecutionError::bug(format!("{shape} is stored packed")));
-            }
-        }
-    }
-    let at = |p: usize| dataflow.at(p as Position).map_or(Location::NOWHERE, |v| of_value[v as usize]);
-    Ok((0..dataflow.positions.len()).map(at).collect())
-}
-
-/// Where the memory of each allocation comes from, and the bytes of all temporaries.
-fn sources(plan: &Plan<'_>) -> Result<(Vec<AllocationSource>, usize), ExecutionError> {
-    let (dataflow, module) = (&plan.dataflow, plan.dataflow.module());
-    let leaf_of_parameter = argument_leaves(plan);
-    let mut temporary_bytes = 0usize;
-    let mut sources = Vec::with_capacity(plan.allocations.len());
-    for allocation in &plan.allocations {
-        let bytes = usize::try_from(allocation.size).map_err(|_| ExecutionError::out_of_memory(usize::MAX))?;
-        sources.push(if allocation.is_tuple || allocation.is_thread_local {
-            AllocationSource::Unused
-        } else if let Some(position) = allocation.parameter {
-            match leaf_of_parameter.iter().position(|&p| p == position) {
-                Some(leaf) => AllocationSource::Argument { leaf, owned: allocation.is_aliased },
-                None => AllocationSource::Unused,
-            }
-        } else if allocation.is_constant {
-            let constant = allocation.places.iter().find_map(|place| {
-                let value = dataflow.value(place.value)?;
-                let id = dataflow.instruction(value);
-                matches!(module[id].op, Op::Constant(_)).then_some((id, value.position))
-            });
-            let Some((id, position)) = constant else {
-                sources.push(AllocationSource::Unused);
-                continue;
-            };
-            let mut leaves = dataflow.positions.of(id).filter(|&p| !dataflow.positions.is_tuple(p));
-            let Some(leaf) = leaves.position(|p| p == position) else {
-                sources.push(AllocationSource::Unused);
-                continue;
-            };
-            AllocationSource::Constant { instruction: id, leaf, bytes }
-        } else if allocation.is_live_out {
-            AllocationSource::Result { bytes }
-        } else {
-            let offset = temporary_bytes;
-            temporary_bytes = bytes
-                .checked_next_multiple_of(hloom_runtime::memory::ALIGNMENT)
-                .and_then(|bytes| offset.checked_add(bytes))
-                .ok_or_else(|| ExecutionError::out_of_memory(usize::MAX))?;
-            AllocationSource::Temporary { offset }
-        });
-    }
-    Ok((sources, temporary_bytes))
-}
-
-/// The positions of the leaves of the entry's parameters, in order.
-fn argument_leaves(plan: &Plan<'_>) -> Vec<Position> {
-    let (positions, module) = (&plan.dataflow.positions, plan.dataflow.module());
-    let parameters = module.entry().map_or_else(Vec::new, |entry| module.parameters(entry));
-    let leaves = parameters.iter().flat_map(|&p| positions.of(p)).filter(|&p| !positions.is_tuple(p));
-    leaves.collect()
 }
 
 struct Lowering<'p, 'm> {
@@ -624,47 +549,6 @@ impl Lowering<'_, '_> {
         };
         Ok(leaves.into_iter().map(leaf).collect())
     }
-}
-
-/// The bytes of arguments, results and temporaries of a device, those that share memory once.
-fn peak_bytes(plan: &Plan<'_>, temporary_bytes: usize) -> usize {
-    let lasting = plan.allocations.iter().filter(|a| a.parameter.is_some() || a.is_live_out);
-    let lasting = lasting.filter(|a| !a.is_tuple && !a.is_thread_local);
-    lasting.map(|a| usize::try_from(a.size).unwrap_or(0)).fold(temporary_bytes, usize::saturating_add)
-}
-
-/// The number of instructions that do work: neither parameters and constants, nor what merely hands values on.
-fn working_instructions(module: &Module) -> usize {
-    let works = |op: &Op| !matches!(op, Op::Parameter { .. } | Op::Constant(_) | Op::Fusion(_)) && !hands_on(op);
-    let mut pending = hloom_passes::facts::flow_computations(module);
-    let mut count = 0;
-    while let Some(computation) = pending.pop() {
-        for &id in module[computation].instructions() {
-            let op = &module[id].op;
-            count += usize::from(works(op));
-            if let Op::Fusion(fusion) = op {
-                pending.push(fusion.calls);
-            }
-        }
-    }
-    count
-}
-
-/// Whether an instruction merely hands values on: it makes none of its own.
-fn hands_on(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Tuple
-            | Op::GetTupleElement { .. }
-            | Op::AfterAll
-            | Op::AddDependency
-            | Op::OptBarrier
-            | Op::Domain(_)
-            | Op::Bitcast
-            | Op::AsyncUpdate { .. }
-            | Op::AsyncDone
-            | Op::CopyDone
-    )
 }
 
 /// Whether nothing is known of a value's form.

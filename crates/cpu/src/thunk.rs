@@ -12,38 +12,8 @@ use crate::shared_buffer::SharedBuffer;
 use hloom_analysis::devices::DeviceGrid;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::shape::Shape;
+pub(crate) use hloom_runtime::placement::{AllocationSource, Location};
 use std::ops::Range;
-
-/// Where an array lies.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Location {
-    /// Which allocation.
-    pub(crate) allocation: u32,
-    /// Bytes from its start.
-    pub(crate) offset: usize,
-}
-
-impl Location {
-    /// The place of what has no memory: a token, or a value that nothing made.
-    pub(crate) const NOWHERE: Location = Location { allocation: u32::MAX, offset: 0 };
-}
-
-/// Where an allocation's memory comes from.
-#[derive(Debug)]
-pub(crate) enum AllocationSource {
-    /// Nothing of the run lies in it.
-    Unused,
-    /// Given by the caller: the leaf of that number. It is written only if it is `owned` by the run.
-    Argument { leaf: usize, owned: bool },
-    /// A constant: the leaf of that number of an instruction.
-    Constant { instruction: InstructionId, leaf: usize, bytes: usize },
-    /// Made for the run, and given to the caller after it.
-    Result { bytes: usize },
-    /// A part of the block of temporaries.
-    Temporary { offset: usize },
-    /// What the devices of a group have in common, by number.
-    SharedBuffer { number: usize },
-}
 
 /// The number of a list of steps.
 pub(crate) type ListId = usize;

@@ -2,13 +2,14 @@
 //!
 //! A [`Client`] owns devices, allocates buffers on them and loads compiled modules; whoever runs programs (`hloom`, the
 //! plugin, the test suites) knows these traits only. [`memory`] is the host's caching allocator, [`pool`] the threads that
-//! help with loops, [`trace`] the record of a run.
+//! help with loops, [`trace`] the record of a run, [`placement`] where a plan's values lie.
 
 mod affinity;
 pub mod buffer;
 pub mod client;
 pub mod executable;
 pub mod memory;
+pub mod placement;
 pub mod pool;
 pub mod trace;
 
