@@ -231,7 +231,7 @@ fn scaled(b: &mut Builder<'_>, x: InstructionId, scale: InstructionId) -> Option
 
 /// A product of integers as a sum of products: batch dimensions first, then the rest of the left, then that of the right,
 /// then what is summed.
-fn sum_of_products(
+pub fn sum_of_products(
     b: &mut Builder<'_>,
     operands: [InstructionId; 2],
     numbers: &DotDimensionNumbers,
