@@ -27,7 +27,11 @@ fn main() {
     let mut hasher = DefaultHasher::new();
     // Another compiler may lay out and call things differently.
     std::env::var("RUSTC").ok().and_then(|rustc| version(&rustc)).hash(&mut hasher);
-    for name in CRATES.iter().copied().chain(["compiler", "runtime", "cpu"]) {
+    let backend: &[&str] = match std::env::var("CARGO_PKG_NAME").as_deref() {
+        Ok("hloom-cuda") => &["cuda-kernels", "cuda-codegen", "cuda"],
+        _ => &["cpu"],
+    };
+    for name in CRATES.iter().chain(&["compiler", "runtime"]).chain(backend) {
         let folder = own.join("..").join(name).join("src");
         println!("cargo:rerun-if-changed={}", folder.display());
         hash_folder(&folder, &mut hasher);

@@ -27,7 +27,9 @@ enum Integer {
     },
 }
 
-fn counted(module: &Module, id: InstructionId) -> Option<u64> {
+/// How often the body of a while loop runs, if it can be seen: a counter that goes from one constant to another. What the
+/// program says of itself is not asked.
+pub fn counted(module: &Module, id: InstructionId) -> Option<u64> {
     let Op::While { condition, body } = module[id].op else { return None };
     let (test, call) = through_fusion(module, module.root(condition)?, None)?;
     let Op::Compare { direction, .. } = module[test].op else { return None };

@@ -11,7 +11,7 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::shape::Shape;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
-use hloom_passes::{Context, Optimized, PipelineStep, TargetInfo, optimize, planted};
+use hloom_passes::{Context, Optimized, Pass, PipelineStep, TargetInfo, optimize, planted};
 use hloom_target::Target;
 use std::sync::Arc;
 
@@ -30,6 +30,11 @@ pub trait Backend: std::fmt::Debug + Send + Sync {
 
     /// The stages that rewrite the module, in order: from the verified module to the scheduled one.
     fn pipeline(&self) -> &[PipelineStep];
+
+    /// Passes of the backend alone, which its pipeline may name besides those for every machine.
+    fn passes(&self) -> &'static [&'static Pass] {
+        &[]
+    }
 
     /// The last pass of the pipeline that is for every machine; what comes after it is for this one.
     fn last_common_pass(&self) -> Option<&'static str> {
@@ -70,7 +75,7 @@ pub fn optimize_for(
     let steps = backend.pipeline();
     let end = until.and_then(|last| steps.iter().rposition(|s| s.names().contains(&last)));
     let steps = &steps[..end.map_or(steps.len(), |n| n + 1)];
-    let list = registry().pipeline(steps).map_err(|d| CompileError::of_source("pipeline", vec![d]))?;
+    let list = registry().with(backend.passes()).pipeline(steps).map_err(|d| CompileError::of_source("pipeline", vec![d]))?;
     Ok(optimize(module, &list, &Context { info: backend.info() }, None)?)
 }
 

@@ -51,7 +51,8 @@ fn fuse(module: &mut Module, context: &Context<'_>) -> usize {
         found.extend(multi_output::merge(module, computation, groups, &order, &facts, &mut makers));
     }
     let counts = output::count_members(module, &found);
-    let takes_in = |group: &mut Group| output::take_in(module, group, &facts, &counts);
+    let fuses_products = context.info.fuses_products();
+    let takes_in = |group: &mut Group| fuses_products && output::take_in(module, group, &facts, &counts);
     let with_product: Vec<bool> = found.iter_mut().map(takes_in).collect();
     let groups = found.iter().zip(with_product);
     let mut made = 0;

@@ -45,6 +45,12 @@ pub trait TargetInfo: std::fmt::Debug + Sync {
         Ok(())
     }
 
+    /// Whether products and convolutions take in the element-wise code after them. A backend whose libraries have epilogues
+    /// of their own picks these out itself.
+    fn fuses_products(&self) -> bool {
+        true
+    }
+
     /// Whether the backend has a kernel for products of arrays of the first two types with a result of the third.
     fn has_product(&self, lhs: ElementType, rhs: ElementType, to: ElementType) -> bool {
         let _ = (lhs, rhs, to);

@@ -63,6 +63,11 @@ impl Registry {
         Registry::new([ALL])
     }
 
+    /// These and others.
+    pub fn with(&self, others: &[&'static Pass]) -> Registry {
+        Registry::new([&self.0[..], others])
+    }
+
     /// All of them, in alphabetical order.
     pub fn all(&self) -> &[&'static Pass] {
         &self.0

@@ -1,0 +1,190 @@
+//! The CUDA backend: its pipeline, what it has kernels for, and from a scheduled module to its code.
+
+use crate::canonicalize;
+use crate::code::CudaCode;
+use crate::gemm;
+use crate::kernels::{self, KernelSource};
+use crate::lower::lower;
+use hloom_compiler::{Backend, Code, CompileError, CompileOptions, CompileReport};
+use hloom_cuda_kernels::Architecture;
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::module::Module;
+use hloom_ir::verify::VerifiedModule;
+use hloom_passes::{Pass, PipelineStep, TargetInfo};
+use hloom_plan::Packer;
+use hloom_target::Target;
+use std::sync::Arc;
+
+use PipelineStep::{Fixpoint, Once};
+
+/// From the verified module to the scheduled one.
+static PIPELINE: &[PipelineStep] = &[
+    Once("normalize-layouts"),
+    Once("legalize-mixed-precision"),
+    Once("defuse"),
+    Once("expand"),
+    Once("legalize-products"),
+    Fixpoint(1, &["simplify", "cse", "dce"]),
+    Once("inline-calls"),
+    Once("dce"),
+    Once("flatten-call-graph"),
+    Once("bf16-normalization"),
+    Once("canonicalize-dots"),
+    Fixpoint(
+        4,
+        &[
+            "simplify",
+            "simplify-conditionals",
+            "simplify-loops",
+            "sink-shapes",
+            "fold-constants",
+            "canonicalize-dots",
+            "cse",
+            "dce",
+        ],
+    ),
+    Once("hoist-invariants"),
+    Fixpoint(2, &["simplify", "cse", "dce"]),
+    Once("combine-collectives"),
+    Once("remove-barriers"),
+    Once("remove-placements"),
+    Once("canonicalize-gemms"),
+    Once("dce"),
+    Once("fusion"),
+    Once("bitcast-reshapes"),
+    Once("flatten-call-graph"),
+    Once("copy-insertion"),
+    Once("schedule-program-order"),
+];
+
+/// The passes of this backend alone.
+static PASSES: &[&Pass] = &[&canonicalize::PASS];
+
+/// The compiler for a GPU of NVIDIA's.
+#[derive(Debug)]
+pub struct CudaBackend {
+    info: CudaInfo,
+}
+
+/// A GPU, and what there are kernels for on it.
+#[derive(Debug)]
+struct CudaInfo {
+    target: Target,
+    architecture: Architecture,
+}
+
+impl TargetInfo for CudaInfo {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn supports_fusion(&self, module: &Module, fusion: InstructionId) -> Result<(), String> {
+        kernels::supports(module, fusion)
+    }
+
+    fn fuses_products(&self) -> bool {
+        false
+    }
+
+    fn has_product(&self, lhs: ElementType, rhs: ElementType, to: ElementType) -> bool {
+        gemm::has_product(lhs, rhs, to)
+    }
+}
+
+/// What PTX is made for on a target, by its name.
+fn architecture(target: &str) -> Architecture {
+    match target {
+        "gpu-a100" => Architecture { capability: 80, accelerated: false },
+        _ => Architecture { capability: 90, accelerated: true },
+    }
+}
+
+impl CudaBackend {
+    /// The backend for a GPU.
+    pub fn new(target: Target) -> CudaBackend {
+        let architecture = architecture(&target.name);
+        CudaBackend { info: CudaInfo { target, architecture } }
+    }
+
+    /// The backend for the GPU of that name.
+    pub fn named(target: &str) -> Result<CudaBackend, CompileError> {
+        let target = Target::named(target).map_err(|d| CompileError::of_source("target", vec![d]))?;
+        Ok(CudaBackend::new(target))
+    }
+
+    /// What PTX is made for.
+    pub fn architecture(&self) -> Architecture {
+        self.info.architecture
+    }
+
+    /// The thunks of a scheduled module.
+    fn lowered(
+        &self,
+        scheduled: &Arc<VerifiedModule>,
+        options: &CompileOptions,
+        source: KernelSource,
+        report: &mut CompileReport,
+    ) -> Result<CudaCode, CompileError> {
+        let failed = |stage| move |found| CompileError::after(stage, found, scheduled.module());
+        let plan = report.stage("plan", |_| hloom_plan::plan_with(scheduled, &self.info.target, Packer::Reference));
+        let plan = plan.map_err(failed("plan"))?;
+        let program = lower(&plan, options, source, report)
+            .map_err(|error| failed("thunks")(vec![error.into_diagnostic()]))?;
+        Ok(CudaCode::new(program, self.info.architecture))
+    }
+}
+
+impl Backend for CudaBackend {
+    fn name(&self) -> &'static str {
+        "cuda"
+    }
+
+    fn info(&self) -> &dyn TargetInfo {
+        &self.info
+    }
+
+    fn pipeline(&self) -> &[PipelineStep] {
+        PIPELINE
+    }
+
+    fn passes(&self) -> &'static [&'static Pass] {
+        PASSES
+    }
+
+    fn last_common_pass(&self) -> Option<&'static str> {
+        Some("remove-barriers")
+    }
+
+    fn generate(
+        &self,
+        scheduled: &Arc<VerifiedModule>,
+        options: &CompileOptions,
+        report: &mut CompileReport,
+    ) -> Result<Arc<dyn Code>, CompileError> {
+        let source = KernelSource::Compiler(self.info.architecture);
+        Ok(Arc::new(self.lowered(scheduled, options, source, report)?))
+    }
+
+    fn version(&self) -> String {
+        concat!(env!("CARGO_PKG_VERSION"), "+", env!("HLOOM_SOURCES")).to_owned()
+    }
+
+    fn machine(&self) -> Vec<String> {
+        vec![self.info.architecture.to_string()]
+    }
+
+    fn deserialize(
+        &self,
+        scheduled: &Arc<VerifiedModule>,
+        options: &CompileOptions,
+        bytes: &[u8],
+        report: &mut CompileReport,
+    ) -> Result<Arc<dyn Code>, CompileError> {
+        let saved = kernels::Saved::deserialize(bytes).map_err(|why| CompileError::bug("load", why))?;
+        let (sequences, cubins) = (saved.sequences, saved.cubins);
+        let code = self.lowered(scheduled, options, KernelSource::Saved(sequences), report)?;
+        code.keep_cubins(cubins);
+        Ok(Arc::new(code))
+    }
+}

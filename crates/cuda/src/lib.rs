@@ -1,0 +1,21 @@
+//! The CUDA backend: from a scheduled module to thunks over PTX kernels and library calls, and the client that runs them.
+//!
+//! [`CudaBackend`] needs no GPU: it makes PTX, plans memory and prints. [`CudaClient`] loads the driver and the libraries
+//! when they are first needed (`library`), assembles the PTX to machine code (`cubin`), and runs the thunks on one stream,
+//! as a CUDA graph once a program has run (`executor`, `graph`). Several devices are virtual ones on one GPU: their thunks
+//! follow each other on that stream, and what they exchange are copies and kernels.
+//!
+//! An instruction without a kernel is evaluated on the host by `hloom-eval`, and the report says so.
+
+mod backend;
+mod canonicalize;
+mod code;
+mod collective;
+mod gemm;
+mod kernels;
+mod lower;
+mod thunk;
+mod thunk_display;
+
+pub use backend::CudaBackend;
+pub use code::CudaCode;

@@ -1,0 +1,153 @@
+//! What a compiled program is at run time: lists of thunks, and where their arrays lie.
+//!
+//! Every array of a thunk is an entry of the program's *table*: an allocation and an offset. A run turns the table into
+//! addresses on the device before its first thunk; a thunk finds its arrays side by side in it, operands first, then
+//! results, then its scratch memory.
+
+use crate::collective::Collective;
+use crate::gemm::Gemm;
+use crate::kernels::Made;
+use hloom_analysis::devices::DeviceGrid;
+use hloom_cuda_kernels::KernelSequence;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::shape::Shape;
+use hloom_runtime::placement::{AllocationSource, Location};
+use std::ops::Range;
+
+/// The number of a list of thunks.
+pub(crate) type ListId = usize;
+
+/// A step of the program.
+#[derive(Debug)]
+pub(crate) struct Thunk {
+    /// The instruction that it carries out.
+    pub(crate) instruction: InstructionId,
+    /// Its arrays in the table.
+    pub(crate) arrays: Range<u32>,
+    /// What to do.
+    pub(crate) kind: ThunkKind,
+}
+
+/// What a thunk does with its arrays.
+#[derive(Debug)]
+pub(crate) enum ThunkKind {
+    /// Copies the first to the second.
+    Copy { bytes: usize },
+    /// Writes the number of the device among the replicas, or among the partitions, to the only array.
+    DeviceId { grid: DeviceGrid, of_replica: bool },
+    /// Launches the kernels of that sequence.
+    Kernels(KernelCall),
+    /// A matrix product by cuBLASLt.
+    Gemm(Box<Gemm>),
+    /// Runs `body` as long as the pred scalar (the first array), which `condition` makes, is true.
+    While(While),
+    /// Runs the list that the scalar (the only array) selects: by its truth, or by its number.
+    Conditional { branches: Vec<ListId>, by_truth: bool },
+    /// An exchange between the devices.
+    Collective(Box<Collective>),
+    /// Leaves the instruction to the evaluator, on the host.
+    Evaluate(Box<Evaluate>),
+}
+
+impl ThunkKind {
+    /// What it is, in a word.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            ThunkKind::Copy { .. } => "copy",
+            ThunkKind::DeviceId { .. } => "device id",
+            ThunkKind::Kernels(_) => "kernel",
+            ThunkKind::Gemm(_) => "gemm",
+            ThunkKind::While(_) => "while",
+            ThunkKind::Conditional { .. } => "conditional",
+            ThunkKind::Collective(_) => "collective",
+            ThunkKind::Evaluate(_) => "evaluated",
+        }
+    }
+}
+
+/// Kernels on the arrays of a thunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct KernelCall {
+    /// The number of the sequence.
+    pub(crate) sequence: usize,
+    /// How many of the arrays are operands.
+    pub(crate) operands: u32,
+    /// How many are results; the scratch memory comes after them.
+    pub(crate) results: u32,
+}
+
+/// A loop.
+#[derive(Debug)]
+pub(crate) struct While {
+    pub(crate) condition: ListId,
+    pub(crate) body: ListId,
+    /// How often the body runs, where that can be seen in the program: the condition need not be looked at.
+    pub(crate) trip_count: Option<u64>,
+}
+
+/// An instruction for the evaluator. Its arrays are the leaves of the operands, then the leaves of the result.
+#[derive(Debug)]
+pub(crate) struct Evaluate {
+    /// The shapes of the operands.
+    pub(crate) operands: Vec<Shape>,
+    /// For each leaf of the operands, the slot that it is in if it is in none of the arrays.
+    pub(crate) operand_slots: Vec<Option<u32>>,
+    /// For each leaf of the result, where it goes.
+    pub(crate) results: Vec<EvaluatedLeaf>,
+    /// Whether other devices are met, so that waiting is possible.
+    pub(crate) waits: bool,
+}
+
+/// Where a leaf of an evaluated result goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EvaluatedLeaf {
+    /// It is where it is to be already.
+    InPlace,
+    /// To its array.
+    Array,
+    /// To a slot: its size is known at run time only.
+    Slot(u32),
+}
+
+/// A leaf of the result.
+#[derive(Debug)]
+pub(crate) struct ResultLeaf {
+    /// Its shape, without layout.
+    pub(crate) shape: Shape,
+    /// Where it lies at the end.
+    pub(crate) location: Location,
+    /// The slot that it is in, if its size is known at run time only.
+    pub(crate) slot: Option<u32>,
+}
+
+/// A compiled program.
+#[derive(Debug)]
+pub(crate) struct ThunkProgram {
+    /// The lists; the entry is the first.
+    pub(crate) lists: Vec<Vec<Thunk>>,
+    /// Where the arrays of all thunks lie.
+    pub(crate) table: Vec<Location>,
+    /// Where memory comes from.
+    pub(crate) allocations: Vec<AllocationSource>,
+    /// Bytes of the block of temporaries, the scratch memory at its end.
+    pub(crate) temporary_bytes: usize,
+    /// The leaves of the result.
+    pub(crate) results: Vec<ResultLeaf>,
+    /// How many values there are whose sizes are known at run time only.
+    pub(crate) slots: usize,
+    /// The slots of the arguments that are such values, by leaf.
+    pub(crate) argument_slots: Vec<(usize, u32)>,
+    /// The kernels that were asked for, in that order; thunks name those only that were made.
+    pub(crate) made: Vec<Made>,
+    /// Whether any thunk needs the evaluator.
+    pub(crate) evaluates: bool,
+    /// Whether every thunk is work for the device alone, so that the whole is one graph.
+    pub(crate) is_graph: bool,
+}
+
+impl ThunkProgram {
+    /// The kernels of that number.
+    pub(crate) fn sequence(&self, number: usize) -> Option<&KernelSequence> {
+        self.made.get(number)?.as_ref().ok()
+    }
+}
