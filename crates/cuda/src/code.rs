@@ -23,6 +23,12 @@ impl CudaCode {
         CudaCode { program, architecture, cubins: Mutex::default() }
     }
 
+    /// The machine code that there is.
+    pub(crate) fn cubins(&self) -> Vec<(String, Arc<[u8]>)> {
+        let kept = self.cubins.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().map(|(ptx, cubin)| (ptx.clone(), cubin.clone())).collect()
+    }
+
     /// Takes machine code that was assembled before.
     pub(crate) fn keep_cubins(&self, cubins: impl IntoIterator<Item = (String, Vec<u8>)>) {
         let mut kept = self.cubins.lock().unwrap_or_else(PoisonError::into_inner);

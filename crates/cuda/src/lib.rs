@@ -9,13 +9,24 @@
 
 mod backend;
 mod canonicalize;
+mod client;
 mod code;
 mod collective;
+mod cubin;
+mod cublaslt;
+mod driver;
+mod executable;
+mod executor;
 mod gemm;
+mod gpu;
+mod graph;
 mod kernels;
+mod library;
 mod lower;
+mod memory;
 mod thunk;
 mod thunk_display;
 
 pub use backend::CudaBackend;
+pub use client::CudaClient;
 pub use code::CudaCode;

@@ -2,6 +2,7 @@
 
 use hloom_compiler::{Backend, CompileError};
 use hloom_cpu::{CpuBackend, CpuClient, CpuClientOptions};
+use hloom_cuda::{CudaBackend, CudaClient};
 use hloom_eval_backend::EvalClient;
 use hloom_ir::diagnostic::codes::passes::NO_LIST;
 use hloom_ir::diagnostic::{Blame, Diagnostic};
@@ -17,18 +18,21 @@ pub enum Engine {
     /// Compiled for this machine.
     #[default]
     Cpu,
+    /// Compiled for an NVIDIA GPU of this machine.
+    Cuda,
     /// The reference evaluator.
     Eval,
 }
 
 impl Engine {
     /// All engines.
-    pub const ALL: [Engine; 2] = [Engine::Cpu, Engine::Eval];
+    pub const ALL: [Engine; 3] = [Engine::Cpu, Engine::Cuda, Engine::Eval];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Engine::Cpu => "cpu",
+            Engine::Cuda => "cuda",
             Engine::Eval => "eval",
         }
     }
@@ -37,6 +41,7 @@ impl Engine {
     pub fn client(self, threads: Option<usize>) -> Result<Arc<dyn Client>, CompileError> {
         Ok(match self {
             Engine::Cpu => Arc::new(CpuClient::new(&CpuClientOptions { threads, ..CpuClientOptions::default() })?),
+            Engine::Cuda => Arc::new(CudaClient::new()?),
             Engine::Eval => Arc::new(EvalClient::new()?),
         })
     }
@@ -50,9 +55,10 @@ pub fn backend_for(target: &Target) -> Result<Box<dyn Backend>, Diagnostic> {
     };
     match target.name.as_str() {
         "cpu" => Ok(Box::new(CpuBackend::new(Pool::available_threads()).map_err(first)?)),
+        name if name.starts_with("gpu-") => Ok(Box::new(CudaBackend::new(target.clone()))),
         name => Err(Diagnostic::error(&NO_LIST, format!("there is no backend for the target `{name}`"))
             .blame(Blame::Data)
-            .note("there is one for cpu")
+            .note("there is one for cpu, and one for GPUs whose names begin with gpu-")
             .help("name the passes with --passes")),
     }
 }

@@ -42,8 +42,19 @@ impl Trace {
 
     /// Adds what began at `begin` and ends now.
     pub fn add(&self, device: usize, instruction: InstructionId, kind: &'static str, begin: Duration) {
-        let event =
-            TraceEvent { device, helper: None, instruction, kind, begin, length: self.now().saturating_sub(begin) };
+        self.add_timed(device, instruction, kind, begin, self.now().saturating_sub(begin));
+    }
+
+    /// Adds what began at `begin` and took so long.
+    pub fn add_timed(
+        &self,
+        device: usize,
+        instruction: InstructionId,
+        kind: &'static str,
+        begin: Duration,
+        length: Duration,
+    ) {
+        let event = TraceEvent { device, helper: None, instruction, kind, begin, length };
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
     }
 

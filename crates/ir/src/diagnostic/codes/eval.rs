@@ -44,4 +44,12 @@ super::codes! {
     1020 DISAGREES "a value is not what was expected",
         "With --compare-with the results, and the values of instructions that the file names, are held against those given. The message names the first instruction that goes wrong and its source line.",
         "hloom run p.hlo --seed 0 --compare-with other.npz";
+    1030 LIBRARY_MISSING "a library of the machine is missing",
+        "The engine needs a driver or a library that is not on this machine, or is of a version that lacks something. The \
+         message names it, and says where it was looked for.",
+        "hloom run p.hlo --seed 0 --engine cuda";
+    1031 DEVICE_FAILED "the device failed",
+        "A call of the driver or of a library of the device did not succeed. The message names the call and what was \
+         answered.",
+        "";
 }

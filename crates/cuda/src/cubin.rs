@@ -1,0 +1,228 @@
+//! From PTX to machine code, by nvJitLink on all cores, kept by content in memory and on disk.
+//!
+//! nvJitLink works on several texts at once, which the driver's own assembler does not; that is used where nvJitLink is not
+//! there. What is kept on disk holds the text that it was made of, and is used only if that is the same.
+
+use crate::driver::Handle;
+use crate::library::functions;
+use hloom_cuda_kernels::Architecture;
+use hloom_ir::diagnostic::{Blame, codes};
+use hloom_value::ExecutionError;
+use rustc_hash::FxHashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::ffi::{CString, c_char, c_void};
+use std::hash::{Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+functions! {
+    /// nvJitLink, whose functions carry the version in their names.
+    NvJitLink of "nvJitLink" in ["libnvJitLink.so.13", "libnvJitLink.so.12", "libnvJitLink.so"] {
+        create = "nvJitLinkCreate" | "__nvJitLinkCreate_13_0" | "__nvJitLinkCreate_12_0"
+            (*mut Handle, u32, *const *const c_char);
+        destroy = "nvJitLinkDestroy" | "__nvJitLinkDestroy_13_0" | "__nvJitLinkDestroy_12_0" (*mut Handle);
+        add = "nvJitLinkAddData" | "__nvJitLinkAddData_13_0" | "__nvJitLinkAddData_12_0"
+            (Handle, i32, *const c_void, usize, *const c_char);
+        complete = "nvJitLinkComplete" | "__nvJitLinkComplete_13_0" | "__nvJitLinkComplete_12_0" (Handle);
+        cubin_size = "nvJitLinkGetLinkedCubinSize" | "__nvJitLinkGetLinkedCubinSize_13_0"
+            | "__nvJitLinkGetLinkedCubinSize_12_0" (Handle, *mut usize);
+        cubin = "nvJitLinkGetLinkedCubin" | "__nvJitLinkGetLinkedCubin_13_0" | "__nvJitLinkGetLinkedCubin_12_0"
+            (Handle, *mut u8);
+        log_size = "nvJitLinkGetErrorLogSize" | "__nvJitLinkGetErrorLogSize_13_0"
+            | "__nvJitLinkGetErrorLogSize_12_0" (Handle, *mut usize);
+        log = "nvJitLinkGetErrorLog" | "__nvJitLinkGetErrorLog_13_0" | "__nvJitLinkGetErrorLog_12_0"
+            (Handle, *mut c_char);
+    }
+}
+
+/// `NVJITLINK_INPUT_PTX`.
+const PTX: i32 = 2;
+
+/// How files of machine code begin.
+const MAGIC: &[u8; 8] = b"hlcubin1";
+
+/// Machine code by the text and the architecture that it is of.
+type Kept = FxHashMap<(Arc<str>, Architecture), Image>;
+
+/// What the driver loads: machine code, or, where nothing else assembles it, the text.
+pub(crate) type Image = Arc<[u8]>;
+
+/// Makes machine code of PTX.
+#[derive(Debug, Default)]
+pub(crate) struct Assembler {
+    library: OnceLock<Result<NvJitLink, ExecutionError>>,
+    kept: Mutex<Kept>,
+}
+
+impl Assembler {
+    fn library(&self) -> Result<&NvJitLink, ExecutionError> {
+        self.library.get_or_init(NvJitLink::open).as_ref().map_err(Clone::clone)
+    }
+
+    /// Loads the library and lets it assemble something, which is slow the first time.
+    pub(crate) fn prewarm(&self, architecture: Architecture) {
+        let text = format!(
+            ".version 8.3\n.target {architecture}\n.address_size 64\n.visible .entry hloom_prewarm()\n{{\n\tret;\n}}\n"
+        );
+        // Whoever needs it next will hear why it is not there.
+        let _ = self.library().map(|library| library.assemble(&text, architecture));
+    }
+
+    /// The images of these texts, in order; equal ones are assembled once.
+    pub(crate) fn assemble(&self, texts: &[&str], architecture: Architecture) -> Result<Vec<Image>, ExecutionError> {
+        let mut wanted: Vec<&str> = texts.to_vec();
+        wanted.sort_unstable();
+        wanted.dedup();
+        {
+            let kept = self.kept();
+            wanted.retain(|&text| !kept.contains_key(&(Arc::from(text), architecture)));
+        }
+        let library = self.library().ok();
+        let next = AtomicUsize::new(0);
+        let failed: Mutex<Option<ExecutionError>> = Mutex::default();
+        let work = || {
+            while let Some(&text) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                match image(library, text, architecture) {
+                    Ok(image) => drop(self.kept().insert((Arc::from(text), architecture), image)),
+                    Err(why) => *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(why),
+                }
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(wanted.len());
+        match threads {
+            0 | 1 => work(),
+            _ => std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work)))),
+        }
+        if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error);
+        }
+        let kept = self.kept();
+        let missing = || ExecutionError::bug("machine code of a kernel is missing");
+        texts.iter().map(|&t| kept.get(&(Arc::from(t), architecture)).cloned().ok_or_else(missing)).collect()
+    }
+
+    /// Takes images that were assembled before.
+    pub(crate) fn keep(&self, images: impl IntoIterator<Item = (String, Image)>, architecture: Architecture) {
+        self.kept().extend(images.into_iter().map(|(text, image)| ((Arc::from(text), architecture), image)));
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The image of a text: out of the files, or assembled; the text itself, ended by a zero, where nothing can assemble it.
+fn image(library: Option<&NvJitLink>, text: &str, architecture: Architecture) -> Result<Image, ExecutionError> {
+    let Some(library) = library else { return Ok([text.as_bytes(), &[0]].concat().into()) };
+    let file = folder().map(|folder| folder.join(format!("{:016x}.cubin", key(text, architecture))));
+    if let Some(image) = file.as_ref().and_then(|f| std::fs::read(f).ok()).and_then(|b| from_file(&b, text)) {
+        return Ok(image.into());
+    }
+    let image = library.assemble(text, architecture)?;
+    if let Some(file) = file {
+        // A cache that cannot be written is no cache, and nothing worse.
+        let _ = write(&file, &to_file(text, &image));
+    }
+    Ok(image.into())
+}
+
+fn key(text: &str, architecture: Architecture) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (text, architecture, env!("CARGO_PKG_VERSION")).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Where machine code is kept from one process to the next.
+fn folder() -> Option<PathBuf> {
+    let own = std::env::var_os("HLOOM_CACHE_DIR").map(PathBuf::from);
+    let cache = || std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
+    let home = || std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache"));
+    own.or_else(|| cache().or_else(home).map(|c| c.join("hloom"))).map(|f| f.join("cubin"))
+}
+
+fn to_file(text: &str, image: &[u8]) -> Vec<u8> {
+    [&MAGIC[..], &(text.len() as u64).to_le_bytes(), text.as_bytes(), image].concat()
+}
+
+/// What a file holds for `text`.
+fn from_file(bytes: &[u8], text: &str) -> Option<Vec<u8>> {
+    let (len, rest) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<8>()?;
+    let (of, image) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)?;
+    (of == text.as_bytes() && !image.is_empty()).then(|| image.to_vec())
+}
+
+/// Writes a file that nobody sees before it is whole.
+fn write(file: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
+    let Some(folder) = file.parent() else { return Ok(()) };
+    std::fs::create_dir_all(folder)?;
+    let begun = file.with_extension(format!("{}.part", std::process::id()));
+    std::fs::write(&begun, bytes)?;
+    std::fs::rename(begun, file)
+}
+
+impl NvJitLink {
+    /// The machine code of a text.
+    fn assemble(&self, text: &str, architecture: Architecture) -> Result<Vec<u8>, ExecutionError> {
+        let invalid = |_| ExecutionError::bug("PTX with a zero in it");
+        let (text, name) = (CString::new(text).map_err(invalid)?, c"kernel.ptx");
+        let options = [CString::new(format!("-arch={architecture}")).map_err(invalid)?, c"-O3".to_owned()];
+        let options: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
+        let mut handle = 0;
+        // SAFETY (all): out parameters are valid, buffers as long as was asked, and the handle is destroyed once.
+        unsafe {
+            if (self.create)(&mut handle, options.len() as u32, options.as_ptr()) != 0 {
+                return Err(self.failed("nvJitLinkCreate", 0));
+            }
+            let mut call = "nvJitLinkAddData";
+            let mut status = (self.add)(handle, PTX, text.as_ptr().cast(), text.as_bytes().len(), name.as_ptr());
+            if status == 0 {
+                call = "nvJitLinkComplete";
+                status = (self.complete)(handle);
+            }
+            let mut size = 0usize;
+            if status == 0 {
+                call = "nvJitLinkGetLinkedCubinSize";
+                status = (self.cubin_size)(handle, &mut size);
+            }
+            let mut image = vec![0u8; size];
+            if status == 0 {
+                call = "nvJitLinkGetLinkedCubin";
+                status = (self.cubin)(handle, image.as_mut_ptr());
+            }
+            let error = (status != 0).then(|| self.failed(call, handle));
+            (self.destroy)(&mut handle);
+            error.map_or(Ok(image), Err)
+        }
+    }
+
+    /// What the library says is wrong with a text: ours, since we wrote it.
+    unsafe fn failed(&self, call: &str, handle: Handle) -> ExecutionError {
+        let mut log = Vec::new();
+        let mut size = 0usize;
+        // SAFETY: the caller's handle, if it is one; the buffer is as long as was asked.
+        unsafe {
+            if handle != 0 && (self.log_size)(handle, &mut size) == 0 && size > 1 {
+                log = vec![0u8; size];
+                (self.log)(handle, log.as_mut_ptr().cast());
+            }
+        }
+        let log = String::from_utf8_lossy(&log).trim_end_matches('\0').trim().to_owned();
+        let blame = if handle == 0 { Blame::Machine } else { Blame::Hloom };
+        ExecutionError::new(&codes::eval::DEVICE_FAILED, format!("{call} fails: {log}")).blame(blame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_of_one_text_only() {
+        let bytes = to_file("text", b"image");
+        assert_eq!(from_file(&bytes, "text").as_deref(), Some(&b"image"[..]));
+        assert_eq!(from_file(&bytes, "other"), None);
+        assert_eq!(from_file(&bytes[..10], "text"), None);
+        assert_eq!(from_file(&to_file("text", b""), "text"), None);
+    }
+}

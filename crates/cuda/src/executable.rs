@@ -1,0 +1,353 @@
+//! Executables: compiled programs on a GPU, and their runs.
+
+use crate::client::CudaClient;
+use crate::code::CudaCode;
+use crate::cublaslt::PreparedGemm;
+use crate::driver::{DevicePointer, Handle};
+use crate::executor::{Executor, LoadedProgram};
+use crate::gpu::Patience;
+use crate::graph::Graphs;
+use crate::memory::Block;
+use crate::thunk::{ThunkKind, ThunkProgram};
+use hloom_compiler::CompiledModule;
+use hloom_eval::Options;
+use hloom_eval::interpreter::Device;
+use hloom_eval::run::{Leaving, Prepared, Shared, constant_value};
+use hloom_ir::shape::Shape;
+use hloom_runtime::placement::{AllocationSource, Location};
+use hloom_runtime::{Buffer, Client, ExecuteOptions, LoadedExecutable, check_arguments};
+use hloom_value::{ExecutionError, Value};
+use rustc_hash::FxHashMap;
+use std::ffi::CString;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// A compiled program on a GPU.
+#[derive(Debug)]
+pub(crate) struct CudaExecutable {
+    client: CudaClient,
+    compiled: Arc<CompiledModule>,
+    /// The functions of the kernels of each sequence.
+    functions: Vec<Vec<Handle>>,
+    /// The products, by list and place in it.
+    gemms: FxHashMap<(usize, usize), PreparedGemm>,
+    /// The constants, by allocation.
+    constants: Vec<Option<Arc<Block>>>,
+    /// The temporaries of each device, kept from run to run, and the graphs over them.
+    workspace: Mutex<Workspace>,
+    /// What the evaluator needs, made when first needed.
+    prepared: OnceLock<Result<EvaluatorState, ExecutionError>>,
+}
+
+/// What stays between runs.
+#[derive(Debug, Default)]
+struct Workspace {
+    temporaries: Vec<Block>,
+    graphs: Graphs,
+}
+
+/// What the evaluator has worked out of a module.
+struct EvaluatorState(Prepared);
+
+impl std::fmt::Debug for EvaluatorState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EvaluatorState").finish_non_exhaustive()
+    }
+}
+
+/// The code of a compiled module, which must be this backend's.
+fn code(compiled: &CompiledModule) -> Result<&CudaCode, ExecutionError> {
+    compiled.code::<CudaCode>().ok_or_else(|| ExecutionError::bug("the code is of another backend"))
+}
+
+impl CudaExecutable {
+    /// Brings a program's kernels and constants to the GPU.
+    pub(crate) fn new(client: CudaClient, compiled: Arc<CompiledModule>) -> Result<CudaExecutable, ExecutionError> {
+        let code = code(&compiled)?;
+        let program = &code.program;
+        client.gpu().enter()?;
+        let functions = load_kernels(&client, code)?;
+        let mut gemms = FxHashMap::default();
+        for (list, thunks) in program.lists.iter().enumerate() {
+            for (n, thunk) in thunks.iter().enumerate() {
+                if let ThunkKind::Gemm(gemm) = &thunk.kind {
+                    let prepared = PreparedGemm::new(client.gpu(), gemm).map_err(|e| e.at(thunk.instruction))?;
+                    gemms.insert((list, n), prepared);
+                }
+            }
+        }
+        let constant = |source: &AllocationSource| constant_block(&client, &compiled, source);
+        let constants = program.allocations.iter().map(constant).collect::<Result<_, _>>()?;
+        let (workspace, prepared) = (Mutex::default(), OnceLock::new());
+        Ok(CudaExecutable { client, compiled, functions, gemms, constants, workspace, prepared })
+    }
+
+    fn prepared(&self) -> Result<&Prepared, ExecutionError> {
+        let make = || Prepared::new(&self.compiled.module, self.compiled.fill_constants).map(EvaluatorState);
+        self.prepared.get_or_init(make).as_ref().map(|state| &state.0).map_err(Clone::clone)
+    }
+
+    fn workspace(&self) -> MutexGuard<'_, Workspace> {
+        self.workspace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts the arrays of a device's run in their places: the start of each allocation, and the blocks that the run owns.
+    fn place(
+        &self,
+        program: &ThunkProgram,
+        temporaries: DevicePointer,
+        arguments: &mut [Option<Buffer>],
+    ) -> Result<(Vec<DevicePointer>, Vec<Option<Arc<Block>>>), ExecutionError> {
+        let gpu = self.client.gpu();
+        let mut bases = vec![0; program.allocations.len()];
+        let mut kept: Vec<Option<Arc<Block>>> = vec![None; program.allocations.len()];
+        for (n, source) in program.allocations.iter().enumerate() {
+            let block = match *source {
+                AllocationSource::Unused | AllocationSource::SharedBuffer { .. } => continue,
+                AllocationSource::Temporary { offset } => {
+                    bases[n] = temporaries + offset as u64;
+                    continue;
+                }
+                AllocationSource::Constant { .. } => {
+                    bases[n] = self.constants.get(n).and_then(Option::as_ref).map_or(0, |b| b.address());
+                    continue;
+                }
+                AllocationSource::Argument { leaf, owned } => {
+                    let slot = arguments.get_mut(leaf).ok_or_else(|| ExecutionError::bug("a leaf is missing"))?;
+                    if !owned {
+                        bases[n] = slot.as_ref().and_then(Buffer::memory_as::<Block>).map_or(0, |b| b.address());
+                        continue;
+                    }
+                    let given = slot
+                        .take()
+                        .and_then(Buffer::into_memory::<Block>)
+                        .ok_or_else(|| ExecutionError::bug("no memory given"))?;
+                    match Arc::try_unwrap(given) {
+                        Ok(own) => own,
+                        Err(shared) => {
+                            let bytes = hloom_runtime::DeviceMemory::len(&*shared);
+                            let copy = Block::new(gpu, bytes)?;
+                            gpu.copy(copy.address(), shared.address(), bytes)?;
+                            copy
+                        }
+                    }
+                }
+                AllocationSource::Result { bytes } => Block::new(gpu, bytes)?,
+            };
+            bases[n] = block.address();
+            kept[n] = Some(Arc::new(block));
+        }
+        Ok((bases, kept))
+    }
+}
+
+impl LoadedExecutable for CudaExecutable {
+    fn compiled(&self) -> &CompiledModule {
+        &self.compiled
+    }
+
+    fn execute(
+        &self,
+        arguments: Vec<Vec<Buffer>>,
+        options: &ExecuteOptions<'_>,
+    ) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
+        check_arguments(&self.compiled, &arguments)?;
+        let program = &code(&self.compiled)?.program;
+        let for_evaluator = program.evaluates.then(|| eval_options(options, self.compiled.fill_constants));
+        let shared = match &for_evaluator {
+            Some(options) => Some(Shared::new(&self.compiled.module, self.prepared()?, self.compiled.grid, options)),
+            None => None,
+        };
+        let devices = arguments.len();
+        let gpu = self.client.gpu();
+        let mut workspace = self.workspace();
+        let _enqueue = gpu.lock()?;
+        while workspace.temporaries.len() < devices {
+            workspace.temporaries.push(Block::new(gpu, program.temporary_bytes)?);
+        }
+        let (mut given, mut bases, mut kept, mut slots) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (device, arguments) in arguments.into_iter().enumerate() {
+            let mut arguments: Vec<Option<Buffer>> = arguments.into_iter().map(Some).collect();
+            let mut of_device = vec![None; program.slots];
+            for &(leaf, slot) in &program.argument_slots {
+                let argument = arguments.get(leaf).and_then(Option::as_ref);
+                let argument = argument.ok_or_else(|| ExecutionError::bug("a leaf is missing"))?;
+                of_device[slot as usize] = Some(read_leaf(gpu, argument)?);
+            }
+            let (b, k) = self.place(program, workspace.temporaries[device].address(), &mut arguments)?;
+            given.push(arguments);
+            bases.push(b);
+            kept.push(k);
+            slots.push(of_device);
+        }
+        let mut leaving: Vec<Leaving<'_, '_>> = match &shared {
+            Some(shared) => (0..devices).map(|ordinal| Leaving { shared, ordinal, failed: true }).collect(),
+            None => Vec::new(),
+        };
+        let loaded = LoadedProgram { program, functions: &self.functions, gemms: &self.gemms };
+        let evaluators = shared.iter().flat_map(|s| (0..devices).map(move |d| Device::new(s, d))).collect();
+        let mut executor = Executor::new(gpu, loaded, &bases, evaluators, slots, options);
+        let graphs = &mut workspace.graphs;
+        let outcome = executor.run(graphs, &bases).and_then(|()| {
+            gpu.wait(Patience { cancel: options.cancel, time_limit: options.time_limit })?;
+            executor.finish_trace()
+        });
+        leaving.iter_mut().for_each(|l| l.failed = outcome.is_err());
+        outcome?;
+        let slots = executor.into_slots();
+        let mut results = Vec::with_capacity(devices);
+        for device in 0..devices {
+            let mut of_device = Vec::with_capacity(program.results.len());
+            for leaf in &program.results {
+                let (given, kept, bases) = (&given[device], &kept[device], &bases[device]);
+                of_device.push(match leaf.slot {
+                    Some(slot) => {
+                        let value = slots[device][slot as usize].as_ref();
+                        self.upload_value(value.ok_or_else(|| ExecutionError::bug("a result was not made"))?)?
+                    }
+                    None => self.result(program, &leaf.shape, leaf.location, given, kept, bases)?,
+                });
+            }
+            results.push(of_device);
+        }
+        gpu.synchronize()?;
+        Ok(results)
+    }
+}
+
+impl CudaExecutable {
+    /// A leaf of the result: the block that it fills, or a copy.
+    fn result(
+        &self,
+        program: &ThunkProgram,
+        shape: &Shape,
+        location: Location,
+        arguments: &[Option<Buffer>],
+        kept: &[Option<Arc<Block>>],
+        bases: &[DevicePointer],
+    ) -> Result<Buffer, ExecutionError> {
+        if !matches!(shape, Shape::Array(_) | Shape::Buffer(_)) {
+            return Ok(Buffer::without_memory(shape.clone()));
+        }
+        let n = location.allocation as usize;
+        let block = match program.allocations.get(n) {
+            _ if location.offset != 0 => None,
+            Some(AllocationSource::Argument { leaf, owned: false }) => {
+                arguments.get(*leaf).and_then(|a| a.as_ref()?.memory_as::<Block>())
+            }
+            Some(AllocationSource::Argument { .. } | AllocationSource::Result { .. }) => kept[n].clone(),
+            Some(AllocationSource::Constant { .. }) => self.constants.get(n).cloned().flatten(),
+            _ => None,
+        };
+        if let Some(block) = block {
+            return Ok(Buffer::new(shape.clone(), block));
+        }
+        let bytes = shape.byte_size().unwrap_or(0) as usize;
+        let gpu = self.client.gpu();
+        let block = Block::new(gpu, bytes)?;
+        if bytes > 0 {
+            let base = bases.get(n).copied().filter(|&b| b != 0);
+            let base = base.ok_or_else(|| ExecutionError::bug("a part of the result has no memory"))?;
+            gpu.copy(block.address(), base + location.offset as u64, bytes)?;
+        }
+        Ok(Buffer::new(shape.clone(), Arc::new(block)))
+    }
+
+    /// A value of the host on the device; who calls holds the lock.
+    fn upload_value(&self, value: &Value) -> Result<Buffer, ExecutionError> {
+        match value {
+            Value::Array(array) => {
+                let block = Block::new(self.client.gpu(), array.bytes().len())?;
+                self.client.gpu().upload(block.address(), array.bytes())?;
+                Ok(Buffer::new(array.shape(), Arc::new(block)))
+            }
+            other => self.client.upload_leaf(0, other),
+        }
+    }
+}
+
+/// A copy of a buffer as a value of the host; who calls holds the lock.
+fn read_leaf(gpu: &crate::gpu::Gpu, buffer: &Buffer) -> Result<Value, ExecutionError> {
+    let (Some(block), Some(shape)) = (buffer.memory_as::<Block>(), buffer.shape().as_array_or_buffer()) else {
+        return buffer.to_leaf();
+    };
+    let mut array = hloom_value::Array::zeroed(shape.element_type, shape.dims())?;
+    gpu.download(array.bytes_mut(), block.address())?;
+    Ok(Value::Array(array))
+}
+
+/// Assembles and loads the kernels of a program.
+fn load_kernels(client: &CudaClient, code: &CudaCode) -> Result<Vec<Vec<Handle>>, ExecutionError> {
+    let (gpu, program) = (client.gpu(), &code.program);
+    let sequences: Vec<_> = program.made.iter().map(|made| made.as_ref().ok()).collect();
+    let texts: Vec<&str> = sequences.iter().flatten().flat_map(|s| &s.kernels).map(|k| k.ptx.as_str()).collect();
+    gpu.assembler.keep(code.cubins(), code.architecture);
+    let images = gpu.assembler.assemble(&texts, code.architecture)?;
+    code.keep_cubins(texts.iter().zip(&images).map(|(text, image)| (text.to_string(), image.to_vec())));
+    let mut modules: FxHashMap<&str, Handle> = FxHashMap::default();
+    for (text, image) in texts.iter().zip(&images) {
+        if modules.contains_key(text) {
+            continue;
+        }
+        let mut module = 0;
+        // SAFETY: the image is whole, and ended by a zero where it is text.
+        let call = unsafe { (gpu.driver.module_load)(&mut module, image.as_ptr().cast()) };
+        gpu.driver.check(call, "cuModuleLoadData")?;
+        modules.insert(text, module);
+    }
+    let mut functions = Vec::with_capacity(sequences.len());
+    for sequence in sequences {
+        let mut of_sequence = Vec::new();
+        for kernel in sequence.map_or(&[][..], |s| &s.kernels) {
+            let module = *modules.get(kernel.ptx.as_str()).ok_or_else(|| ExecutionError::bug("a kernel is missing"))?;
+            let name = CString::new(kernel.name.as_str()).map_err(|_| ExecutionError::bug("a name with a zero"))?;
+            let mut function = 0;
+            // SAFETY: the module is loaded, the name ends with a zero.
+            let call = unsafe { (gpu.driver.module_function)(&mut function, module, name.as_ptr()) };
+            gpu.driver.check(call, &format!("cuModuleGetFunction of {}", kernel.name))?;
+            if kernel.launch.dynamic_shared_bytes > 0 {
+                // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.
+                let bytes = kernel.launch.dynamic_shared_bytes as i32;
+                // SAFETY: the function is of a loaded module.
+                let call = unsafe { (gpu.driver.function_attribute)(function, 8, bytes) };
+                gpu.driver.check(call, "cuFuncSetAttribute")?;
+            }
+            of_sequence.push(function);
+        }
+        functions.push(of_sequence);
+    }
+    Ok(functions)
+}
+
+/// The memory of a constant; none for other allocations, and none for what a dump leaves out, which a thunk of its own
+/// fails for.
+fn constant_block(
+    client: &CudaClient,
+    compiled: &CompiledModule,
+    source: &AllocationSource,
+) -> Result<Option<Arc<Block>>, ExecutionError> {
+    let &AllocationSource::Constant { instruction, leaf, bytes } = source else { return Ok(None) };
+    let block = Block::new(client.gpu(), bytes)?;
+    let value = constant_value(compiled.module.module(), instruction, compiled.fill_constants);
+    if let Some(value) = value.map_err(|error| error.at(instruction))? {
+        let leaves = value.leaves();
+        if let Some(array) = leaves.get(leaf).and_then(|leaf| leaf.as_array().ok()) {
+            let from = array.bytes();
+            let _enqueue = client.gpu().lock()?;
+            client.gpu().upload(block.address(), &from[..from.len().min(bytes)])?;
+        }
+    }
+    Ok(Some(Arc::new(block)))
+}
+
+/// The same for the evaluator.
+fn eval_options<'o>(options: &ExecuteOptions<'o>, fill_constants: bool) -> Options<'o> {
+    Options {
+        max_steps: options.max_steps,
+        fill_constants,
+        custom_calls: options.custom_calls,
+        cancel: options.cancel,
+        time_limit: options.time_limit,
+        progress: options.progress,
+        ..Options::default()
+    }
+}

@@ -1,0 +1,516 @@
+//! A run of a program on the devices of one GPU: their thunks, one after another on one stream.
+//!
+//! All devices go through the lists together, so that who comes to a collective finds everybody there. Where the devices
+//! take different branches, or loops of different lengths, each list is run for those that take it; a collective in it
+//! whose group is not all there is an error that names who is missing.
+//!
+//! Safety of the whole: `plan` gives every value its place such that two values needed at once never overlap, but where an
+//! instruction may work in place; arguments are written only if the run owns them; each device has temporaries of its own.
+//! Since all work is on one stream, what a thunk enqueues runs when all before it is over.
+
+use crate::collective::Collective;
+use crate::cublaslt::PreparedGemm;
+use crate::driver::{CLUSTER_DIMENSION, Copy2d, DEVICE_MEMORY, DevicePointer, Handle, LaunchAttribute, LaunchConfig};
+use crate::gpu::{Event, Gpu, Patience};
+use crate::graph::{Graphs, Step};
+use crate::thunk::{Evaluate, EvaluatedLeaf, ListId, Thunk, ThunkKind, ThunkProgram, While};
+use hloom_cuda_kernels::{KernelArgument, KernelSequence, PtxKernel};
+use hloom_eval::interpreter::{Device, OperandValues};
+use hloom_eval::ops;
+use hloom_ir::diagnostic::codes;
+use hloom_ir::entity::{EntityId, InstructionId};
+use hloom_ir::shape::Shape;
+use hloom_runtime::ExecuteOptions;
+use hloom_runtime::placement::Location;
+use hloom_value::{Array, ExecutionError, Value};
+use rustc_hash::FxHashMap;
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The stack of a thread of the evaluator; its calls nest, and address space is cheap.
+const STACK_BYTES: usize = 256 << 20;
+
+/// A program with its kernels on the GPU.
+#[derive(Clone, Copy)]
+pub(crate) struct LoadedProgram<'r> {
+    pub(crate) program: &'r ThunkProgram,
+    /// The functions of the kernels of each sequence.
+    pub(crate) functions: &'r [Vec<Handle>],
+    /// The products, by list and place in it.
+    pub(crate) gemms: &'r FxHashMap<(usize, usize), PreparedGemm>,
+}
+
+/// All devices walking over the thunks.
+pub(crate) struct Executor<'r> {
+    gpu: &'r Gpu,
+    loaded: LoadedProgram<'r>,
+    /// For each device the address of each entry of the table.
+    addresses: Vec<Vec<DevicePointer>>,
+    /// The evaluator's idea of each device, if it is needed.
+    evaluators: Vec<Device<'r>>,
+    /// For each device the values whose sizes are known at run time only.
+    slots: Vec<Vec<Option<Value>>>,
+    options: &'r ExecuteOptions<'r>,
+    steps: u64,
+    /// Marks before each thunk, where the run is recorded.
+    marks: Vec<Mark<'r>>,
+}
+
+/// A mark on the stream before a thunk of a device.
+struct Mark<'r> {
+    event: Event<'r>,
+    thunk: Option<(usize, InstructionId, &'static str)>,
+    /// When it was enqueued.
+    at: Duration,
+}
+
+impl<'r> Executor<'r> {
+    /// A run over allocations that start at `bases`, for each device.
+    pub(crate) fn new(
+        gpu: &'r Gpu,
+        loaded: LoadedProgram<'r>,
+        bases: &[Vec<DevicePointer>],
+        evaluators: Vec<Device<'r>>,
+        slots: Vec<Vec<Option<Value>>>,
+        options: &'r ExecuteOptions<'r>,
+    ) -> Executor<'r> {
+        let address = |bases: &[DevicePointer], l: &Location| match bases.get(l.allocation as usize) {
+            Some(&base) if base != 0 => base + l.offset as u64,
+            _ => 0,
+        };
+        let of_device = |bases: &Vec<DevicePointer>| loaded.program.table.iter().map(|l| address(bases, l)).collect();
+        let addresses = bases.iter().map(of_device).collect();
+        Executor { gpu, loaded, addresses, evaluators, slots, options, steps: 0, marks: Vec::new() }
+    }
+
+    /// The values whose sizes were known at run time only.
+    pub(crate) fn into_slots(self) -> Vec<Vec<Option<Value>>> {
+        self.slots
+    }
+
+    /// Enqueues the whole program: as a graph, where that can be and the program has run before.
+    pub(crate) fn run(&mut self, graphs: &mut Graphs, bases: &[Vec<DevicePointer>]) -> Result<(), ExecutionError> {
+        if !self.loaded.program.is_graph || self.options.trace.is_some() {
+            return self.enqueue_all();
+        }
+        match graphs.step(bases) {
+            Step::Enqueue => self.enqueue_all(),
+            Step::Launch(graph) => graph.launch(self.gpu),
+            Step::Capture => {
+                let gpu = self.gpu;
+                let graph = crate::graph::capture(gpu, || self.enqueue_all())?;
+                graphs.keep(gpu, bases, graph)?.launch(gpu)
+            }
+        }
+    }
+
+    fn enqueue_all(&mut self) -> Result<(), ExecutionError> {
+        let devices: Vec<usize> = (0..self.addresses.len()).collect();
+        self.list(0, &devices)
+    }
+
+    fn list(&mut self, list: ListId, devices: &[usize]) -> Result<(), ExecutionError> {
+        let program = self.loaded.program;
+        for (n, thunk) in program.lists[list].iter().enumerate() {
+            self.thunk(thunk, (list, n), devices).map_err(|fault| fault.at(thunk.instruction))?;
+        }
+        Ok(())
+    }
+
+    /// Fails if the run is to end.
+    fn check(&mut self, thunk: &Thunk) -> Result<(), ExecutionError> {
+        if self.options.cancel.is_some_and(|c| c.load(Ordering::Relaxed)) {
+            return Err(ExecutionError::new(&codes::eval::CANCELLED, "the run was cancelled"));
+        }
+        if self.options.max_steps.is_some_and(|most| self.steps >= most) {
+            let message = format!("{} instructions were executed and the program is not done", self.steps);
+            return Err(ExecutionError::new(&codes::eval::TOO_MANY_STEPS, message));
+        }
+        self.steps += 1;
+        if let Some(progress) = self.options.progress {
+            progress.store(thunk.instruction.index() as u32, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn arrays(&self, thunk: &Thunk, device: usize) -> &[DevicePointer] {
+        &self.addresses[device][thunk.arrays.start as usize..thunk.arrays.end as usize]
+    }
+
+    fn thunk(&mut self, thunk: &Thunk, place: (usize, usize), devices: &[usize]) -> Result<(), ExecutionError> {
+        self.check(thunk)?;
+        match &thunk.kind {
+            ThunkKind::While(repeat) => return self.repeat(thunk, repeat, devices),
+            ThunkKind::Conditional { branches, by_truth } => {
+                return self.choose(thunk, branches, *by_truth, devices);
+            }
+            ThunkKind::Collective(collective) => {
+                self.mark(devices[0], thunk)?;
+                return self.collective(thunk, collective, devices);
+            }
+            ThunkKind::Evaluate(evaluate) => {
+                self.mark(devices[0], thunk)?;
+                return self.evaluate(thunk, evaluate, devices);
+            }
+            _ => {}
+        }
+        for &device in devices {
+            self.mark(device, thunk)?;
+            let (gpu, arrays) = (self.gpu, self.arrays(thunk, device));
+            match &thunk.kind {
+                ThunkKind::Copy { bytes } => gpu.copy(arrays[1], arrays[0], *bytes)?,
+                ThunkKind::DeviceId { grid, of_replica } => {
+                    let number = if *of_replica { grid.replica(device) } else { grid.partition(device) };
+                    // SAFETY: the array is the result, a 32-bit integer.
+                    let call = unsafe { (gpu.driver.fill_words)(arrays[0], number as u32, 1, gpu.stream) };
+                    gpu.driver.check(call, "cuMemsetD32Async")?;
+                }
+                ThunkKind::Kernels(call) => {
+                    let (operands, rest) = arrays.split_at(call.operands as usize);
+                    let (results, scratch) = rest.split_at(call.results as usize);
+                    self.kernels(call.sequence, operands, results, scratch)?;
+                }
+                ThunkKind::Gemm(_) => {
+                    let prepared = self.loaded.gemms.get(&place);
+                    let prepared = prepared.ok_or_else(|| ExecutionError::bug("a product was not made ready"))?;
+                    let &[lhs, rhs, result] = arrays else {
+                        return Err(ExecutionError::bug("a product has three arrays"));
+                    };
+                    prepared.enqueue(gpu, [lhs, rhs, result])?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Launches the kernels of a sequence.
+    fn kernels(
+        &self,
+        sequence: usize,
+        operands: &[DevicePointer],
+        results: &[DevicePointer],
+        scratch: &[DevicePointer],
+    ) -> Result<(), ExecutionError> {
+        let missing = || ExecutionError::bug("a kernel was not made");
+        let kernels: &KernelSequence = self.loaded.program.sequence(sequence).ok_or_else(missing)?;
+        let functions = self.loaded.functions.get(sequence).ok_or_else(missing)?;
+        for (place, &address) in kernels.scratch.iter().zip(scratch) {
+            if place.zeroed {
+                self.gpu.zero(address, place.bytes as usize)?;
+            }
+        }
+        for (kernel, &function) in kernels.kernels.iter().zip(functions) {
+            let value = |argument: &KernelArgument| {
+                let at = |list: &[DevicePointer], n: u32| list.get(n as usize).copied();
+                match *argument {
+                    KernelArgument::Operand(n) => at(operands, n),
+                    KernelArgument::Result(n) => at(results, n),
+                    KernelArgument::Scratch(n) => at(scratch, n),
+                    KernelArgument::U32(n) => Some(u64::from(n)),
+                    KernelArgument::U64(n) => Some(n),
+                }
+            };
+            let values = kernel.arguments.iter().map(value).collect::<Option<Vec<u64>>>();
+            let values = values.ok_or_else(|| ExecutionError::bug("a kernel asks for an array that there is not"))?;
+            launch(self.gpu, function, kernel, values)?;
+        }
+        Ok(())
+    }
+
+    /// Runs a loop: as often as is known, or for as long as the condition holds, device by device.
+    fn repeat(&mut self, thunk: &Thunk, repeat: &While, devices: &[usize]) -> Result<(), ExecutionError> {
+        if let Some(count) = repeat.trip_count {
+            for _ in 0..count {
+                self.check(thunk)?;
+                self.list(repeat.body, devices)?;
+            }
+            return Ok(());
+        }
+        let mut active = devices.to_vec();
+        loop {
+            self.list(repeat.condition, &active)?;
+            let truth = self.scalars(thunk, &active, 1)?;
+            active = active.iter().zip(truth).filter(|(_, truth)| truth[0] != 0).map(|(&d, _)| d).collect();
+            if active.is_empty() {
+                return Ok(());
+            }
+            self.check(thunk)?;
+            self.list(repeat.body, &active)?;
+        }
+    }
+
+    /// Runs for each device the branch that it selects.
+    fn choose(
+        &mut self,
+        thunk: &Thunk,
+        branches: &[ListId],
+        by_truth: bool,
+        devices: &[usize],
+    ) -> Result<(), ExecutionError> {
+        let selectors = self.scalars(thunk, devices, if by_truth { 1 } else { 4 })?;
+        let branch = |s: [u8; 4]| match by_truth {
+            true => usize::from(s[0] == 0),
+            // One out of range takes the last branch.
+            false => usize::try_from(i32::from_le_bytes(s)).unwrap_or(usize::MAX).min(branches.len().saturating_sub(1)),
+        };
+        let chosen: Vec<usize> = selectors.into_iter().map(branch).collect();
+        for (n, &list) in branches.iter().enumerate() {
+            let takes: Vec<usize> = devices.iter().zip(&chosen).filter(|&(_, &c)| c == n).map(|(&d, _)| d).collect();
+            if !takes.is_empty() {
+                self.list(list, &takes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first bytes of the first array of a thunk on each device, when all work before is done.
+    fn scalars(&mut self, thunk: &Thunk, devices: &[usize], bytes: usize) -> Result<Vec<[u8; 4]>, ExecutionError> {
+        self.gpu.wait(self.patience())?;
+        let mut scalars = Vec::with_capacity(devices.len());
+        for &device in devices {
+            let mut scalar = [0u8; 4];
+            self.gpu.download(&mut scalar[..bytes], self.arrays(thunk, device)[0])?;
+            scalars.push(scalar);
+        }
+        Ok(scalars)
+    }
+
+    fn patience(&self) -> Patience<'r> {
+        Patience { cancel: self.options.cancel, time_limit: self.options.time_limit }
+    }
+
+    /// Carries out an exchange in each group.
+    fn collective(
+        &mut self,
+        thunk: &Thunk,
+        collective: &Collective,
+        devices: &[usize],
+    ) -> Result<(), ExecutionError> {
+        for group in &collective.groups {
+            let absent: Vec<String> =
+                group.iter().filter(|d| !devices.contains(d)).map(|d| d.to_string()).collect();
+            if absent.len() == group.len() {
+                continue;
+            }
+            if !absent.is_empty() {
+                let message = format!("devices {} do not come to a collective of {group:?}", absent.join(", "));
+                return Err(ExecutionError::new(&codes::eval::COLLECTIVE, message));
+            }
+            for n in 0..collective.operands() {
+                if let Some(&reducer) = collective.reducers.get(n) {
+                    let operands: Vec<DevicePointer> = group.iter().map(|&d| self.arrays(thunk, d)[n]).collect();
+                    let first = self.arrays(thunk, group[0]);
+                    let own = usize::from(collective.scratch_bytes() > 0);
+                    let scratch = first.get(2 * collective.operands() + own..).unwrap_or(&[]);
+                    self.kernels(reducer, &operands, &[first[collective.reduced_into(n)]], scratch)?;
+                }
+                for zeroed in collective.zeroed() {
+                    let to = self.arrays(thunk, group[zeroed])[collective.operands() + n];
+                    self.gpu.zero(to, collective.operand_bytes(n))?;
+                }
+                for m in collective.moves(n) {
+                    let from = self.arrays(thunk, group[m.from.device])[m.from.array] + m.from.offset as u64;
+                    let to = self.arrays(thunk, group[m.to.device])[m.to.array] + m.to.offset as u64;
+                    if m.rows == 1 {
+                        self.gpu.copy(to, from, m.width)?;
+                    } else {
+                        self.gpu.copy_rows((to, m.to.pitch), (from, m.from.pitch), m.width, m.rows)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves a thunk to the evaluator, on copies of its operands.
+    fn evaluate(&mut self, thunk: &Thunk, evaluate: &Evaluate, devices: &[usize]) -> Result<(), ExecutionError> {
+        self.gpu.wait(self.patience())?;
+        let mut operands = Vec::with_capacity(devices.len());
+        for &device in devices {
+            let arrays = self.arrays(thunk, device);
+            let mut leaves = arrays.iter().copied().zip(evaluate.operand_slots.iter().copied());
+            let mut of_device = OperandValues::with_capacity(evaluate.operands.len());
+            for shape in &evaluate.operands {
+                of_device.push(self.read(shape, &mut leaves, device)?);
+            }
+            operands.push(of_device);
+        }
+        let values = self.values(thunk.instruction, evaluate.waits, operands, devices)?;
+        for (&device, value) in devices.iter().zip(values) {
+            let leaves = value.leaves();
+            if leaves.len() != evaluate.results.len() {
+                return Err(ExecutionError::bug("the evaluator's value is of another shape"));
+            }
+            let first = thunk.arrays.start as usize + evaluate.operand_slots.len();
+            for (n, (leaf, &to)) in leaves.into_iter().zip(&evaluate.results).enumerate() {
+                match (to, leaf) {
+                    (EvaluatedLeaf::Array, Value::Array(array)) => {
+                        self.gpu.upload(self.addresses[device][first + n], array.bytes())?;
+                    }
+                    (EvaluatedLeaf::Slot(slot), leaf) => self.slots[device][slot as usize] = Some(leaf.clone()),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The evaluator's values of an instruction on each device; devices that may wait for each other in threads.
+    fn values(
+        &mut self,
+        id: InstructionId,
+        waits: bool,
+        operands: Vec<OperandValues>,
+        devices: &[usize],
+    ) -> Result<Vec<Value>, ExecutionError> {
+        let mut evaluators: Vec<&mut Device<'r>> =
+            self.evaluators.iter_mut().enumerate().filter(|(d, _)| devices.contains(d)).map(|(_, e)| e).collect();
+        if evaluators.len() != operands.len() {
+            return Err(ExecutionError::bug("the evaluator is not there"));
+        }
+        if !waits || evaluators.len() == 1 {
+            let each = evaluators.iter_mut().zip(operands);
+            return each.map(|(evaluator, operands)| ops::evaluate(evaluator, id, operands)).collect();
+        }
+        let results: Vec<Result<Value, ExecutionError>> = std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (evaluator, operands) in evaluators.into_iter().zip(operands) {
+                let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
+                threads.push(builder.spawn_scoped(scope, move || ops::evaluate(evaluator, id, operands)));
+            }
+            let join = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match thread.map(|t| t.join()) {
+                Ok(Ok(result)) => result,
+                Ok(Err(_)) => Err(ExecutionError::bug("a device's thread panicked")),
+                Err(error) => {
+                    Err(ExecutionError::new(&codes::eval::OUT_OF_MEMORY, format!("no thread for a device: {error}")))
+                }
+            };
+            threads.into_iter().map(join).collect()
+        });
+        hloom_eval::run::all_or_fault(results)
+    }
+
+    /// The value of `shape` whose leaves are at the next addresses, or in the next slots.
+    fn read(
+        &self,
+        shape: &Shape,
+        leaves: &mut impl Iterator<Item = (DevicePointer, Option<u32>)>,
+        device: usize,
+    ) -> Result<Value, ExecutionError> {
+        if let Shape::Tuple(elements) = shape {
+            let elements = elements.iter().map(|element| self.read(element, leaves, device));
+            return elements.collect::<Result<_, _>>().map(Value::Tuple);
+        }
+        let (address, slot) = leaves.next().ok_or_else(|| ExecutionError::bug("an operand has no place"))?;
+        if let Some(slot) = slot {
+            let value = self.slots[device].get(slot as usize).cloned().flatten();
+            return value.ok_or_else(|| ExecutionError::bug("an operand was not made yet"));
+        }
+        match shape {
+            Shape::Array(a) | Shape::Buffer(a) => {
+                let mut array = Array::zeroed(a.element_type, a.dims())?;
+                if address != 0 && !array.bytes().is_empty() {
+                    self.gpu.download(array.bytes_mut(), address)?;
+                }
+                Ok(Value::Array(array))
+            }
+            Shape::Token => Ok(Value::Token),
+            _ => Ok(Value::Opaque),
+        }
+    }
+
+    /// Puts a mark before a thunk, if the run is recorded.
+    fn mark(&mut self, device: usize, thunk: &Thunk) -> Result<(), ExecutionError> {
+        let Some(trace) = self.options.trace else { return Ok(()) };
+        let event = Event::new(self.gpu, true)?;
+        event.record()?;
+        let thunk = Some((device, thunk.instruction, thunk.kind.name()));
+        self.marks.push(Mark { event, thunk, at: trace.now() });
+        Ok(())
+    }
+
+    /// Adds what was marked to the record; all work must be over but what this adds.
+    pub(crate) fn finish_trace(&mut self) -> Result<(), ExecutionError> {
+        let Some(trace) = self.options.trace else { return Ok(()) };
+        let event = Event::new(self.gpu, true)?;
+        event.record()?;
+        self.marks.push(Mark { event, thunk: None, at: trace.now() });
+        self.gpu.synchronize()?;
+        let Some(first) = self.marks.first() else { return Ok(()) };
+        for (mark, next) in self.marks.iter().zip(self.marks.iter().skip(1)) {
+            let Some((device, instruction, kind)) = mark.thunk else { continue };
+            let begin = first.at + mark.event.since(&first.event)?;
+            trace.add_timed(device, instruction, kind, begin, next.event.since(&mark.event)?);
+        }
+        Ok(())
+    }
+}
+
+/// Enqueues a launch of a kernel with these values for its parameters.
+fn launch(gpu: &Gpu, function: Handle, kernel: &PtxKernel, mut values: Vec<u64>) -> Result<(), ExecutionError> {
+    let l = &kernel.launch;
+    let ([gx, gy, gz], [bx, by, bz]) = (l.grid, l.block);
+    if gx == 0 || gy == 0 || gz == 0 {
+        return Ok(());
+    }
+    let mut parameters: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
+    let shared = l.dynamic_shared_bytes;
+    let (parameters, none) = (parameters.as_mut_ptr(), std::ptr::null_mut());
+    // SAFETY (both): the parameters are those of the kernel, which are copied before the call returns.
+    let call = if l.cluster > 1 {
+        let mut value = [0; 16];
+        value[..3].copy_from_slice(&[l.cluster, 1, 1]);
+        let attributes = [LaunchAttribute { id: CLUSTER_DIMENSION, padding: 0, value }];
+        let config = LaunchConfig {
+            grid: l.grid,
+            block: l.block,
+            shared_bytes: shared,
+            stream: gpu.stream,
+            attributes: attributes.as_ptr(),
+            attribute_count: 1,
+        };
+        unsafe { (gpu.driver.launch_ex)(&config, function, parameters, none) }
+    } else {
+        unsafe { (gpu.driver.launch)(function, gx, gy, gz, bx, by, bz, shared, gpu.stream, parameters, none) }
+    };
+    gpu.driver.check(call, &format!("the launch of {}", kernel.name))
+}
+
+impl Gpu {
+    /// Enqueues a copy of bytes.
+    pub(crate) fn copy(&self, to: DevicePointer, from: DevicePointer, bytes: usize) -> Result<(), ExecutionError> {
+        if bytes == 0 || to == from {
+            return Ok(());
+        }
+        // SAFETY: both arrays are that long.
+        self.driver.check(unsafe { (self.driver.copy)(to, from, bytes, self.stream) }, "cuMemcpyDtoDAsync")
+    }
+
+    /// Enqueues a copy of rows of so many bytes, each at its pitch.
+    fn copy_rows(
+        &self,
+        (to, to_pitch): (DevicePointer, usize),
+        (from, from_pitch): (DevicePointer, usize),
+        width: usize,
+        height: usize,
+    ) -> Result<(), ExecutionError> {
+        if width == 0 || height == 0 {
+            return Ok(());
+        }
+        let (from_kind, to_kind) = (DEVICE_MEMORY, DEVICE_MEMORY);
+        let copy = Copy2d { from_kind, from, from_pitch, to_kind, to, to_pitch, width, height, ..Copy2d::default() };
+        // SAFETY: both arrays have so many rows.
+        self.driver.check(unsafe { (self.driver.copy_2d)(&copy, self.stream) }, "cuMemcpy2DAsync")
+    }
+
+    /// Enqueues zeros.
+    fn zero(&self, at: DevicePointer, bytes: usize) -> Result<(), ExecutionError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the array is that long.
+        self.driver.check(unsafe { (self.driver.fill_bytes)(at, 0, bytes, self.stream) }, "cuMemsetD8Async")
+    }
+}

@@ -1,0 +1,312 @@
+//! A GPU: its context, the one stream that all work goes through, its memory, and the libraries that were opened for it.
+//!
+//! All work is enqueued on one stream, so that memory given back by the host may be given out again while the GPU still
+//! uses it: who gets it is behind on the stream. Whoever enqueues holds [`Gpu::lock`]: what one thread captures as a graph
+//! must not have another's work in it.
+
+use crate::cubin::Assembler;
+use crate::cublaslt::CublasLt;
+use crate::driver::{DevicePointer, Driver, Handle, NOT_READY};
+use crate::memory::Pool;
+use hloom_ir::diagnostic::{Blame, codes};
+use hloom_value::ExecutionError;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes of pinned memory that arrays pass through on their way, in two halves.
+const STAGING_BYTES: usize = 32 << 20;
+/// Memory for cuBLASLt, as much as it is told to want on Hopper.
+pub(crate) const WORKSPACE_BYTES: usize = 32 << 20;
+/// How long to ask again and again whether work is done before the thread sleeps in between.
+const SPIN: Duration = Duration::from_millis(20);
+
+/// What a device is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Description {
+    pub(crate) name: String,
+    /// 90 for 9.0.
+    pub(crate) capability: u32,
+    pub(crate) memory_bytes: usize,
+    /// 13000 for 13.0.
+    pub(crate) driver_version: i32,
+}
+
+/// A GPU.
+#[derive(Debug)]
+pub(crate) struct Gpu {
+    pub(crate) driver: Driver,
+    pub(crate) description: Description,
+    context: Handle,
+    pub(crate) stream: Handle,
+    enqueue: Mutex<()>,
+    pub(crate) pool: Pool,
+    staging: Mutex<Option<Staging>>,
+    cublaslt: OnceLock<Result<CublasLt, ExecutionError>>,
+    workspace: OnceLock<Result<DevicePointer, ExecutionError>>,
+    pub(crate) assembler: Arc<Assembler>,
+}
+
+/// Pinned memory, and what has to be over before each half is written again.
+#[derive(Debug)]
+struct Staging {
+    start: *mut u8,
+    free_at: [Handle; 2],
+}
+
+// SAFETY: the memory is used by who holds the lock around it.
+unsafe impl Send for Staging {}
+
+/// What a wait is given.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Patience<'p> {
+    pub(crate) cancel: Option<&'p AtomicBool>,
+    pub(crate) time_limit: Option<Duration>,
+}
+
+impl Gpu {
+    /// The first GPU of the machine.
+    pub(crate) fn open() -> Result<Gpu, ExecutionError> {
+        let driver = Driver::open()?;
+        let description = describe(&driver)?;
+        let (mut context, mut stream) = (0, 0);
+        // SAFETY (all calls of the driver here): out parameters are valid, and handles are those that the driver gave.
+        unsafe {
+            driver.check((driver.context_retain)(&mut context, 0), "cuDevicePrimaryCtxRetain")?;
+            driver.check((driver.context_set)(context), "cuCtxSetCurrent")?;
+            // CU_STREAM_NON_BLOCKING: the default stream is nobody's.
+            driver.check((driver.stream_create)(&mut stream, 1), "cuStreamCreate")?;
+        }
+        Ok(Gpu {
+            driver,
+            description,
+            context,
+            stream,
+            enqueue: Mutex::default(),
+            pool: Pool::default(),
+            staging: Mutex::default(),
+            cublaslt: OnceLock::new(),
+            workspace: OnceLock::new(),
+            assembler: Arc::default(),
+        })
+    }
+
+    /// Makes the GPU this thread's.
+    pub(crate) fn enter(&self) -> Result<(), ExecutionError> {
+        // SAFETY: the context lives as long as the process.
+        self.driver.check(unsafe { (self.driver.context_set)(self.context) }, "cuCtxSetCurrent")
+    }
+
+    /// Leave to enqueue work.
+    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, ()>, ExecutionError> {
+        let guard = self.enqueue.lock().unwrap_or_else(PoisonError::into_inner);
+        self.enter()?;
+        Ok(guard)
+    }
+
+    /// cuBLASLt.
+    pub(crate) fn cublaslt(&self) -> Result<&CublasLt, ExecutionError> {
+        self.cublaslt.get_or_init(CublasLt::open).as_ref().map_err(Clone::clone)
+    }
+
+    /// The memory that libraries work in.
+    pub(crate) fn workspace(&self) -> Result<DevicePointer, ExecutionError> {
+        let make = || self.pool.fresh(&self.driver, WORKSPACE_BYTES);
+        self.workspace.get_or_init(make).clone()
+    }
+
+    /// Waits until all work is done.
+    pub(crate) fn synchronize(&self) -> Result<(), ExecutionError> {
+        // SAFETY: the stream is ours.
+        self.driver.check(unsafe { (self.driver.stream_synchronize)(self.stream) }, "cuStreamSynchronize")
+    }
+
+    /// Waits until all work is done, for as long as `patience` lasts.
+    pub(crate) fn wait(&self, patience: Patience<'_>) -> Result<(), ExecutionError> {
+        let event = Event::new(self, false)?;
+        event.record()?;
+        let begun = Instant::now();
+        loop {
+            if event.is_over()? {
+                return Ok(());
+            }
+            if patience.cancel.is_some_and(|c| c.load(Ordering::Relaxed)) {
+                return Err(ExecutionError::new(&codes::eval::CANCELLED, "the run was cancelled"));
+            }
+            let waited = begun.elapsed();
+            if patience.time_limit.is_some_and(|limit| waited > limit) {
+                let message = format!("the GPU is not done after {:.1} s", waited.as_secs_f64());
+                return Err(ExecutionError::new(&codes::eval::DEVICE_FAILED, message).blame(Blame::Machine));
+            }
+            match waited < SPIN {
+                true => std::hint::spin_loop(),
+                false => std::thread::sleep(Duration::from_micros(100)),
+            }
+        }
+    }
+
+    /// Copies bytes to the device; they have been read when this returns.
+    pub(crate) fn upload(&self, to: DevicePointer, from: &[u8]) -> Result<(), ExecutionError> {
+        self.staged(from.len(), |gpu, staging, range, half| {
+            // SAFETY: half of the staging memory is that long, and nothing reads it any more; `to` is as long as `from`.
+            unsafe {
+                let pinned = staging.half(half);
+                std::ptr::copy_nonoverlapping(from[range.clone()].as_ptr(), pinned, range.len());
+                let call = (gpu.driver.copy_to_device)(to + range.start as u64, pinned, range.len(), gpu.stream);
+                gpu.driver.check(call, "cuMemcpyHtoDAsync")
+            }
+        })?;
+        self.synchronize()
+    }
+
+    /// Copies bytes from the device.
+    pub(crate) fn download(&self, to: &mut [u8], from: DevicePointer) -> Result<(), ExecutionError> {
+        let start = to.as_mut_ptr() as usize;
+        self.staged(to.len(), |gpu, staging, range, half| {
+            // SAFETY: as above; what was copied is there after the wait.
+            unsafe {
+                let pinned = staging.half(half);
+                let call = (gpu.driver.copy_to_host)(pinned, from + range.start as u64, range.len(), gpu.stream);
+                gpu.driver.check(call, "cuMemcpyDtoHAsync")?;
+                gpu.synchronize()?;
+                std::ptr::copy_nonoverlapping(pinned, (start + range.start) as *mut u8, range.len());
+            }
+            Ok(())
+        })
+    }
+
+    /// Does `piece` for pieces of so many bytes that fit into the halves of the staging memory.
+    fn staged(
+        &self,
+        bytes: usize,
+        piece: impl Fn(&Gpu, &Staging, std::ops::Range<usize>, usize) -> Result<(), ExecutionError>,
+    ) -> Result<(), ExecutionError> {
+        let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        if staging.is_none() {
+            *staging = Some(Staging::new(self)?);
+        }
+        let Some(staging) = staging.as_ref() else { return Ok(()) };
+        let size = STAGING_BYTES / 2;
+        for (n, start) in (0..bytes).step_by(size).enumerate() {
+            let half = n % 2;
+            let event = Event { gpu: self, handle: staging.free_at[half], is_kept: true };
+            while !event.is_over()? {
+                std::hint::spin_loop();
+            }
+            piece(self, staging, start..bytes.min(start + size), half)?;
+            event.record()?;
+        }
+        Ok(())
+    }
+}
+
+impl Staging {
+    fn new(gpu: &Gpu) -> Result<Staging, ExecutionError> {
+        let mut start = std::ptr::null_mut();
+        // SAFETY: the out parameter is valid. The memory is never given back.
+        gpu.driver.check(unsafe { (gpu.driver.allocate_host)(&mut start, STAGING_BYTES, 0) }, "cuMemHostAlloc")?;
+        let event = || -> Result<Handle, ExecutionError> {
+            let mut event = Event::new(gpu, false)?;
+            event.is_kept = true;
+            event.record()?;
+            Ok(event.handle)
+        };
+        Ok(Staging { start, free_at: [event()?, event()?] })
+    }
+
+    fn half(&self, half: usize) -> *mut u8 {
+        self.start.wrapping_add(half * (STAGING_BYTES / 2))
+    }
+}
+
+/// A mark on the stream.
+pub(crate) struct Event<'g> {
+    gpu: &'g Gpu,
+    pub(crate) handle: Handle,
+    is_kept: bool,
+}
+
+impl<'g> Event<'g> {
+    /// A mark, with or without the time at which it is passed.
+    pub(crate) fn new(gpu: &'g Gpu, timed: bool) -> Result<Event<'g>, ExecutionError> {
+        let mut handle = 0;
+        // SAFETY: the out parameter is valid. 2 is CU_EVENT_DISABLE_TIMING.
+        let call = unsafe { (gpu.driver.event_create)(&mut handle, if timed { 0 } else { 2 }) };
+        gpu.driver.check(call, "cuEventCreate")?;
+        Ok(Event { gpu, handle, is_kept: false })
+    }
+
+    /// Puts it behind all work so far.
+    pub(crate) fn record(&self) -> Result<(), ExecutionError> {
+        // SAFETY: event and stream are ours.
+        let call = unsafe { (self.gpu.driver.event_record)(self.handle, self.gpu.stream) };
+        self.gpu.driver.check(call, "cuEventRecord")
+    }
+
+    /// Whether the work before it is done.
+    pub(crate) fn is_over(&self) -> Result<bool, ExecutionError> {
+        // SAFETY: the event is ours.
+        match unsafe { (self.gpu.driver.event_query)(self.handle) } {
+            0 => Ok(true),
+            NOT_READY => Ok(false),
+            status => self.gpu.driver.check(status, "the work on the GPU").map(|()| true),
+        }
+    }
+
+    /// The time from an earlier mark to this one; both must be over.
+    pub(crate) fn since(&self, earlier: &Event<'_>) -> Result<Duration, ExecutionError> {
+        let mut milliseconds = 0f32;
+        // SAFETY: the events are ours.
+        let call = unsafe { (self.gpu.driver.event_elapsed)(&mut milliseconds, earlier.handle, self.handle) };
+        self.gpu.driver.check(call, "cuEventElapsedTime")?;
+        Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
+    }
+}
+
+impl Drop for Event<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            // SAFETY: the event is ours, and nobody else has it.
+            unsafe { (self.gpu.driver.event_destroy)(self.handle) };
+        }
+    }
+}
+
+/// The first GPU, if there is one that programs can be made for.
+fn describe(driver: &Driver) -> Result<Description, ExecutionError> {
+    let machine = |message: String| ExecutionError::new(&codes::eval::DEVICE_FAILED, message).blame(Blame::Machine);
+    let (mut driver_version, mut count, mut device, mut memory_bytes) = (0, 0, 0, 0usize);
+    let mut name = [0 as std::ffi::c_char; 256];
+    // SAFETY (all): out parameters are valid and as long as is said.
+    unsafe {
+        driver.check((driver.init)(0), "cuInit")?;
+        driver.check((driver.driver_version)(&mut driver_version), "cuDriverGetVersion")?;
+        driver.check((driver.device_count)(&mut count), "cuDeviceGetCount")?;
+        if count == 0 {
+            return Err(machine("the CUDA driver sees no GPU on this machine".into()));
+        }
+        driver.check((driver.device_get)(&mut device, 0), "cuDeviceGet")?;
+        driver.check((driver.device_name)(name.as_mut_ptr(), 255, device), "cuDeviceGetName")?;
+        driver.check((driver.device_memory)(&mut memory_bytes, device), "cuDeviceTotalMem")?;
+    }
+    let attribute = |number: i32| {
+        let mut value = 0;
+        // SAFETY: the out parameter is valid.
+        let call = unsafe { (driver.device_attribute)(&mut value, number, device) };
+        driver.check(call, "cuDeviceGetAttribute").map(|()| value)
+    };
+    // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
+    let capability = (attribute(75)? * 10 + attribute(76)?) as u32;
+    // SAFETY: the driver ends the name with a zero; the last byte is one in any case.
+    let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+    if driver_version < 12000 {
+        let version = format!("{}.{}", driver_version / 1000, driver_version % 1000 / 10);
+        return Err(machine(format!("the CUDA driver is too old: it is for CUDA {version}, and 12.0 is needed")));
+    }
+    if capability < 80 {
+        let version = format!("{}.{}", capability / 10, capability % 10);
+        return Err(machine(format!("{name} has compute capability {version}, and 8.0 is needed")));
+    }
+    Ok(Description { name, capability, memory_bytes, driver_version })
+}
