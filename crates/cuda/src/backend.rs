@@ -129,8 +129,8 @@ impl CudaBackend {
         let failed = |stage| move |found| CompileError::after(stage, found, scheduled.module());
         let plan = report.stage("plan", |_| hloom_plan::plan_with(scheduled, &self.info.target, Packer::Reference));
         let plan = plan.map_err(failed("plan"))?;
-        let program = lower(&plan, options, source, report)
-            .map_err(|error| failed("thunks")(vec![error.into_diagnostic()]))?;
+        let program =
+            lower(&plan, options, source, report).map_err(|error| failed("thunks")(vec![error.into_diagnostic()]))?;
         Ok(CudaCode::new(program, self.info.architecture))
     }
 }

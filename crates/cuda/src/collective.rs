@@ -277,7 +277,9 @@ mod tests {
     use hloom_formats::hlo_text;
 
     fn collective(body: &str, devices: usize) -> Option<Collective> {
-        let text = format!("HloModule m\n\nadd {{\na = f32[] parameter(0)\nb = f32[] parameter(1)\nROOT s = f32[] add(a, b)\n}}\n\nENTRY e {{\n{body}\n}}\n");
+        let text = format!(
+            "HloModule m\n\nadd {{\na = f32[] parameter(0)\nb = f32[] parameter(1)\nROOT s = f32[] add(a, b)\n}}\n\nENTRY e {{\n{body}\n}}\n"
+        );
         let module = hlo_text::read(text.as_bytes()).module.expect("it can be read");
         let root = module.root(module.entry()?)?;
         Collective::new(&module, root, DeviceGrid { replicas: devices, partitions: 1 })

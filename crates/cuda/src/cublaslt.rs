@@ -15,10 +15,8 @@ functions! {
         create = "cublasLtCreate" (*mut Handle);
         descriptor_create = "cublasLtMatmulDescCreate" (*mut Handle, i32, i32);
         descriptor_set = "cublasLtMatmulDescSetAttribute" (Handle, i32, *const c_void, usize);
-        descriptor_destroy = "cublasLtMatmulDescDestroy" (Handle);
         layout_create = "cublasLtMatrixLayoutCreate" (*mut Handle, i32, u64, u64, i64);
         layout_set = "cublasLtMatrixLayoutSetAttribute" (Handle, i32, *const c_void, usize);
-        layout_destroy = "cublasLtMatrixLayoutDestroy" (Handle);
         preference_create = "cublasLtMatmulPreferenceCreate" (*mut Handle);
         preference_set = "cublasLtMatmulPreferenceSetAttribute" (Handle, i32, *const c_void, usize);
         preference_destroy = "cublasLtMatmulPreferenceDestroy" (Handle);
@@ -35,7 +33,7 @@ functions! {
 /// `cublasLtMatmulHeuristicResult_t`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Heuristic {
+pub(crate) struct Heuristic {
     algorithm: [u64; 8],
     workspace_bytes: usize,
     state: i32,
@@ -131,7 +129,8 @@ impl PreparedGemm {
     pub(crate) fn new(gpu: &Gpu, gemm: &Gemm) -> Result<PreparedGemm, ExecutionError> {
         let library = gpu.cublaslt()?;
         let f = &library.functions;
-        let of = |t: ElementType| data_type(t).ok_or_else(|| ExecutionError::bug(format!("{t} is no type of cuBLASLt")));
+        let of =
+            |t: ElementType| data_type(t).ok_or_else(|| ExecutionError::bug(format!("{t} is no type of cuBLASLt")));
         let (compute, scale, one) = compute_type(gemm);
         let (batch, calls) = gemm.calls();
         let bytes = [gemm.lhs.element_type, gemm.rhs.element_type, gemm.types.result].map(|t| t.bytes() as u64);
@@ -170,7 +169,8 @@ impl PreparedGemm {
             };
             let (m, n, k) = (gemm.m, gemm.n, gemm.k);
             let strides = |of: fn(&BatchDim) -> u64| batch.as_ref().map(|b| (b.size, of(b)));
-            let shape = |transposed: bool, rows: u64, columns: u64| if transposed { (columns, rows) } else { (rows, columns) };
+            let shape =
+                |transposed: bool, rows: u64, columns: u64| if transposed { (columns, rows) } else { (rows, columns) };
             let (rows, columns) = shape(first_is_transposed, n, k);
             let first = layout(gemm.rhs.element_type, rows, columns, gemm.rhs.leading_dimension, strides(|b| b.rhs))?;
             let (rows, columns) = shape(second_is_transposed, k, m);
@@ -235,7 +235,7 @@ impl PreparedGemm {
                     &self.algorithm,
                     workspace,
                     WORKSPACE_BYTES,
-                    gpu.stream,
+                    gpu.stream(),
                 )
             };
             check(call, "cublasLtMatmul")?;

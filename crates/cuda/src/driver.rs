@@ -27,7 +27,6 @@ functions! {
         free = "cuMemFree_v2" (DevicePointer);
         memory_info = "cuMemGetInfo_v2" (*mut usize, *mut usize);
         allocate_host = "cuMemHostAlloc" (*mut *mut u8, usize, u32);
-        free_host = "cuMemFreeHost" (*mut u8);
         copy_to_device = "cuMemcpyHtoDAsync_v2" (DevicePointer, *const u8, usize, Handle);
         copy_to_host = "cuMemcpyDtoHAsync_v2" (*mut u8, DevicePointer, usize, Handle);
         copy = "cuMemcpyDtoDAsync_v2" (DevicePointer, DevicePointer, usize, Handle);
@@ -35,7 +34,6 @@ functions! {
         fill_bytes = "cuMemsetD8Async" (DevicePointer, u8, usize, Handle);
         fill_words = "cuMemsetD32Async" (DevicePointer, u32, usize, Handle);
         module_load = "cuModuleLoadData" (*mut Handle, *const c_void);
-        module_unload = "cuModuleUnload" (Handle);
         module_function = "cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
         function_attribute = "cuFuncSetAttribute" (Handle, i32, i32);
         launch = "cuLaunchKernel" (

@@ -9,11 +9,12 @@
 //! Since all work is on one stream, what a thunk enqueues runs when all before it is over.
 
 use crate::collective::Collective;
+use crate::conditional::{Kind, Test};
 use crate::cublaslt::PreparedGemm;
 use crate::driver::{CLUSTER_DIMENSION, Copy2d, DEVICE_MEMORY, DevicePointer, Handle, LaunchAttribute, LaunchConfig};
 use crate::gpu::{Event, Gpu, Patience};
 use crate::graph::{Graphs, Step};
-use crate::thunk::{Evaluate, EvaluatedLeaf, ListId, Thunk, ThunkKind, ThunkProgram, While};
+use crate::thunk::{Evaluate, EvaluatedLeaf, GraphNeed, ListId, Thunk, ThunkKind, ThunkProgram, While};
 use hloom_cuda_kernels::{KernelArgument, KernelSequence, PtxKernel};
 use hloom_eval::interpreter::{Device, OperandValues};
 use hloom_eval::ops;
@@ -53,6 +54,8 @@ pub(crate) struct Executor<'r> {
     slots: Vec<Vec<Option<Value>>>,
     options: &'r ExecuteOptions<'r>,
     steps: u64,
+    /// Whether a graph is captured: nothing is waited for.
+    captures: bool,
     /// Marks before each thunk, where the run is recorded.
     marks: Vec<Mark<'r>>,
 }
@@ -81,7 +84,7 @@ impl<'r> Executor<'r> {
         };
         let of_device = |bases: &Vec<DevicePointer>| loaded.program.table.iter().map(|l| address(bases, l)).collect();
         let addresses = bases.iter().map(of_device).collect();
-        Executor { gpu, loaded, addresses, evaluators, slots, options, steps: 0, marks: Vec::new() }
+        Executor { gpu, loaded, addresses, evaluators, slots, options, steps: 0, captures: false, marks: Vec::new() }
     }
 
     /// The values whose sizes were known at run time only.
@@ -91,7 +94,16 @@ impl<'r> Executor<'r> {
 
     /// Enqueues the whole program: as a graph, where that can be and the program has run before.
     pub(crate) fn run(&mut self, graphs: &mut Graphs, bases: &[Vec<DevicePointer>]) -> Result<(), ExecutionError> {
-        if !self.loaded.program.is_graph || self.options.trace.is_some() {
+        let can_be_graph = match self.loaded.program.graph {
+            GraphNeed::Nothing => true,
+            GraphNeed::ConditionalNodes => graphs.has_run() && self.gpu.conditionals().is_some(),
+            GraphNeed::Never => false,
+        };
+        if self.options.trace.is_some() || self.options.max_steps.is_some() {
+            return self.enqueue_all();
+        }
+        if !can_be_graph {
+            graphs.ran();
             return self.enqueue_all();
         }
         match graphs.step(bases) {
@@ -99,7 +111,10 @@ impl<'r> Executor<'r> {
             Step::Launch(graph) => graph.launch(self.gpu),
             Step::Capture => {
                 let gpu = self.gpu;
-                let graph = crate::graph::capture(gpu, || self.enqueue_all())?;
+                self.captures = true;
+                let graph = crate::graph::capture(gpu, || self.enqueue_all());
+                self.captures = false;
+                let graph = graph?;
                 graphs.keep(gpu, bases, graph)?.launch(gpu)
             }
         }
@@ -163,7 +178,7 @@ impl<'r> Executor<'r> {
                 ThunkKind::DeviceId { grid, of_replica } => {
                     let number = if *of_replica { grid.replica(device) } else { grid.partition(device) };
                     // SAFETY: the array is the result, a 32-bit integer.
-                    let call = unsafe { (gpu.driver.fill_words)(arrays[0], number as u32, 1, gpu.stream) };
+                    let call = unsafe { (gpu.driver.fill_words)(arrays[0], number as u32, 1, gpu.stream()) };
                     gpu.driver.check(call, "cuMemsetD32Async")?;
                 }
                 ThunkKind::Kernels(call) => {
@@ -228,6 +243,9 @@ impl<'r> Executor<'r> {
             }
             return Ok(());
         }
+        if self.captures {
+            return self.repeat_in_graph(thunk, repeat, devices);
+        }
         let mut active = devices.to_vec();
         loop {
             self.list(repeat.condition, &active)?;
@@ -249,6 +267,9 @@ impl<'r> Executor<'r> {
         by_truth: bool,
         devices: &[usize],
     ) -> Result<(), ExecutionError> {
+        if self.captures {
+            return self.choose_in_graph(thunk, branches, by_truth, devices);
+        }
         let selectors = self.scalars(thunk, devices, if by_truth { 1 } else { 4 })?;
         let branch = |s: [u8; 4]| match by_truth {
             true => usize::from(s[0] == 0),
@@ -261,6 +282,45 @@ impl<'r> Executor<'r> {
             if !takes.is_empty() {
                 self.list(list, &takes)?;
             }
+        }
+        Ok(())
+    }
+
+    /// A loop as a node of the graph that is captured.
+    fn repeat_in_graph(&mut self, thunk: &Thunk, repeat: &While, devices: &[usize]) -> Result<(), ExecutionError> {
+        let gpu = self.gpu;
+        let nodes = gpu.conditionals().ok_or_else(|| ExecutionError::bug("the driver has no conditional nodes"))?;
+        let truth = self.arrays(thunk, devices[0])[0];
+        self.list(repeat.condition, devices)?;
+        let node = nodes.node(gpu)?;
+        nodes.set(gpu, node, truth, Test::IsTrue)?;
+        nodes.body(gpu, node, Kind::While, || {
+            self.list(repeat.body, devices)?;
+            self.list(repeat.condition, devices)?;
+            nodes.set(gpu, node, truth, Test::IsTrue)
+        })
+    }
+
+    /// Branches as nodes of the graph that is captured.
+    fn choose_in_graph(
+        &mut self,
+        thunk: &Thunk,
+        branches: &[ListId],
+        by_truth: bool,
+        devices: &[usize],
+    ) -> Result<(), ExecutionError> {
+        let gpu = self.gpu;
+        let nodes = gpu.conditionals().ok_or_else(|| ExecutionError::bug("the driver has no conditional nodes"))?;
+        let selector = self.arrays(thunk, devices[0])[0];
+        // All nodes hear what is selected before any body can write over it.
+        let mut of_branch = Vec::with_capacity(branches.len());
+        for branch in 0..branches.len() as u32 {
+            let node = nodes.node(gpu)?;
+            nodes.set(gpu, node, selector, Test::Selects { branch, branches: branches.len() as u32, by_truth })?;
+            of_branch.push(node);
+        }
+        for (&list, node) in branches.iter().zip(of_branch) {
+            nodes.body(gpu, node, Kind::If, || self.list(list, devices))?;
         }
         Ok(())
     }
@@ -282,15 +342,9 @@ impl<'r> Executor<'r> {
     }
 
     /// Carries out an exchange in each group.
-    fn collective(
-        &mut self,
-        thunk: &Thunk,
-        collective: &Collective,
-        devices: &[usize],
-    ) -> Result<(), ExecutionError> {
+    fn collective(&mut self, thunk: &Thunk, collective: &Collective, devices: &[usize]) -> Result<(), ExecutionError> {
         for group in &collective.groups {
-            let absent: Vec<String> =
-                group.iter().filter(|d| !devices.contains(d)).map(|d| d.to_string()).collect();
+            let absent: Vec<String> = group.iter().filter(|d| !devices.contains(d)).map(|d| d.to_string()).collect();
             if absent.len() == group.len() {
                 continue;
             }
@@ -467,13 +521,13 @@ fn launch(gpu: &Gpu, function: Handle, kernel: &PtxKernel, mut values: Vec<u64>)
             grid: l.grid,
             block: l.block,
             shared_bytes: shared,
-            stream: gpu.stream,
+            stream: gpu.stream(),
             attributes: attributes.as_ptr(),
             attribute_count: 1,
         };
         unsafe { (gpu.driver.launch_ex)(&config, function, parameters, none) }
     } else {
-        unsafe { (gpu.driver.launch)(function, gx, gy, gz, bx, by, bz, shared, gpu.stream, parameters, none) }
+        unsafe { (gpu.driver.launch)(function, gx, gy, gz, bx, by, bz, shared, gpu.stream(), parameters, none) }
     };
     gpu.driver.check(call, &format!("the launch of {}", kernel.name))
 }
@@ -485,7 +539,7 @@ impl Gpu {
             return Ok(());
         }
         // SAFETY: both arrays are that long.
-        self.driver.check(unsafe { (self.driver.copy)(to, from, bytes, self.stream) }, "cuMemcpyDtoDAsync")
+        self.driver.check(unsafe { (self.driver.copy)(to, from, bytes, self.stream()) }, "cuMemcpyDtoDAsync")
     }
 
     /// Enqueues a copy of rows of so many bytes, each at its pitch.
@@ -502,7 +556,7 @@ impl Gpu {
         let (from_kind, to_kind) = (DEVICE_MEMORY, DEVICE_MEMORY);
         let copy = Copy2d { from_kind, from, from_pitch, to_kind, to, to_pitch, width, height, ..Copy2d::default() };
         // SAFETY: both arrays have so many rows.
-        self.driver.check(unsafe { (self.driver.copy_2d)(&copy, self.stream) }, "cuMemcpy2DAsync")
+        self.driver.check(unsafe { (self.driver.copy_2d)(&copy, self.stream()) }, "cuMemcpy2DAsync")
     }
 
     /// Enqueues zeros.
@@ -511,6 +565,6 @@ impl Gpu {
             return Ok(());
         }
         // SAFETY: the array is that long.
-        self.driver.check(unsafe { (self.driver.fill_bytes)(at, 0, bytes, self.stream) }, "cuMemsetD8Async")
+        self.driver.check(unsafe { (self.driver.fill_bytes)(at, 0, bytes, self.stream()) }, "cuMemsetD8Async")
     }
 }

@@ -4,6 +4,7 @@
 //! uses it: who gets it is behind on the stream. Whoever enqueues holds [`Gpu::lock`]: what one thread captures as a graph
 //! must not have another's work in it.
 
+use crate::conditional::Conditionals;
 use crate::cubin::Assembler;
 use crate::cublaslt::CublasLt;
 use crate::driver::{DevicePointer, Driver, Handle, NOT_READY};
@@ -11,7 +12,7 @@ use crate::memory::Pool;
 use hloom_ir::diagnostic::{Blame, codes};
 use hloom_value::ExecutionError;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -39,11 +40,15 @@ pub(crate) struct Gpu {
     pub(crate) driver: Driver,
     pub(crate) description: Description,
     context: Handle,
-    pub(crate) stream: Handle,
+    /// The stream that work goes to: another one while the body of a conditional node is captured.
+    current: AtomicUsize,
+    /// Streams for such bodies, that no capture is on.
+    spare: Mutex<Vec<Handle>>,
     enqueue: Mutex<()>,
     pub(crate) pool: Pool,
     staging: Mutex<Option<Staging>>,
     cublaslt: OnceLock<Result<CublasLt, ExecutionError>>,
+    conditionals: OnceLock<Result<Conditionals, ExecutionError>>,
     workspace: OnceLock<Result<DevicePointer, ExecutionError>>,
     pub(crate) assembler: Arc<Assembler>,
 }
@@ -82,11 +87,13 @@ impl Gpu {
             driver,
             description,
             context,
-            stream,
+            current: AtomicUsize::new(stream),
+            spare: Mutex::default(),
             enqueue: Mutex::default(),
             pool: Pool::default(),
             staging: Mutex::default(),
             cublaslt: OnceLock::new(),
+            conditionals: OnceLock::new(),
             workspace: OnceLock::new(),
             assembler: Arc::default(),
         })
@@ -105,6 +112,53 @@ impl Gpu {
         Ok(guard)
     }
 
+    /// The stream that work is enqueued on.
+    pub(crate) fn stream(&self) -> Handle {
+        self.current.load(Ordering::Relaxed)
+    }
+
+    /// The context.
+    pub(crate) fn context(&self) -> Handle {
+        self.context
+    }
+
+    /// A stream that nothing is on.
+    pub(crate) fn other_stream(&self) -> Result<Handle, ExecutionError> {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        if let Some(stream) = spare {
+            return Ok(stream);
+        }
+        let mut stream = 0;
+        // SAFETY: the out parameter is valid.
+        self.driver.check(unsafe { (self.driver.stream_create)(&mut stream, 1) }, "cuStreamCreate")?;
+        Ok(stream)
+    }
+
+    /// Does `enqueue` with its work on another stream, which is spare afterwards.
+    pub(crate) fn on_stream<T>(&self, stream: Handle, enqueue: impl FnOnce() -> T) -> T {
+        let before = self.current.swap(stream, Ordering::Relaxed);
+        let result = enqueue();
+        self.current.store(before, Ordering::Relaxed);
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
+        result
+    }
+
+    /// What makes conditional nodes, if the driver has them.
+    pub(crate) fn conditionals(&self) -> Option<&Conditionals> {
+        if self.description.driver_version < 12040 {
+            return None;
+        }
+        self.conditionals.get_or_init(|| Conditionals::open(self)).as_ref().ok()
+    }
+
+    /// Why there are no conditional nodes.
+    pub(crate) fn why_no_conditionals(&self) -> String {
+        match self.conditionals.get() {
+            Some(Err(error)) => error.diagnostic().message.clone(),
+            _ => "the driver is older than CUDA 12.4".to_owned(),
+        }
+    }
+
     /// cuBLASLt.
     pub(crate) fn cublaslt(&self) -> Result<&CublasLt, ExecutionError> {
         self.cublaslt.get_or_init(CublasLt::open).as_ref().map_err(Clone::clone)
@@ -119,7 +173,7 @@ impl Gpu {
     /// Waits until all work is done.
     pub(crate) fn synchronize(&self) -> Result<(), ExecutionError> {
         // SAFETY: the stream is ours.
-        self.driver.check(unsafe { (self.driver.stream_synchronize)(self.stream) }, "cuStreamSynchronize")
+        self.driver.check(unsafe { (self.driver.stream_synchronize)(self.stream()) }, "cuStreamSynchronize")
     }
 
     /// Waits until all work is done, for as long as `patience` lasts.
@@ -153,7 +207,7 @@ impl Gpu {
             unsafe {
                 let pinned = staging.half(half);
                 std::ptr::copy_nonoverlapping(from[range.clone()].as_ptr(), pinned, range.len());
-                let call = (gpu.driver.copy_to_device)(to + range.start as u64, pinned, range.len(), gpu.stream);
+                let call = (gpu.driver.copy_to_device)(to + range.start as u64, pinned, range.len(), gpu.stream());
                 gpu.driver.check(call, "cuMemcpyHtoDAsync")
             }
         })?;
@@ -167,7 +221,7 @@ impl Gpu {
             // SAFETY: as above; what was copied is there after the wait.
             unsafe {
                 let pinned = staging.half(half);
-                let call = (gpu.driver.copy_to_host)(pinned, from + range.start as u64, range.len(), gpu.stream);
+                let call = (gpu.driver.copy_to_host)(pinned, from + range.start as u64, range.len(), gpu.stream());
                 gpu.driver.check(call, "cuMemcpyDtoHAsync")?;
                 gpu.synchronize()?;
                 std::ptr::copy_nonoverlapping(pinned, (start + range.start) as *mut u8, range.len());
@@ -240,7 +294,7 @@ impl<'g> Event<'g> {
     /// Puts it behind all work so far.
     pub(crate) fn record(&self) -> Result<(), ExecutionError> {
         // SAFETY: event and stream are ours.
-        let call = unsafe { (self.gpu.driver.event_record)(self.handle, self.gpu.stream) };
+        let call = unsafe { (self.gpu.driver.event_record)(self.handle, self.gpu.stream()) };
         self.gpu.driver.check(call, "cuEventRecord")
     }
 

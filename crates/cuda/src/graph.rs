@@ -11,7 +11,7 @@ use hloom_value::ExecutionError;
 /// How many graphs of one program are kept.
 const MAX_GRAPHS: usize = 4;
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: other threads may allocate meanwhile.
-const THREAD_LOCAL: i32 = 1;
+pub(crate) const THREAD_LOCAL: i32 = 1;
 
 /// The graphs of a program.
 #[derive(Debug, Default)]
@@ -49,6 +49,16 @@ impl Drop for Captured<'_> {
 }
 
 impl Graphs {
+    /// Whether the program has run before.
+    pub(crate) fn has_run(&self) -> bool {
+        self.runs > 0
+    }
+
+    /// Counts a run without a graph.
+    pub(crate) fn ran(&mut self) {
+        self.runs += 1;
+    }
+
     /// What the next run over these addresses is to do.
     pub(crate) fn step(&mut self, bases: &[Vec<DevicePointer>]) -> Step<'_> {
         self.runs += 1;
@@ -85,9 +95,9 @@ pub(crate) fn capture<'g>(
 ) -> Result<Captured<'g>, ExecutionError> {
     let mut handle = 0;
     // SAFETY (both calls): the stream is ours, the out parameter is valid, and a capture is ended in any case.
-    gpu.driver.check(unsafe { (gpu.driver.capture_begin)(gpu.stream, THREAD_LOCAL) }, "cuStreamBeginCapture")?;
+    gpu.driver.check(unsafe { (gpu.driver.capture_begin)(gpu.stream(), THREAD_LOCAL) }, "cuStreamBeginCapture")?;
     let enqueued = enqueue();
-    let ended = unsafe { (gpu.driver.capture_end)(gpu.stream, &mut handle) };
+    let ended = unsafe { (gpu.driver.capture_end)(gpu.stream(), &mut handle) };
     enqueued?;
     gpu.driver.check(ended, "cuStreamEndCapture")?;
     Ok(Captured { gpu, handle })
@@ -118,7 +128,7 @@ impl Graph {
     /// Enqueues the graph.
     pub(crate) fn launch(&self, gpu: &Gpu) -> Result<(), ExecutionError> {
         // SAFETY: graph and stream are ours.
-        gpu.driver.check(unsafe { (gpu.driver.graph_launch)(self.0, gpu.stream) }, "cuGraphLaunch")
+        gpu.driver.check(unsafe { (gpu.driver.graph_launch)(self.0, gpu.stream()) }, "cuGraphLaunch")
     }
 }
 

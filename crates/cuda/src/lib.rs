@@ -9,9 +9,11 @@
 
 mod backend;
 mod canonicalize;
+pub mod check;
 mod client;
 mod code;
 mod collective;
+mod conditional;
 mod cubin;
 mod cublaslt;
 mod driver;

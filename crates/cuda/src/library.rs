@@ -105,7 +105,8 @@ fn site_packages() -> Vec<PathBuf> {
 /// The `site-packages` that the file is in whose code this is.
 fn own_site() -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let file = maps.lines().find_map(|line| line.split_whitespace().nth(5).filter(|f| f.ends_with("libhloom_pjrt.so")))?;
+    let file =
+        maps.lines().find_map(|line| line.split_whitespace().nth(5).filter(|f| f.ends_with("libhloom_pjrt.so")))?;
     Path::new(file).ancestors().find(|f| f.ends_with("site-packages")).map(Path::to_path_buf)
 }
 

@@ -7,7 +7,7 @@ use crate::collective::Collective;
 use crate::gemm::Gemm;
 use crate::kernels::{KernelSource, Made, Request};
 use crate::thunk::{
-    Evaluate, EvaluatedLeaf, KernelCall, ListId, ResultLeaf, Thunk, ThunkKind, ThunkProgram, While,
+    Evaluate, EvaluatedLeaf, GraphNeed, KernelCall, ListId, ResultLeaf, Thunk, ThunkKind, ThunkProgram, While,
 };
 use hloom_analysis::devices::DeviceGrid;
 use hloom_analysis::trip_count::counted;
@@ -77,11 +77,7 @@ pub(crate) fn lower(
     report.native_instructions = working_instructions(module).saturating_sub(report.fallback_steps());
     report.temp_bytes = temporary_bytes;
     report.peak_bytes = peak_bytes(plan, temporary_bytes);
-    let is_graph = lists.iter().flatten().all(|t| match &t.kind {
-        ThunkKind::Evaluate(_) | ThunkKind::Conditional { .. } => false,
-        ThunkKind::While(repeat) => repeat.trip_count.is_some(),
-        _ => true,
-    });
+    let whole = graph_need(&lists, options.grid);
     Ok(ThunkProgram {
         lists,
         table,
@@ -92,8 +88,41 @@ pub(crate) fn lower(
         argument_slots,
         made,
         evaluates,
-        is_graph,
+        graph: whole,
     })
+}
+
+/// More launches than this are no graph: making it would take longer than it saves.
+const MAX_LAUNCHES: u64 = 20_000;
+
+/// What it takes for the whole program to be one graph.
+fn graph_need(lists: &[Vec<Thunk>], grid: DeviceGrid) -> GraphNeed {
+    let mut conditional = false;
+    for thunk in lists.iter().flatten() {
+        match &thunk.kind {
+            ThunkKind::Evaluate(_) => return GraphNeed::Never,
+            ThunkKind::While(While { trip_count: None, .. }) | ThunkKind::Conditional { .. } => conditional = true,
+            _ => {}
+        }
+    }
+    // Devices that go different ways would need bodies of their own.
+    if conditional && grid.devices() > 1 || launches(lists, 0).saturating_mul(grid.devices() as u64) > MAX_LAUNCHES {
+        return GraphNeed::Never;
+    }
+    if conditional { GraphNeed::ConditionalNodes } else { GraphNeed::Nothing }
+}
+
+/// About how many launches a list is, with those of loops that are written out. Lists nest as the program's calls do, which
+/// are bounded.
+fn launches(lists: &[Vec<Thunk>], list: ListId) -> u64 {
+    let each = |thunk: &Thunk| match &thunk.kind {
+        ThunkKind::While(repeat) => {
+            launches(lists, repeat.body).saturating_add(1).saturating_mul(repeat.trip_count.unwrap_or(2))
+        }
+        ThunkKind::Conditional { branches, .. } => branches.iter().map(|&b| launches(lists, b)).sum(),
+        _ => 1,
+    };
+    lists.get(list).into_iter().flatten().map(each).fold(0, u64::saturating_add)
 }
 
 struct Lowering<'p, 'm> {

@@ -141,8 +141,19 @@ pub(crate) struct ThunkProgram {
     pub(crate) made: Vec<Made>,
     /// Whether any thunk needs the evaluator.
     pub(crate) evaluates: bool,
-    /// Whether every thunk is work for the device alone, so that the whole is one graph.
-    pub(crate) is_graph: bool,
+    /// What it takes for the whole to be one graph.
+    pub(crate) graph: GraphNeed,
+}
+
+/// What it takes for a program to be one graph.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GraphNeed {
+    /// Every thunk is work for the device alone.
+    Nothing,
+    /// Loops and branches have to be nodes that the device decides about.
+    ConditionalNodes,
+    /// The host has a part in it, or it is too long.
+    Never,
 }
 
 impl ThunkProgram {
