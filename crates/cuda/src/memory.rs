@@ -153,6 +153,10 @@ impl DeviceMemory for Block {
         None
     }
 
+    fn address(&self) -> usize {
+        self.address as usize
+    }
+
     fn read(&self, to: &mut [u8]) -> Result<(), ExecutionError> {
         if to.len() > self.len {
             return Err(ExecutionError::bug("a buffer is too short"));

@@ -346,12 +346,12 @@ pub(crate) fn ready_event(args: &mut BufferReadyEventArgs) -> Result<(), Status>
 }
 
 pub(crate) fn unsafe_pointer(args: &mut BufferUnsafePointerArgs) -> Result<(), Status> {
-    args.buffer_pointer = host_bytes(&args.buffer.get()?.data()?)?.as_ptr() as usize;
+    args.buffer_pointer = args.buffer.get()?.data()?.address();
     Ok(())
 }
 
 pub(crate) fn opaque_pointer(args: &mut BufferOpaqueDeviceMemoryDataPointerArgs) -> Result<(), Status> {
-    args.device_memory_ptr = host_bytes(&args.buffer.get()?.data()?)?.as_ptr().cast_mut().cast();
+    args.device_memory_ptr = args.buffer.get()?.data()?.address() as *mut std::ffi::c_void;
     Ok(())
 }
 
@@ -378,7 +378,7 @@ pub(crate) fn decrease_references(args: &mut BufferDecreaseExternalReferenceCoun
     }
 }
 
-/// The bytes of an array that the host can look at in place.
-pub(crate) fn host_bytes(data: &Data) -> Result<&[u8], Status> {
-    data.host_bytes().ok_or_else(|| Status::unimplemented("the array is in memory that the host cannot look into"))
+/// The bytes of an array: in place where the host can look at them, otherwise copied.
+pub(crate) fn host_bytes(data: &Data) -> Result<std::borrow::Cow<'_, [u8]>, Status> {
+    Ok(data.to_host()?)
 }

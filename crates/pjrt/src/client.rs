@@ -12,8 +12,9 @@ use crate::dispatch::Dispatcher;
 use crate::memory::{KINDS, Memory};
 use crate::status::{Code, Status};
 use crate::topology::TopologyDescription;
-use hloom_compiler::Effort;
+use hloom_compiler::{CompileError, Effort};
 use hloom_cpu::{CpuClient, CpuClientOptions, Prewarm};
+use hloom_cuda::CudaClient;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -36,7 +37,7 @@ pub struct Shared {
     memory_handles: Vec<Handle<Memory>>,
     topology: TopologyDescription,
     /// The compiler is made ready while the first program is on its way.
-    _prewarm: Prewarm,
+    _prewarm: Option<Prewarm>,
 }
 
 // SAFETY: the handles are to what is kept beside them, and never changed.
@@ -64,6 +65,18 @@ pub struct Options {
     pub platform_name: String,
     /// Threads that may compute at once.
     pub threads: Option<usize>,
+    /// What runs programs.
+    pub engine: Engine,
+}
+
+/// What runs programs.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Engine {
+    /// This machine's processors.
+    #[default]
+    Cpu,
+    /// An NVIDIA GPU of this machine.
+    Cuda,
 }
 
 impl Options {
@@ -87,6 +100,16 @@ impl Options {
             Some(Some(name)) if !name.is_empty() => name.to_owned(),
             Some(_) => return Err(Status::invalid("platform_name must be a name")),
         };
+        let engine = match find("engine", "HLOOM_ENGINE").as_ref().map(OptionValue::as_str) {
+            None | Some(Some("cpu")) => Engine::Cpu,
+            Some(Some("cuda")) => Engine::Cuda,
+            Some(other) => {
+                return Err(Status::invalid(format!(
+                    "engine must be cpu or cuda, not {}",
+                    other.unwrap_or("a number")
+                )));
+            }
+        };
         let nodes = find("num_nodes", "").and_then(|v| v.as_int()).unwrap_or(1);
         if nodes > 1 {
             return Err(Status::unimplemented(format!("devices of {nodes} processes cannot work together yet")));
@@ -95,6 +118,7 @@ impl Options {
             devices: number("num_devices", "HLOOM_NUM_DEVICES")?.unwrap_or(1),
             platform_name,
             threads: number("num_threads", "HLOOM_NUM_THREADS")?,
+            engine,
         })
     }
 }
@@ -102,9 +126,12 @@ impl Options {
 impl Client {
     /// A client with virtual devices.
     pub fn new(options: &Options) -> Result<Client, Status> {
+        let failed = |error: CompileError| Status::from_diagnostics(&error.diagnostics);
         let of_cpu = CpuClientOptions { threads: options.threads, ..Default::default() };
-        let runtime = CpuClient::new(&of_cpu).map_err(|error| Status::from_diagnostics(&error.diagnostics))?;
-        let runtime: Arc<dyn hloom_runtime::Client> = Arc::new(runtime);
+        let runtime: Arc<dyn hloom_runtime::Client> = match options.engine {
+            Engine::Cpu => Arc::new(CpuClient::new(&of_cpu).map_err(failed)?),
+            Engine::Cuda => Arc::new(CudaClient::new().map_err(failed)?),
+        };
         let device = |id| Device {
             description: DeviceDescription::new(id, &options.platform_name),
             memories: Vec::new(),
@@ -132,7 +159,7 @@ impl Client {
             device_handles,
             memory_handles,
             topology,
-            _prewarm: Prewarm::begin(Effort::Full),
+            _prewarm: (options.engine == Engine::Cpu).then(|| Prewarm::begin(Effort::Full)),
         })))
     }
 

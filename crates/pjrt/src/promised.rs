@@ -86,7 +86,7 @@ pub(crate) fn bitcast(args: &mut BufferBitcastArgs) -> Result<(), Status> {
         return Err(Status::invalid(format!("{given} is not of as many bytes as {wanted}")));
     }
     let bytes = crate::buffer::host_bytes(&data)?;
-    let copy = buffer.client.runtime.allocate(buffer.device, shape, &mut |to| to.copy_from_slice(bytes))?;
+    let copy = buffer.client.runtime.allocate(buffer.device, shape, &mut |to| to.copy_from_slice(&bytes))?;
     args.out_buffer = Handle::give(Buffer::new(&buffer.client, buffer.device, buffer.memory_kind, copy));
     Ok(())
 }
@@ -147,7 +147,7 @@ pub(crate) fn copy_raw_to_host_future(args: &mut BufferCopyRawToHostFutureArgs) 
         let outcome = outcome(args.error_code, args.error_message, args.error_message_size);
         let outcome = outcome.and_then(|()| {
             let data = copy.content.wait()?;
-            crate::transfer::copy_range(crate::buffer::host_bytes(&data)?, copy.offset, copy.size, args.dst)
+            crate::transfer::copy_range(&crate::buffer::host_bytes(&data)?, copy.offset, copy.size, args.dst)
         });
         copy.event.set(outcome);
     }

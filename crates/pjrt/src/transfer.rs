@@ -222,23 +222,24 @@ fn layout_strides(shape: &ArrayShape, layout: *const BufferMemoryLayout) -> Resu
 pub(crate) fn to_host(args: &mut BufferToHostBufferArgs) -> Result<(), Status> {
     let buffer = args.src.get()?;
     let data = buffer.data()?;
-    let bytes = host_bytes(&data)?;
+    let size = if data.shape().as_array().is_some() { data.byte_size() } else { 0 };
     if args.dst.is_null() {
-        args.dst_size = bytes.len();
+        args.dst_size = size;
         return Ok(());
     }
-    if args.dst_size < bytes.len() {
-        let message = format!("{} bytes do not fit in the {} that are given", bytes.len(), args.dst_size);
+    if args.dst_size < size {
+        let message = format!("{size} bytes do not fit in the {} that are given", args.dst_size);
         return Err(Status::invalid(message));
     }
     let to = args.dst.cast::<u8>();
     match data.shape().as_array() {
-        Some(shape) if !bytes.is_empty() => {
+        Some(shape) if size > 0 => {
             let strides = layout_strides(shape, args.host_layout)?;
             if is_row_major(shape, &strides) {
                 // SAFETY: the caller's memory has room for all.
-                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+                data.read(unsafe { std::slice::from_raw_parts_mut(to, size) })?;
             } else {
+                let bytes = host_bytes(&data)?;
                 let width = shape.element_type.bytes();
                 let mut from = bytes.chunks_exact(width);
                 for_each_offset(shape.dims(), &strides, |offset| {
@@ -257,7 +258,7 @@ pub(crate) fn to_host(args: &mut BufferToHostBufferArgs) -> Result<(), Status> {
 
 pub(crate) fn copy_raw_to_host(args: &mut BufferCopyRawToHostArgs) -> Result<(), Status> {
     let data = args.buffer.get()?.data()?;
-    copy_range(host_bytes(&data)?, args.offset, args.transfer_size, args.dst)?;
+    copy_range(&host_bytes(&data)?, args.offset, args.transfer_size, args.dst)?;
     args.event = Event::done().give();
     Ok(())
 }
@@ -399,7 +400,7 @@ pub(crate) fn transfer_literal(args: &mut AsyncHostToDeviceTransferManagerTransf
     let data = unsafe { copy_in(&manager.client, manager.device, given.clone(), args.data.cast(), &strides)? };
     with_array(manager, args.buffer_index, |array| match array.shape == given {
         true => {
-            array.bytes.copy_from_slice(host_bytes(&data)?);
+            array.bytes.copy_from_slice(&host_bytes(&data)?);
             Ok(())
         }
         false => Err(Status::invalid("the array is of another shape than the buffer")),

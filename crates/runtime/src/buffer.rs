@@ -7,6 +7,7 @@ use crate::memory::Block;
 use hloom_ir::shape::{ArrayShape, Shape};
 use hloom_value::{Array, ExecutionError, Value};
 use std::any::Any;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// One array of a device, or a token: a leaf of an argument or a result.
@@ -29,6 +30,11 @@ pub trait DeviceMemory: std::fmt::Debug + Send + Sync + Any {
 
     /// The bytes, where the host can look at them in place.
     fn host_bytes(&self) -> Option<&[u8]>;
+
+    /// Where it begins, in the address space of the device.
+    fn address(&self) -> usize {
+        self.host_bytes().map_or(0, |bytes| bytes.as_ptr() as usize)
+    }
 
     /// Copies the first bytes to the host, as many as `to` has.
     fn read(&self, to: &mut [u8]) -> Result<(), ExecutionError>;
@@ -100,6 +106,21 @@ impl Buffer {
             Some(memory) => memory.host_bytes()?.get(..self.byte_size()),
             None => Some(&[]),
         }
+    }
+
+    /// Where the elements begin, in the address space of the device; 0 for what is no array.
+    pub fn address(&self) -> usize {
+        self.memory.as_ref().map_or(0, |memory| memory.address())
+    }
+
+    /// The elements as they lie in memory: in place where the host can look at them, otherwise copied.
+    pub fn to_host(&self) -> Result<Cow<'_, [u8]>, ExecutionError> {
+        if let Some(bytes) = self.host_bytes() {
+            return Ok(Cow::Borrowed(bytes));
+        }
+        let mut bytes = vec![0; self.byte_size()];
+        self.read(&mut bytes)?;
+        Ok(Cow::Owned(bytes))
     }
 
     /// Copies the elements to the host as they lie in memory.

@@ -158,4 +158,3 @@ pub fn hands_on(op: &Op) -> bool {
             | Op::CopyDone
     )
 }
-
