@@ -1,7 +1,9 @@
 //! The CUDA backend: its pipeline, what it has kernels for, and from a scheduled module to its code.
 
 use crate::canonicalize;
+use crate::canonicalize_convolutions;
 use crate::code::CudaCode;
+use crate::convolution;
 use crate::gemm;
 use crate::kernels::{self, KernelSource};
 use crate::lower::lower;
@@ -50,6 +52,7 @@ static PIPELINE: &[PipelineStep] = &[
     Once("remove-barriers"),
     Once("remove-placements"),
     Once("canonicalize-gemms"),
+    Once("canonicalize-convolutions"),
     Once("dce"),
     Once("fusion"),
     Once("bitcast-reshapes"),
@@ -59,7 +62,7 @@ static PIPELINE: &[PipelineStep] = &[
 ];
 
 /// The passes of this backend alone.
-static PASSES: &[&Pass] = &[&canonicalize::PASS];
+static PASSES: &[&Pass] = &[&canonicalize::PASS, &canonicalize_convolutions::PASS];
 
 /// The compiler for a GPU of NVIDIA's.
 #[derive(Debug)]
@@ -89,6 +92,10 @@ impl TargetInfo for CudaInfo {
 
     fn has_product(&self, lhs: ElementType, rhs: ElementType, to: ElementType) -> bool {
         gemm::has_product(lhs, rhs, to)
+    }
+
+    fn has_convolution(&self, lhs: ElementType, rhs: ElementType, to: ElementType) -> bool {
+        convolution::has_convolution(lhs, rhs, to)
     }
 }
 

@@ -2,13 +2,12 @@
 
 use crate::client::CudaClient;
 use crate::code::CudaCode;
-use crate::cublaslt::PreparedGemm;
 use crate::driver::{DevicePointer, Handle};
-use crate::executor::{Executor, LoadedProgram};
+use crate::executor::{Executor, LibraryCall, LoadedProgram};
 use crate::gpu::Patience;
 use crate::graph::Graphs;
 use crate::memory::Block;
-use crate::thunk::{ThunkKind, ThunkProgram};
+use crate::thunk::ThunkProgram;
 use hloom_compiler::CompiledModule;
 use hloom_eval::Options;
 use hloom_eval::interpreter::Device;
@@ -28,8 +27,10 @@ pub(crate) struct CudaExecutable {
     compiled: Arc<CompiledModule>,
     /// The functions of the kernels of each sequence.
     functions: Vec<Vec<Handle>>,
-    /// The products, by list and place in it.
-    gemms: FxHashMap<(usize, usize), PreparedGemm>,
+    /// The library calls, by list and place in it.
+    calls: FxHashMap<(usize, usize), LibraryCall>,
+    /// Memory that library calls work in.
+    library_workspace: Option<Block>,
     /// The constants, by allocation.
     constants: Vec<Option<Arc<Block>>>,
     /// The temporaries of each device, kept from run to run, and the graphs over them.
@@ -43,6 +44,12 @@ pub(crate) struct CudaExecutable {
 struct Workspace {
     temporaries: Vec<Block>,
     graphs: Graphs,
+}
+
+/// Where the arrays of a device's run are: the start of each allocation, and the blocks that the run owns, by allocation.
+struct Placed {
+    bases: Vec<DevicePointer>,
+    kept: Vec<Option<Arc<Block>>>,
 }
 
 /// What the evaluator has worked out of a module.
@@ -66,19 +73,20 @@ impl CudaExecutable {
         let program = &code.program;
         client.gpu().enter()?;
         let functions = load_kernels(&client, code)?;
-        let mut gemms = FxHashMap::default();
+        let mut calls = FxHashMap::default();
         for (list, thunks) in program.lists.iter().enumerate() {
             for (n, thunk) in thunks.iter().enumerate() {
-                if let ThunkKind::Gemm(gemm) = &thunk.kind {
-                    let prepared = PreparedGemm::new(client.gpu(), gemm).map_err(|e| e.at(thunk.instruction))?;
-                    gemms.insert((list, n), prepared);
+                if let Some(call) = LibraryCall::new(client.gpu(), thunk)? {
+                    calls.insert((list, n), call);
                 }
             }
         }
+        let bytes = calls.values().map(LibraryCall::workspace_bytes).max().filter(|&n| n > 0);
+        let library_workspace = bytes.map(|bytes| Block::new(client.gpu(), bytes)).transpose()?;
         let constant = |source: &AllocationSource| constant_block(&client, &compiled, source);
         let constants = program.allocations.iter().map(constant).collect::<Result<_, _>>()?;
         let (workspace, prepared) = (Mutex::default(), OnceLock::new());
-        Ok(CudaExecutable { client, compiled, functions, gemms, constants, workspace, prepared })
+        Ok(CudaExecutable { client, compiled, functions, calls, library_workspace, constants, workspace, prepared })
     }
 
     fn prepared(&self) -> Result<&Prepared, ExecutionError> {
@@ -90,13 +98,13 @@ impl CudaExecutable {
         self.workspace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts the arrays of a device's run in their places: the start of each allocation, and the blocks that the run owns.
+    /// Puts the arrays of a device's run in their places.
     fn place(
         &self,
         program: &ThunkProgram,
         temporaries: DevicePointer,
         arguments: &mut [Option<Buffer>],
-    ) -> Result<(Vec<DevicePointer>, Vec<Option<Arc<Block>>>), ExecutionError> {
+    ) -> Result<Placed, ExecutionError> {
         let gpu = self.client.gpu();
         let mut bases = vec![0; program.allocations.len()];
         let mut kept: Vec<Option<Arc<Block>>> = vec![None; program.allocations.len()];
@@ -136,7 +144,7 @@ impl CudaExecutable {
             bases[n] = block.address();
             kept[n] = Some(Arc::new(block));
         }
-        Ok((bases, kept))
+        Ok(Placed { bases, kept })
     }
 }
 
@@ -173,17 +181,22 @@ impl LoadedExecutable for CudaExecutable {
                 let argument = argument.ok_or_else(|| ExecutionError::bug("a leaf is missing"))?;
                 of_device[slot as usize] = Some(read_leaf(gpu, argument)?);
             }
-            let (b, k) = self.place(program, workspace.temporaries[device].address(), &mut arguments)?;
+            let placed = self.place(program, workspace.temporaries[device].address(), &mut arguments)?;
             given.push(arguments);
-            bases.push(b);
-            kept.push(k);
+            bases.push(placed.bases);
+            kept.push(placed.kept);
             slots.push(of_device);
         }
         let mut leaving: Vec<Leaving<'_, '_>> = match &shared {
             Some(shared) => (0..devices).map(|ordinal| Leaving { shared, ordinal, failed: true }).collect(),
             None => Vec::new(),
         };
-        let loaded = LoadedProgram { program, functions: &self.functions, gemms: &self.gemms };
+        let loaded = LoadedProgram {
+            program,
+            functions: &self.functions,
+            calls: &self.calls,
+            workspace: self.library_workspace.as_ref().map_or(0, Block::address),
+        };
         let evaluators = shared.iter().flat_map(|s| (0..devices).map(move |d| Device::new(s, d))).collect();
         let mut executor = Executor::new(gpu, loaded, &bases, evaluators, slots, options);
         let graphs = &mut workspace.graphs;

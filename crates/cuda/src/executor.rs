@@ -11,6 +11,7 @@
 use crate::collective::Collective;
 use crate::conditional::{Kind, Test};
 use crate::cublaslt::PreparedGemm;
+use crate::cudnn::PreparedConvolution;
 use crate::driver::{CLUSTER_DIMENSION, Copy2d, DEVICE_MEMORY, DevicePointer, Handle, LaunchAttribute, LaunchConfig};
 use crate::gpu::{Event, Gpu, Patience};
 use crate::graph::{Graphs, Step};
@@ -32,14 +33,45 @@ use std::time::Duration;
 /// The stack of a thread of the evaluator; its calls nest, and address space is cheap.
 const STACK_BYTES: usize = 256 << 20;
 
+/// A call of a library, made ready.
+#[derive(Debug)]
+pub(crate) enum LibraryCall {
+    /// By cuBLASLt.
+    Gemm(PreparedGemm),
+    /// By cuDNN.
+    Convolution(PreparedConvolution),
+}
+
+impl LibraryCall {
+    /// Makes the call of a thunk ready, if it is one.
+    pub(crate) fn new(gpu: &Gpu, thunk: &Thunk) -> Result<Option<LibraryCall>, ExecutionError> {
+        let call = match &thunk.kind {
+            ThunkKind::Gemm(gemm) => PreparedGemm::new(gpu, gemm).map(LibraryCall::Gemm),
+            ThunkKind::Convolution(c) => PreparedConvolution::new(gpu, c).map(LibraryCall::Convolution),
+            _ => return Ok(None),
+        };
+        call.map(Some).map_err(|error| error.at(thunk.instruction))
+    }
+
+    /// Bytes that it works in, beside what all calls of its library share.
+    pub(crate) fn workspace_bytes(&self) -> usize {
+        match self {
+            LibraryCall::Gemm(_) => 0,
+            LibraryCall::Convolution(c) => c.workspace_bytes,
+        }
+    }
+}
+
 /// A program with its kernels on the GPU.
 #[derive(Clone, Copy)]
 pub(crate) struct LoadedProgram<'r> {
     pub(crate) program: &'r ThunkProgram,
     /// The functions of the kernels of each sequence.
     pub(crate) functions: &'r [Vec<Handle>],
-    /// The products, by list and place in it.
-    pub(crate) gemms: &'r FxHashMap<(usize, usize), PreparedGemm>,
+    /// The library calls, by list and place in it.
+    pub(crate) calls: &'r FxHashMap<(usize, usize), LibraryCall>,
+    /// Memory that convolutions work in.
+    pub(crate) workspace: DevicePointer,
 }
 
 /// All devices walking over the thunks.
@@ -186,13 +218,16 @@ impl<'r> Executor<'r> {
                     let (results, scratch) = rest.split_at(call.results as usize);
                     self.kernels(call.sequence, operands, results, scratch)?;
                 }
-                ThunkKind::Gemm(_) => {
-                    let prepared = self.loaded.gemms.get(&place);
-                    let prepared = prepared.ok_or_else(|| ExecutionError::bug("a product was not made ready"))?;
+                ThunkKind::Gemm(_) | ThunkKind::Convolution(_) => {
+                    let prepared = self.loaded.calls.get(&place);
                     let &[lhs, rhs, result] = arrays else {
                         return Err(ExecutionError::bug("a product has three arrays"));
                     };
-                    prepared.enqueue(gpu, [lhs, rhs, result])?;
+                    let arrays = [lhs, rhs, result];
+                    match prepared.ok_or_else(|| ExecutionError::bug("a product was not made ready"))? {
+                        LibraryCall::Gemm(gemm) => gemm.enqueue(gpu, arrays)?,
+                        LibraryCall::Convolution(c) => c.enqueue(gpu, arrays, self.loaded.workspace)?,
+                    }
                 }
                 _ => {}
             }

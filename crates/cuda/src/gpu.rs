@@ -7,6 +7,7 @@
 use crate::conditional::Conditionals;
 use crate::cubin::Assembler;
 use crate::cublaslt::CublasLt;
+use crate::cudnn::Cudnn;
 use crate::driver::{DevicePointer, Driver, Handle, NOT_READY};
 use crate::memory::Pool;
 use hloom_ir::diagnostic::{Blame, codes};
@@ -48,6 +49,7 @@ pub(crate) struct Gpu {
     pub(crate) pool: Pool,
     staging: Mutex<Option<Staging>>,
     cublaslt: OnceLock<Result<CublasLt, ExecutionError>>,
+    cudnn: OnceLock<Result<Cudnn, ExecutionError>>,
     conditionals: OnceLock<Result<Conditionals, ExecutionError>>,
     workspace: OnceLock<Result<DevicePointer, ExecutionError>>,
     pub(crate) assembler: Arc<Assembler>,
@@ -93,6 +95,7 @@ impl Gpu {
             pool: Pool::default(),
             staging: Mutex::default(),
             cublaslt: OnceLock::new(),
+            cudnn: OnceLock::new(),
             conditionals: OnceLock::new(),
             workspace: OnceLock::new(),
             assembler: Arc::default(),
@@ -162,6 +165,11 @@ impl Gpu {
     /// cuBLASLt.
     pub(crate) fn cublaslt(&self) -> Result<&CublasLt, ExecutionError> {
         self.cublaslt.get_or_init(CublasLt::open).as_ref().map_err(Clone::clone)
+    }
+
+    /// cuDNN.
+    pub(crate) fn cudnn(&self) -> Result<&Cudnn, ExecutionError> {
+        self.cudnn.get_or_init(Cudnn::open).as_ref().map_err(Clone::clone)
     }
 
     /// The memory that libraries work in.

@@ -9,13 +9,16 @@
 
 mod backend;
 mod canonicalize;
+mod canonicalize_convolutions;
 pub mod check;
 mod client;
 mod code;
 mod collective;
 mod conditional;
+mod convolution;
 mod cubin;
 mod cublaslt;
+mod cudnn;
 mod driver;
 mod executable;
 mod executor;

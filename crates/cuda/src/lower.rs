@@ -4,6 +4,7 @@
 //! was. What the plan does not tie together where the run needs it tied is an error here, not a wrong result.
 
 use crate::collective::Collective;
+use crate::convolution::Convolution;
 use crate::gemm::Gemm;
 use crate::kernels::{KernelSource, Made, Request};
 use crate::thunk::{
@@ -266,6 +267,14 @@ impl Lowering<'_, '_> {
                     self.push(list, id, self.arrays(id), ThunkKind::Gemm(Box::new(gemm)));
                 }
                 Err(why) => self.evaluate(list, id, &why.to_string()),
+            },
+            Op::Convolution(_) => match Convolution::new(module, id) {
+                Ok((convolution, orders)) if Convolution::is_in_order(&orders) => {
+                    self.native("convolution");
+                    self.push(list, id, self.arrays(id), ThunkKind::Convolution(Box::new(convolution)));
+                }
+                Ok(_) => self.evaluate(list, id, "its dimensions are in another order than cuDNN's"),
+                Err(why) => self.evaluate(list, id, &why),
             },
             op => {
                 // What hands values on makes none; all else is done, for its value or its effect.

@@ -174,7 +174,7 @@ mod tests {
     fn blocks_hold_what_they_are_for_and_waste_little() {
         for bytes in [0, 1, 255, 256, 257, 5000, 70_000, 1 << 20, (1 << 20) + 1, 3 << 20, (1 << 30) + 5] {
             let size = block_size(bytes);
-            assert!(size >= bytes && size % ALIGNMENT == 0, "{bytes} bytes in {size}");
+            assert!(size >= bytes && size.is_multiple_of(ALIGNMENT), "{bytes} bytes in {size}");
             assert!(
                 size <= bytes + bytes / 3 + ALIGNMENT + if bytes >= LARGE { LARGE } else { 0 },
                 "{bytes} in {size}"

@@ -5,6 +5,7 @@
 //! results, then its scratch memory.
 
 use crate::collective::Collective;
+use crate::convolution::Convolution;
 use crate::gemm::Gemm;
 use crate::kernels::Made;
 use hloom_analysis::devices::DeviceGrid;
@@ -39,6 +40,8 @@ pub(crate) enum ThunkKind {
     Kernels(KernelCall),
     /// A matrix product by cuBLASLt.
     Gemm(Box<Gemm>),
+    /// A convolution by cuDNN.
+    Convolution(Box<Convolution>),
     /// Runs `body` as long as the pred scalar (the first array), which `condition` makes, is true.
     While(While),
     /// Runs the list that the scalar (the only array) selects: by its truth, or by its number.
@@ -57,6 +60,7 @@ impl ThunkKind {
             ThunkKind::DeviceId { .. } => "device id",
             ThunkKind::Kernels(_) => "kernel",
             ThunkKind::Gemm(_) => "gemm",
+            ThunkKind::Convolution(_) => "convolution",
             ThunkKind::While(_) => "while",
             ThunkKind::Conditional { .. } => "conditional",
             ThunkKind::Collective(_) => "collective",

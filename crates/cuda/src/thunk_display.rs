@@ -57,6 +57,7 @@ impl ThunkProgram {
                 kernels.iter().map(launch).collect::<Vec<_>>().join(", ")
             }
             ThunkKind::Gemm(gemm) => gemm.to_string(),
+            ThunkKind::Convolution(convolution) => convolution.to_string(),
             ThunkKind::While(repeat) => match repeat.trip_count {
                 Some(count) => format!("while, {count} times"),
                 None => "while".to_owned(),
