@@ -12,6 +12,7 @@ use crate::collective::Collective;
 use crate::conditional::{Kind, Test};
 use crate::cublaslt::PreparedGemm;
 use crate::cudnn::PreparedConvolution;
+use crate::cufft::PreparedFft;
 use crate::driver::{CLUSTER_DIMENSION, Copy2d, DEVICE_MEMORY, DevicePointer, Handle, LaunchAttribute, LaunchConfig};
 use crate::gpu::{Event, Gpu, Patience};
 use crate::graph::{Graphs, Step};
@@ -40,6 +41,8 @@ pub(crate) enum LibraryCall {
     Gemm(PreparedGemm),
     /// By cuDNN.
     Convolution(PreparedConvolution),
+    /// By cuFFT.
+    Fft(PreparedFft),
 }
 
 impl LibraryCall {
@@ -48,6 +51,7 @@ impl LibraryCall {
         let call = match &thunk.kind {
             ThunkKind::Gemm(gemm) => PreparedGemm::new(gpu, gemm).map(LibraryCall::Gemm),
             ThunkKind::Convolution(c) => PreparedConvolution::new(gpu, c).map(LibraryCall::Convolution),
+            ThunkKind::Fft(fft) => PreparedFft::new(gpu, fft).map(LibraryCall::Fft),
             _ => return Ok(None),
         };
         call.map(Some).map_err(|error| error.at(thunk.instruction))
@@ -56,7 +60,7 @@ impl LibraryCall {
     /// Bytes that it works in, beside what all calls of its library share.
     pub(crate) fn workspace_bytes(&self) -> usize {
         match self {
-            LibraryCall::Gemm(_) => 0,
+            LibraryCall::Gemm(_) | LibraryCall::Fft(_) => 0,
             LibraryCall::Convolution(c) => c.workspace_bytes,
         }
     }
@@ -218,15 +222,14 @@ impl<'r> Executor<'r> {
                     let (results, scratch) = rest.split_at(call.results as usize);
                     self.kernels(call.sequence, operands, results, scratch)?;
                 }
-                ThunkKind::Gemm(_) | ThunkKind::Convolution(_) => {
-                    let prepared = self.loaded.calls.get(&place);
-                    let &[lhs, rhs, result] = arrays else {
-                        return Err(ExecutionError::bug("a product has three arrays"));
-                    };
-                    let arrays = [lhs, rhs, result];
-                    match prepared.ok_or_else(|| ExecutionError::bug("a product was not made ready"))? {
-                        LibraryCall::Gemm(gemm) => gemm.enqueue(gpu, arrays)?,
-                        LibraryCall::Convolution(c) => c.enqueue(gpu, arrays, self.loaded.workspace)?,
+                ThunkKind::Gemm(_) | ThunkKind::Convolution(_) | ThunkKind::Fft(_) => {
+                    let workspace = self.loaded.workspace;
+                    match (self.loaded.calls.get(&place), arrays) {
+                        (Some(LibraryCall::Gemm(gemm)), &[l, r, to]) => gemm.enqueue(gpu, [l, r, to])?,
+                        (Some(LibraryCall::Convolution(c)), &[l, r, to]) => c.enqueue(gpu, [l, r, to], workspace)?,
+                        (Some(LibraryCall::Fft(fft)), &[from, to]) => fft.enqueue(gpu, from, to, None)?,
+                        (Some(LibraryCall::Fft(fft)), &[from, to, copy]) => fft.enqueue(gpu, from, to, Some(copy))?,
+                        _ => return Err(ExecutionError::bug("a library call was not made ready")),
                     }
                 }
                 _ => {}

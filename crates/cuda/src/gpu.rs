@@ -8,6 +8,7 @@ use crate::conditional::Conditionals;
 use crate::cubin::Assembler;
 use crate::cublaslt::CublasLt;
 use crate::cudnn::Cudnn;
+use crate::cufft::{Cublas, Cufft};
 use crate::driver::{DevicePointer, Driver, Handle, NOT_READY};
 use crate::memory::Pool;
 use hloom_ir::diagnostic::{Blame, codes};
@@ -50,6 +51,8 @@ pub(crate) struct Gpu {
     staging: Mutex<Option<Staging>>,
     cublaslt: OnceLock<Result<CublasLt, ExecutionError>>,
     cudnn: OnceLock<Result<Cudnn, ExecutionError>>,
+    cufft: OnceLock<Result<Cufft, ExecutionError>>,
+    cublas: OnceLock<Result<Cublas, ExecutionError>>,
     conditionals: OnceLock<Result<Conditionals, ExecutionError>>,
     workspace: OnceLock<Result<DevicePointer, ExecutionError>>,
     pub(crate) assembler: Arc<Assembler>,
@@ -96,6 +99,8 @@ impl Gpu {
             staging: Mutex::default(),
             cublaslt: OnceLock::new(),
             cudnn: OnceLock::new(),
+            cufft: OnceLock::new(),
+            cublas: OnceLock::new(),
             conditionals: OnceLock::new(),
             workspace: OnceLock::new(),
             assembler: Arc::default(),
@@ -170,6 +175,16 @@ impl Gpu {
     /// cuDNN.
     pub(crate) fn cudnn(&self) -> Result<&Cudnn, ExecutionError> {
         self.cudnn.get_or_init(Cudnn::open).as_ref().map_err(Clone::clone)
+    }
+
+    /// cuFFT.
+    pub(crate) fn cufft(&self) -> Result<&Cufft, ExecutionError> {
+        self.cufft.get_or_init(Cufft::open).as_ref().map_err(Clone::clone)
+    }
+
+    /// cuBLAS.
+    pub(crate) fn cublas(&self) -> Result<&Cublas, ExecutionError> {
+        self.cublas.get_or_init(Cublas::open).as_ref().map_err(Clone::clone)
     }
 
     /// The memory that libraries work in.

@@ -5,6 +5,7 @@
 
 use crate::collective::Collective;
 use crate::convolution::Convolution;
+use crate::fft::Fft;
 use crate::gemm::Gemm;
 use crate::kernels::{KernelSource, Made, Request};
 use crate::thunk::{
@@ -274,6 +275,18 @@ impl Lowering<'_, '_> {
                     self.push(list, id, self.arrays(id), ThunkKind::Convolution(Box::new(convolution)));
                 }
                 Ok(_) => self.evaluate(list, id, "its dimensions are in another order than cuDNN's"),
+                Err(why) => self.evaluate(list, id, &why),
+            },
+            Op::Fft { .. } => match Fft::new(module, id) {
+                Ok(fft) => {
+                    self.native("fft");
+                    let copied = fft.destroys_operand().then_some(fft.operand_bytes);
+                    self.push(list, id, self.arrays(id), ThunkKind::Fft(Box::new(fft)));
+                    if let Some(mut thunk) = self.lists[list].pop() {
+                        self.add_scratch(&mut thunk, copied);
+                        self.lists[list].push(thunk);
+                    }
+                }
                 Err(why) => self.evaluate(list, id, &why),
             },
             op => {

@@ -6,6 +6,7 @@
 
 use crate::collective::Collective;
 use crate::convolution::Convolution;
+use crate::fft::Fft;
 use crate::gemm::Gemm;
 use crate::kernels::Made;
 use hloom_analysis::devices::DeviceGrid;
@@ -42,6 +43,8 @@ pub(crate) enum ThunkKind {
     Gemm(Box<Gemm>),
     /// A convolution by cuDNN.
     Convolution(Box<Convolution>),
+    /// Fourier transforms by cuFFT.
+    Fft(Box<Fft>),
     /// Runs `body` as long as the pred scalar (the first array), which `condition` makes, is true.
     While(While),
     /// Runs the list that the scalar (the only array) selects: by its truth, or by its number.
@@ -61,6 +64,7 @@ impl ThunkKind {
             ThunkKind::Kernels(_) => "kernel",
             ThunkKind::Gemm(_) => "gemm",
             ThunkKind::Convolution(_) => "convolution",
+            ThunkKind::Fft(_) => "fft",
             ThunkKind::While(_) => "while",
             ThunkKind::Conditional { .. } => "conditional",
             ThunkKind::Collective(_) => "collective",

@@ -1,0 +1,167 @@
+//! What programs become on a GPU, shown without one: library calls, loops, exchanges, memory, and what is left over.
+
+use expect_test::{Expect, expect};
+use hloom_analysis::devices::DeviceGrid;
+use hloom_compiler::{CompileOptions, CompiledModule, Emit, compile, file};
+use hloom_cuda::CudaBackend;
+use hloom_formats::hlo_text;
+use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
+
+fn verified(text: &str) -> VerifiedModule {
+    let module = hlo_text::read(text.as_bytes()).module.expect("it can be read");
+    verify(module, &VerifyOptions::default()).expect("it is valid")
+}
+
+fn compiled(text: &str, replicas: usize) -> CompiledModule {
+    let backend = CudaBackend::named("gpu-h200").expect("the target is known");
+    let options = CompileOptions::new(DeviceGrid { replicas, partitions: 1 });
+    compile(&backend, &verified(text), &options).expect("it compiles")
+}
+
+/// Checks the thunks of a program on so many devices.
+fn thunks(text: &str, replicas: usize, expected: Expect) {
+    let compiled = compiled(text, replicas);
+    expected.assert_eq(&compiled.code.emit(&compiled.module, Emit::Thunks).expect("thunks print"));
+}
+
+#[test]
+fn products_of_heads_are_one_call_without_a_copy() {
+    thunks(
+        "HloModule m
+
+         ENTRY e {
+           q = bf16[64,4,32] parameter(0)
+           k = bf16[64,4,32] parameter(1)
+           ROOT s = bf16[4,64,64] dot(q, k), lhs_batch_dims={1}, rhs_batch_dims={1}, lhs_contracting_dims={2},
+             rhs_contracting_dims={2}
+         }",
+        1,
+        expect![[r#"
+            allocations:
+              a0: result, 32768 bytes
+              a1: argument 0
+              a2: argument 1
+            0 bytes of temporaries
+            thunks:
+              s: gemm 64x64x32 x4 bf16[k] bf16[k] -> bf16 in F32 [a1+0, a2+0, a0+0]
+        "#]],
+    );
+}
+
+#[test]
+fn a_loop_whose_length_can_be_seen_needs_no_condition() {
+    thunks(
+        "HloModule m
+
+         body {
+           s = (s32[], f32[8,8], f32[8,8]) parameter(0)
+           i = s32[] get-tuple-element(s), index=0
+           x = f32[8,8] get-tuple-element(s), index=1
+           w = f32[8,8] get-tuple-element(s), index=2
+           one = s32[] constant(1)
+           n = s32[] add(i, one)
+           y = f32[8,8] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+           ROOT t = (s32[], f32[8,8], f32[8,8]) tuple(n, y, w)
+         }
+
+         condition {
+           s = (s32[], f32[8,8], f32[8,8]) parameter(0)
+           i = s32[] get-tuple-element(s), index=0
+           limit = s32[] constant(12)
+           ROOT c = pred[] compare(i, limit), direction=LT
+         }
+
+         ENTRY e {
+           x = f32[8,8] parameter(0)
+           w = f32[8,8] parameter(1)
+           zero = s32[] constant(0)
+           t = (s32[], f32[8,8], f32[8,8]) tuple(zero, x, w)
+           l = (s32[], f32[8,8], f32[8,8]) while(t), condition=condition, body=body
+           ROOT r = f32[8,8] get-tuple-element(l), index=1
+         }",
+        1,
+        expect![[""]],
+    );
+}
+
+#[test]
+fn who_sends_to_whom_is_known_before_the_program_runs() {
+    let text = "HloModule m, replica_count=2
+
+         ENTRY e {
+           x = f32[8,8] parameter(0)
+           p = f32[8,8] collective-permute(x), source_target_pairs={{0,1},{1,0}}
+           ROOT g = f32[8,16] all-gather(p), dimensions={1}, replica_groups={{0,1}}
+         }";
+    let compiled = compiled(text, 2);
+    let thunks = compiled.code.emit(&compiled.module, Emit::Thunks).expect("thunks print");
+    assert!(thunks.contains("p: permute among 2 devices in 1 groups"), "{thunks}");
+    assert!(thunks.contains("g: gather among 2 devices in 1 groups"), "{thunks}");
+    assert_eq!(compiled.report.fallback_steps(), 0);
+}
+
+#[test]
+fn a_strided_convolution_and_its_gradient_are_library_calls() {
+    let text = "HloModule m
+
+         ENTRY e {
+           x = bf16[8,32,32,16] parameter(0)
+           w = bf16[64,3,3,16] parameter(1)
+           g = bf16[8,16,16,64] parameter(2)
+           y = bf16[8,16,16,64] convolution(x, w), window={size=3x3 stride=2x2 pad=1_1x1_1}, dim_labels=b01f_o01i->b01f
+           d = bf16[64,3,3,16] convolution(x, g), window={size=16x16 pad=1_0x1_0 rhs_dilate=2x2},
+             dim_labels=f01b_i01o->f01b
+           ROOT t = (bf16[8,16,16,64], bf16[64,3,3,16]) tuple(y, d)
+         }";
+    let compiled = compiled(text, 1);
+    let thunks = compiled.code.emit(&compiled.module, Emit::Thunks).expect("thunks print");
+    assert!(thunks.contains("y: convolution bf16 8x32x32x16 by 3x3 to 64"), "{thunks}");
+    assert!(thunks.contains("d: convolution, gradient of the filter, bf16 8x32x32x16 by 3x3 to 64"), "{thunks}");
+}
+
+#[test]
+fn what_has_no_kernel_is_counted_and_refused_under_strict() {
+    let text = "HloModule m
+
+         ENTRY e {
+           x = f32[8,8] parameter(0)
+           ROOT l = f32[8,8] custom-call(x), custom_call_target=\"somebody_elses\"
+         }";
+    let compiled = compiled(text, 1);
+    assert_eq!(compiled.report.fallback["custom-call"].instructions, ["l"]);
+    let backend = CudaBackend::named("gpu-h200").expect("the target is known");
+    let grid = DeviceGrid { replicas: 1, partitions: 1 };
+    let options = CompileOptions { strict: true, ..CompileOptions::new(grid) };
+    assert!(compile(&backend, &verified(text), &options).is_err());
+}
+
+#[test]
+fn a_saved_program_has_the_same_thunks() {
+    let text = "HloModule m
+
+         ENTRY e {
+           x = f32[8,8] parameter(0)
+           w = f32[8,8] parameter(1)
+           y = f32[8,8] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+           ROOT z = f32[8,8] tanh(y)
+         }";
+    let (backend, source) = (CudaBackend::named("gpu-h200").expect("the target is known"), verified(text));
+    let compiled = compiled(text, 1);
+    let bytes = file::save(&backend, &compiled, &source).expect("it can be saved");
+    let loaded = file::load(&backend, &bytes).expect("it can be loaded");
+    let thunks = |c: &CompiledModule| c.code.emit(&c.module, Emit::Thunks);
+    assert_eq!(thunks(&loaded), thunks(&compiled));
+    assert_eq!(loaded.code.emit(&loaded.module, Emit::Ptx), compiled.code.emit(&compiled.module, Emit::Ptx));
+}
+
+#[test]
+fn without_a_gpu_the_error_names_what_is_missing() {
+    match hloom_cuda::CudaClient::new() {
+        Ok(_) => {}
+        Err(error) => {
+            let said: Vec<&str> = error.diagnostics.iter().map(|d| d.message.as_str()).collect();
+            let machine = error.diagnostics.iter().all(|d| d.blame == hloom_ir::diagnostic::Blame::Machine);
+            assert!(machine && said.iter().any(|m| m.contains("CUDA") || m.contains("GPU")), "{said:?}");
+        }
+    }
+}
