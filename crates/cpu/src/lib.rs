@@ -11,7 +11,6 @@ pub mod client;
 mod code;
 mod collective;
 mod collective_kernel;
-mod comparator;
 mod concurrency;
 mod concurrent;
 mod dependence;

@@ -1,18 +1,18 @@
 //! Instructions that are routines of the crate `kernels`, besides products and convolutions: sorts, the first few in
 //! order, Fourier transforms, the gradient of pooling, transposes, and [`crate::linear_algebra`].
 
-use crate::comparator;
 use crate::general_selection::GeneralSelection;
 use crate::library_call::{Threads, array, size, slice, slice_mut};
 use crate::linear_algebra::LinearAlgebra;
 use half::{bf16, f16};
 use hloom_cpu_kernels::fft::{FftKind, Transform};
 use hloom_cpu_kernels::number::Stored;
-use hloom_cpu_kernels::order::{FloatOrder, Order};
+use hloom_cpu_kernels::order::{FloatOrder, KeyType, Order};
 use hloom_cpu_kernels::select_and_scatter::{Keep, SelectAndScatter, WindowDim};
 use hloom_cpu_kernels::sort::{Column, Key, Sort};
 use hloom_cpu_kernels::top_k::TopK;
 use hloom_cpu_kernels::transpose::Transpose;
+use hloom_eval::comparator::{self, keys_of};
 use hloom_ir::attributes::{ComparisonDirection, ComparisonType, FftType};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
@@ -187,9 +187,36 @@ pub(crate) fn count(dims: &[i64]) -> Result<usize, String> {
     product.ok_or_else(|| "it is too large".into())
 }
 
+/// A key of the kernel.
+fn key(key: &comparator::Key) -> Option<Key> {
+    let float_order = if key.total { FloatOrder::Total } else { FloatOrder::Numeric };
+    let order = Order { key_type: key_type(key.element_type)?, float_order, descending: key.descending };
+    Some(Key { column: key.column, order })
+}
+
+/// The type of keys of an element type, if they have an order.
+fn key_type(element_type: ElementType) -> Option<KeyType> {
+    Some(match element_type {
+        // Narrower integers are stored in bytes, with their sign.
+        ElementType::U8 | ElementType::Pred | ElementType::U4 | ElementType::U2 | ElementType::U1 => KeyType::U8,
+        ElementType::U16 => KeyType::U16,
+        ElementType::U32 => KeyType::U32,
+        ElementType::U64 => KeyType::U64,
+        ElementType::S8 | ElementType::S4 | ElementType::S2 | ElementType::S1 => KeyType::S8,
+        ElementType::S16 => KeyType::S16,
+        ElementType::S32 => KeyType::S32,
+        ElementType::S64 => KeyType::S64,
+        ElementType::F16 => KeyType::F16,
+        ElementType::Bf16 => KeyType::Bf16,
+        ElementType::F32 => KeyType::F32,
+        ElementType::F64 => KeyType::F64,
+        other => KeyType::Small(hloom_loops::small_float::format(other)?),
+    })
+}
+
 fn sort(module: &Module, instruction: &Instruction) -> Result<Routine, String> {
     let Op::Sort { dimension, to_apply, .. } = &instruction.op else { return Err("it is no sort".into()) };
-    let keys = comparator::keys_of(module, *to_apply).ok_or("its comparison is none that the kernel knows")?;
+    let keys = keys_of(module, *to_apply).ok_or("its comparison is none that the kernel knows")?;
     let operands = instruction.operands();
     let shapes = operands.iter().map(|&o| array(module, o)).collect::<Result<Vec<_>, _>>()?;
     let shape = shapes.first().ok_or("it has no keys")?;
@@ -198,7 +225,7 @@ fn sort(module: &Module, instruction: &Instruction) -> Result<Routine, String> {
         outer: count(&shape.dims()[..dimension])?,
         len: size(shape, dimension as i64)?,
         inner: count(&shape.dims()[dimension + 1..])?,
-        keys: keys.iter().map(|k| Key { column: k.column, order: k.order }).collect(),
+        keys: keys.iter().map(key).collect::<Option<_>>().ok_or("its type has no order")?,
     };
     let looked_at = keys.iter().filter(|k| k.without_nan);
     let looked_at = looked_at.map(|k| Some((k.column, shapes.get(k.column)?.element_type))).collect::<Option<_>>();
@@ -212,7 +239,7 @@ fn top_k(module: &Module, instruction: &Instruction) -> Result<Routine, String> 
     };
     let shape = array(module, operand)?;
     let (&last, outer) = shape.dims().split_last().ok_or("it has no dimension")?;
-    let key_type = comparator::key_type(shape.element_type).ok_or("its type has no order")?;
+    let key_type = key_type(shape.element_type).ok_or("its type has no order")?;
     let order = Order { key_type, float_order: FloatOrder::Total, descending: *largest };
     let (len, k) = (count(&[last])?, count(&[(*k).clamp(0, last)])?);
     let leaves = instruction.shape.leaves();

@@ -2,12 +2,16 @@
 
 use crate::driver::{DevicePointer, Handle};
 use crate::gemm::{BatchDim, ComputeType, Gemm};
-use crate::gpu::{Gpu, WORKSPACE_BYTES};
+use crate::gpu::{Event, Gpu, WORKSPACE_BYTES};
 use crate::library::functions;
+use crate::memory::Block;
 use hloom_ir::diagnostic::{Blame, codes};
 use hloom_ir::element_type::ElementType;
 use hloom_value::ExecutionError;
+use rustc_hash::FxHashMap;
 use std::ffi::c_void;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 functions! {
     /// The functions of cuBLASLt.
@@ -41,11 +45,20 @@ pub(crate) struct Heuristic {
     reserved: [i32; 4],
 }
 
+/// How many algorithms are looked at.
+const CANDIDATES: usize = 6;
+/// Operations from which on a wrong choice costs more than measuring.
+const WORTH_MEASURING: u64 = 4_000_000_000;
+/// How long the algorithms of one product are measured.
+const MEASURING_TIME: Duration = Duration::from_millis(12);
+
 /// cuBLASLt with a handle.
 #[derive(Debug)]
 pub(crate) struct CublasLt {
     functions: Functions,
     handle: Handle,
+    /// The algorithms that were measured to be the fastest.
+    chosen: Mutex<FxHashMap<Gemm, [u64; 8]>>,
 }
 
 fn check(status: i32, call: &str) -> Result<(), ExecutionError> {
@@ -72,7 +85,11 @@ impl CublasLt {
         let mut handle = 0;
         // SAFETY: the out parameter is valid.
         check(unsafe { (functions.create)(&mut handle) }, "cublasLtCreate")?;
-        Ok(CublasLt { functions, handle })
+        Ok(CublasLt { functions, handle, chosen: Mutex::default() })
+    }
+
+    fn chosen(&self) -> MutexGuard<'_, FxHashMap<Gemm, [u64; 8]>> {
+        self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where the library was found.
@@ -126,7 +143,7 @@ fn compute_type(gemm: &Gemm) -> (i32, i32, [f64; 2]) {
 
 impl PreparedGemm {
     /// Makes a product ready, with the algorithm that the library thinks best.
-    pub(crate) fn new(gpu: &Gpu, gemm: &Gemm) -> Result<PreparedGemm, ExecutionError> {
+    pub(crate) fn new(gpu: &Arc<Gpu>, gemm: &Gemm) -> Result<PreparedGemm, ExecutionError> {
         let library = gpu.cublaslt()?;
         let f = &library.functions;
         let of =
@@ -188,7 +205,7 @@ impl PreparedGemm {
                 let call = set(preference, attribute, (&raw const alignment).cast(), 4);
                 check(call, "cublasLtMatmulPreferenceSetAttribute")?;
             }
-            let (mut found, mut count) = ([Heuristic::default(); 1], 0);
+            let (mut found, mut count) = ([Heuristic::default(); CANDIDATES], 0);
             let call = (f.heuristic)(
                 library.handle,
                 descriptor,
@@ -197,17 +214,63 @@ impl PreparedGemm {
                 result,
                 result,
                 preference,
-                1,
+                CANDIDATES as i32,
                 found.as_mut_ptr(),
                 &mut count,
             );
             (f.preference_destroy)(preference);
             check(call, "cublasLtMatmulAlgoGetHeuristic")?;
-            if count < 1 || found[0].state != 0 {
+            let found: Vec<[u64; 8]> =
+                found.iter().take(count.max(0) as usize).filter(|h| h.state == 0).map(|h| h.algorithm).collect();
+            let Some(&algorithm) = found.first() else {
                 return Err(ExecutionError::bug(format!("cuBLASLt has no algorithm for {gemm}")));
+            };
+            let mut prepared = PreparedGemm { descriptor, layouts, algorithm, one, zero: [0.0; 2], offsets };
+            if found.len() > 1 && gemm.operations() >= WORTH_MEASURING {
+                let known = library.chosen().get(gemm).copied();
+                match known {
+                    Some(algorithm) => prepared.algorithm = algorithm,
+                    None => {
+                        prepared.choose(gpu, gemm, &found)?;
+                        library.chosen().insert(gemm.clone(), prepared.algorithm);
+                    }
+                }
             }
-            Ok(PreparedGemm { descriptor, layouts, algorithm: found[0].algorithm, one, zero: [0.0; 2], offsets })
+            Ok(prepared)
         }
+    }
+
+    /// Measures some of the algorithms on memory of the pool, and takes the fastest.
+    fn choose(&mut self, gpu: &Arc<Gpu>, gemm: &Gemm, algorithms: &[[u64; 8]]) -> Result<(), ExecutionError> {
+        let bytes = gemm.bytes();
+        // What does not fit beside the program is not worth it.
+        let Ok(blocks) = bytes.iter().map(|&n| Block::new(gpu, n)).collect::<Result<Vec<_>, _>>() else {
+            return Ok(());
+        };
+        let arrays = [0, 1, 2].map(|n| blocks[n].address());
+        let begun = Instant::now();
+        let mut fastest: Option<(Duration, [u64; 8])> = None;
+        for &algorithm in algorithms {
+            if begun.elapsed() > MEASURING_TIME && fastest.is_some() {
+                break;
+            }
+            self.algorithm = algorithm;
+            // An algorithm that does not run here is none.
+            if self.enqueue(gpu, arrays).is_err() {
+                continue;
+            }
+            let (begin, end) = (Event::new(gpu, true)?, Event::new(gpu, true)?);
+            begin.record()?;
+            self.enqueue(gpu, arrays)?;
+            end.record()?;
+            gpu.synchronize()?;
+            let time = end.since(&begin)?;
+            if fastest.is_none_or(|(best, _)| time < best) {
+                fastest = Some((time, algorithm));
+            }
+        }
+        self.algorithm = fastest.map_or(algorithms[0], |(_, algorithm)| algorithm);
+        Ok(())
     }
 
     /// Enqueues the product of the arrays at these addresses.

@@ -74,6 +74,7 @@ impl CudaExecutable {
         client.gpu().enter()?;
         let functions = load_kernels(&client, code)?;
         let mut calls = FxHashMap::default();
+        let enqueue = client.gpu().lock()?;
         for (list, thunks) in program.lists.iter().enumerate() {
             for (n, thunk) in thunks.iter().enumerate() {
                 if let Some(call) = LibraryCall::new(client.gpu(), thunk)? {
@@ -81,6 +82,7 @@ impl CudaExecutable {
                 }
             }
         }
+        drop(enqueue);
         let bytes = calls.values().map(LibraryCall::workspace_bytes).max().filter(|&n| n > 0);
         let library_workspace = bytes.map(|bytes| Block::new(client.gpu(), bytes)).transpose()?;
         let constant = |source: &AllocationSource| constant_block(&client, &compiled, source);

@@ -28,6 +28,7 @@ use hloom_runtime::placement::Location;
 use hloom_value::{Array, ExecutionError, Value};
 use rustc_hash::FxHashMap;
 use std::ffi::c_void;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ pub(crate) enum LibraryCall {
 
 impl LibraryCall {
     /// Makes the call of a thunk ready, if it is one.
-    pub(crate) fn new(gpu: &Gpu, thunk: &Thunk) -> Result<Option<LibraryCall>, ExecutionError> {
+    pub(crate) fn new(gpu: &Arc<Gpu>, thunk: &Thunk) -> Result<Option<LibraryCall>, ExecutionError> {
         let call = match &thunk.kind {
             ThunkKind::Gemm(gemm) => PreparedGemm::new(gpu, gemm).map(LibraryCall::Gemm),
             ThunkKind::Convolution(c) => PreparedConvolution::new(gpu, c).map(LibraryCall::Convolution),

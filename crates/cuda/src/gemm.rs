@@ -16,7 +16,7 @@ use hloom_ir::shape::ArrayShape;
 const MAX_CALLS: usize = 16;
 
 /// A matrix product of row-major arrays.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Gemm {
     /// Rows of the left operand and of the result.
     pub(crate) m: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Gemm {
 }
 
 /// How an operand lies in memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Matrix {
     /// Whether elements along the sum lie side by side; otherwise those along the rows or columns do.
     pub(crate) sum_is_contiguous: bool,
@@ -44,7 +44,7 @@ pub(crate) struct Matrix {
 }
 
 /// Products side by side, and the elements from one to the next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct BatchDim {
     pub(crate) size: u64,
     pub(crate) lhs: u64,
@@ -53,14 +53,14 @@ pub(crate) struct BatchDim {
 }
 
 /// The types of a product.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct GemmTypes {
     pub(crate) result: ElementType,
     pub(crate) compute: ComputeType,
 }
 
 /// In what products are made and summed, by the name that cuBLAS has for it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum ComputeType {
     F32,
     Tf32,
@@ -207,6 +207,29 @@ impl Gemm {
         Ok(Gemm { m, n, k, lhs, rhs, result_row: all_columns, batch, types })
     }
 
+    /// Multiplications and additions.
+    pub(crate) fn operations(&self) -> u64 {
+        let batch = self.batch.iter().map(|b| b.size);
+        batch.chain([2, self.m, self.n, self.k]).fold(1, u64::saturating_mul)
+    }
+
+    /// The bytes that the operands and the result reach over.
+    pub(crate) fn bytes(&self) -> [usize; 3] {
+        let reach = |last: u64, stride: fn(&BatchDim) -> u64, t: ElementType| {
+            let elements = self.batch.iter().fold(last, |n, b| n + (b.size - 1) * stride(b));
+            elements as usize * t.bytes()
+        };
+        let side = |m: &Matrix, free: u64| {
+            let (contiguous, other) = if m.sum_is_contiguous { (self.k, free) } else { (free, self.k) };
+            (other.max(1) - 1) * m.leading_dimension + contiguous
+        };
+        [
+            reach(side(&self.lhs, self.m), |b| b.lhs, self.lhs.element_type),
+            reach(side(&self.rhs, self.n), |b| b.rhs, self.rhs.element_type),
+            reach((self.m.max(1) - 1) * self.result_row + self.n, |b| b.result, self.types.result),
+        ]
+    }
+
     /// The products of one call, and where the others begin: elements from the starts of the operands and the result.
     pub(crate) fn calls(&self) -> (Option<BatchDim>, Vec<[u64; 3]>) {
         let mut offsets = vec![[0u64; 3]];
@@ -315,6 +338,7 @@ mod tests {
         assert_eq!((plain.m, plain.n, plain.k), (8, 16, 4));
         assert!(plain.lhs.sum_is_contiguous && !plain.rhs.sum_is_contiguous);
         assert_eq!((plain.lhs.leading_dimension, plain.rhs.leading_dimension), (4, 16));
+        assert_eq!((plain.bytes(), plain.operations()), ([4 * 32, 4 * 64, 4 * 128], 2 * 8 * 16 * 4));
         let turned = dot("f32[4,8]", "f32[16,4]", "lhs_contracting_dims={0}, rhs_contracting_dims={1}").unwrap();
         assert!(!turned.lhs.sum_is_contiguous && turned.rhs.sum_is_contiguous);
         assert_eq!((turned.lhs.leading_dimension, turned.rhs.leading_dimension), (8, 4));

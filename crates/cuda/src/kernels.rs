@@ -3,6 +3,7 @@
 //! Since all that is asked for is recorded in order, the same module is lowered to the same thunks from either. Without the
 //! feature `llvm` there is no generator, and what would have a kernel is left to the evaluator.
 
+use crate::hand_written;
 use hloom_cuda_kernels::{Architecture, KernelSequence};
 use hloom_ir::attributes::FusionKind;
 use hloom_ir::builder::Builder;
@@ -102,7 +103,10 @@ pub(crate) fn supports(module: &Module, id: InstructionId) -> Result<(), String>
 /// The kernels of one request.
 fn generate(module: &Module, request: Request, architecture: Architecture) -> Made {
     match request {
-        Request::Instruction { id, in_place } => of_instruction(module, id, in_place, architecture),
+        Request::Instruction { id, in_place } => match hand_written::kernels(module, id, architecture) {
+            Some(sequence) => Ok(sequence),
+            None => of_instruction(module, id, in_place, architecture),
+        },
         Request::Reduction(reduction) => {
             let (module, fusion) = reduction.module().map_err(|why| format!("{why:?}"))?;
             of_instruction(&module, fusion, false, architecture)

@@ -27,6 +27,7 @@ mod fft;
 mod gemm;
 mod gpu;
 mod graph;
+mod hand_written;
 mod kernels;
 mod library;
 mod lower;

@@ -202,8 +202,13 @@ impl Lowering<'_, '_> {
     }
 
     fn push(&mut self, list: ListId, instruction: InstructionId, arrays: Vec<Position>, kind: ThunkKind) {
+        let arrays = arrays.iter().map(|&p| self.location(p)).collect();
+        self.push_at(list, instruction, arrays, kind);
+    }
+
+    fn push_at(&mut self, list: ListId, instruction: InstructionId, arrays: Vec<Location>, kind: ThunkKind) {
         let start = self.table.len() as u32;
-        self.table.extend(arrays.iter().map(|&p| self.locations.get(p as usize).copied().unwrap_or(Location::NOWHERE)));
+        self.table.extend(arrays);
         let arrays = start..self.table.len() as u32;
         self.lists[list].push(Thunk { instruction, arrays, kind });
     }
@@ -283,7 +288,7 @@ impl Lowering<'_, '_> {
                     let copied = fft.destroys_operand().then_some(fft.operand_bytes);
                     self.push(list, id, self.arrays(id), ThunkKind::Fft(Box::new(fft)));
                     if let Some(mut thunk) = self.lists[list].pop() {
-                        self.add_scratch(&mut thunk, copied);
+                        self.add_scratch(&mut thunk, 0, copied);
                         self.lists[list].push(thunk);
                     }
                 }
@@ -375,8 +380,40 @@ impl Lowering<'_, '_> {
         self.requests.push(Request::Instruction { id, in_place });
         let operands = self.module[id].operands().iter().map(|&o| self.leaves(o).count() as u32).sum();
         let results = self.leaves(id).count() as u32;
-        let call = KernelCall { sequence, operands, results };
-        self.push(list, id, self.arrays(id), ThunkKind::Kernels(call));
+        let positions = self.arrays(id);
+        let mut arrays: Vec<Location> = positions.iter().map(|&p| self.location(p)).collect();
+        let copied_bytes = match self.module[id].op {
+            Op::Sort { .. } => self.copy_overwritten(list, id, &positions, &mut arrays, operands as usize),
+            _ => 0,
+        };
+        let call = KernelCall { sequence, operands, results, copied_bytes };
+        self.push_at(list, id, arrays, ThunkKind::Kernels(call));
+    }
+
+    /// Copies operands that lie where a result goes to scratch memory, for kernels that read them again after they have
+    /// begun to write; the bytes of all copies.
+    fn copy_overwritten(
+        &mut self,
+        list: ListId,
+        id: InstructionId,
+        positions: &[Position],
+        arrays: &mut [Location],
+        operands: usize,
+    ) -> usize {
+        let mut copied_bytes = 0usize;
+        for n in 0..operands.min(arrays.len()) {
+            let from = arrays[n];
+            if from == Location::NOWHERE || !arrays[operands..].contains(&from) {
+                continue;
+            }
+            let bytes = self.plan.dataflow.positions.shape(positions[n]).byte_size().unwrap_or(0) as usize;
+            let to = Location { allocation: self.scratch, offset: copied_bytes };
+            copied_bytes = copied_bytes.saturating_add(bytes).checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
+            self.push_at(list, id, vec![from, to], ThunkKind::Copy { bytes });
+            arrays[n] = to;
+        }
+        self.scratch_bytes = self.scratch_bytes.max(copied_bytes);
+        copied_bytes
     }
 
     /// Gives thunks their kernels and scratch memory; what is refused a kernel is left to the evaluator.
@@ -390,7 +427,8 @@ impl Lowering<'_, '_> {
                     Ok(sequence) => {
                         let is_fusion = matches!(self.module[id].op, Op::Fusion(_));
                         self.native(if is_fusion { "fusion" } else { "instruction" });
-                        self.add_scratch(thunk, sequence.scratch.iter().map(|s| s.bytes as usize));
+                        let (copied, scratch) = (call.copied_bytes, sequence.scratch.iter().map(|s| s.bytes as usize));
+                        self.add_scratch(thunk, copied, scratch);
                     }
                     Err(why) => thunk.kind = self.for_evaluator_because(id, why),
                 },
@@ -404,7 +442,7 @@ impl Lowering<'_, '_> {
                             let scratch = reducers.flat_map(|s| s.scratch.iter().map(|s| s.bytes as usize));
                             let scratch: Vec<usize> = own.into_iter().chain(scratch).collect();
                             self.native("collective");
-                            self.add_scratch(thunk, scratch);
+                            self.add_scratch(thunk, 0, scratch);
                         }
                     }
                 }
@@ -415,9 +453,8 @@ impl Lowering<'_, '_> {
         Ok(())
     }
 
-    /// Adds scratch memory of so many bytes each to the arrays of a thunk.
-    fn add_scratch(&mut self, thunk: &mut Thunk, bytes: impl IntoIterator<Item = usize>) {
-        let mut offset = 0usize;
+    /// Adds scratch memory of so many bytes each to the arrays of a thunk, from an offset on.
+    fn add_scratch(&mut self, thunk: &mut Thunk, mut offset: usize, bytes: impl IntoIterator<Item = usize>) {
         let mut places = Vec::new();
         for bytes in bytes {
             places.push(Location { allocation: self.scratch, offset });

@@ -82,6 +82,8 @@ pub(crate) struct KernelCall {
     pub(crate) operands: u32,
     /// How many are results; the scratch memory comes after them.
     pub(crate) results: u32,
+    /// Bytes of scratch memory that copies of operands are in.
+    pub(crate) copied_bytes: usize,
 }
 
 /// A loop.

@@ -12,6 +12,7 @@
 // One function calls the gemm kernels, which take pointers: `matmul::product`.
 #![deny(unsafe_code)]
 
+pub mod comparator;
 pub mod custom_call;
 pub mod fold;
 pub mod interpreter;

@@ -1,9 +1,9 @@
 //! What order a sort's comparator stands for.
 //!
-//! Known are comparisons of one key of both sides, or of several of which the next counts where the one before is equal, by less or greater, of integers or of floats: as they are, in total
-//! order, or in the form that JAX writes, where zeros are made one zero and NaNs one NaN before they are compared.
+//! Known are comparisons of one key of both sides, or of several of which the next counts where the one before is equal,
+//! by less or greater, of integers or of floats: as they are, in total order, or in the form that JAX writes, where zeros
+//! are made one zero and NaNs one NaN before they are compared.
 
-use hloom_cpu_kernels::order::{FloatOrder, KeyType, Order};
 use hloom_ir::attributes::{ComparisonDirection, ComparisonType};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
@@ -12,19 +12,24 @@ use hloom_ir::op::{BinaryOp, ConstantValue, Op};
 
 /// An order by one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Key {
+pub struct Key {
     /// Which array has the keys.
-    pub(crate) column: usize,
-    pub(crate) order: Order,
-    /// Whether it is one only among keys that are no NaN.
-    pub(crate) without_nan: bool,
+    pub column: usize,
+    /// Their type.
+    pub element_type: ElementType,
+    /// Whether floats are in IEEE's total order; otherwise zeros are equal, and so are NaNs, which come last.
+    pub total: bool,
+    /// Whether the largest comes first.
+    pub descending: bool,
+    /// Whether it is an order only among keys that are no NaN.
+    pub without_nan: bool,
 }
 
 /// How many keys are looked for.
 const MOST_KEYS: usize = 32;
 
 /// What a comparator sorts by, the first counting most, if it is a known order.
-pub(crate) fn keys_of(module: &Module, comparator: ComputationId) -> Option<Vec<Key>> {
+pub fn keys_of(module: &Module, comparator: ComputationId) -> Option<Vec<Key>> {
     let mut next = module.root(comparator);
     let mut keys = Vec::new();
     while let Some(at) = next {
@@ -98,36 +103,15 @@ impl Comparison {
             _ => return None,
         };
         let element_type = a.element_type;
-        let float_order = match (self.total, a.cleaned) {
-            (true, (false, false)) => FloatOrder::Total,
-            (true, (true, true)) | (false, (false, false)) => FloatOrder::Numeric,
-            _ if !element_type.is_float() => FloatOrder::Numeric,
+        let total = match (self.total, a.cleaned) {
+            (true, (false, false)) => true,
+            (true, (true, true)) | (false, (false, false)) => false,
+            _ if !element_type.is_float() => false,
             _ => return None,
         };
-        let order = Order { key_type: key_type(element_type)?, float_order, descending };
         let without_nan = element_type.is_float() && !self.total;
-        Some(Key { column: a.parameter.min(b.parameter) / 2, order, without_nan })
+        Some(Key { column: a.parameter.min(b.parameter) / 2, element_type, total, descending, without_nan })
     }
-}
-
-/// The type of keys of an element type, if they have an order.
-pub(crate) fn key_type(element_type: ElementType) -> Option<KeyType> {
-    Some(match element_type {
-        // Narrower integers are stored in bytes, with their sign.
-        ElementType::U8 | ElementType::Pred | ElementType::U4 | ElementType::U2 | ElementType::U1 => KeyType::U8,
-        ElementType::U16 => KeyType::U16,
-        ElementType::U32 => KeyType::U32,
-        ElementType::U64 => KeyType::U64,
-        ElementType::S8 | ElementType::S4 | ElementType::S2 | ElementType::S1 => KeyType::S8,
-        ElementType::S16 => KeyType::S16,
-        ElementType::S32 => KeyType::S32,
-        ElementType::S64 => KeyType::S64,
-        ElementType::F16 => KeyType::F16,
-        ElementType::Bf16 => KeyType::Bf16,
-        ElementType::F32 => KeyType::F32,
-        ElementType::F64 => KeyType::F64,
-        other => KeyType::Small(hloom_loops::small_float::format(other)?),
-    })
 }
 
 /// One side of a comparison: a parameter, perhaps cleaned before.
@@ -198,6 +182,6 @@ fn constant_of(module: &Module, id: InstructionId) -> Option<f64> {
     if !array.element_type().is_float() {
         return None;
     }
-    let wide = hloom_eval::ops::elementwise::convert(wide, ElementType::F64).ok()?;
+    let wide = crate::ops::elementwise::convert(wide, ElementType::F64).ok()?;
     wide.as_slice::<f64>()?.first().copied()
 }
