@@ -25,9 +25,12 @@ impl CudaClient {
         let gpu = Arc::new(Gpu::open().map_err(failed)?);
         let backend = CudaBackend::named(target_of(&gpu.description.name, gpu.description.capability))?;
         let (assembler, architecture) = (gpu.assembler.clone(), backend.architecture());
-        // Loading the assembler takes longer than reading and optimising a program: begin now.
-        let prewarm = std::thread::Builder::new().name("prewarm".into());
-        let _ = prewarm.spawn(move || assembler.prewarm(architecture));
+        // Loading these takes longer than reading and optimising a program: begin now. Who needs one that cannot be loaded
+        // will hear of it.
+        let thread = || std::thread::Builder::new().name("prewarm".into());
+        let _ = thread().spawn(move || assembler.prewarm(architecture));
+        let of_products = gpu.clone();
+        let _ = thread().spawn(move || crate::cublaslt::prewarm(&of_products));
         Ok(CudaClient { backend: Arc::new(backend), gpu })
     }
 

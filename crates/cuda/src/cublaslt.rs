@@ -1,7 +1,7 @@
 //! Matrix products by cuBLASLt: its functions, and products made ready to be enqueued.
 
 use crate::driver::{DevicePointer, Handle};
-use crate::gemm::{BatchDim, ComputeType, Gemm};
+use crate::gemm::{BatchDim, ComputeType, Gemm, GemmTypes, Matrix};
 use crate::gpu::{Event, Gpu, WORKSPACE_BYTES};
 use crate::library::functions;
 use crate::memory::Block;
@@ -76,6 +76,18 @@ fn check(status: i32, call: &str) -> Result<(), ExecutionError> {
     };
     let error = ExecutionError::new(&codes::eval::DEVICE_FAILED, format!("{call} answers {status} {name}"));
     Err(error.blame(if matches!(status, 7 | 15) { Blame::Hloom } else { Blame::Machine }))
+}
+
+/// Loads the library and what of it the first product needs, which takes long.
+pub(crate) fn prewarm(gpu: &Arc<Gpu>) -> Result<(), ExecutionError> {
+    gpu.enter()?;
+    for (element_type, compute) in [(ElementType::Bf16, ComputeType::F32), (ElementType::F32, ComputeType::Tf32)] {
+        let side = Matrix { sum_is_contiguous: true, leading_dimension: 512, element_type };
+        let types = GemmTypes { result: element_type, compute };
+        let (m, n, k) = (512, 512, 512);
+        PreparedGemm::new(gpu, &Gemm { m, n, k, lhs: side, rhs: side, result_row: n, batch: Vec::new(), types })?;
+    }
+    Ok(())
 }
 
 impl CublasLt {
@@ -169,7 +181,7 @@ impl PreparedGemm {
             if gemm.lhs.element_type.bits() == 8 && gemm.types.compute == ComputeType::F32 {
                 // CUBLASLT_MATMUL_DESC_FAST_ACCUM: as XLA does for products of f8 in default precision.
                 let fast = 1i8;
-                let call = (f.descriptor_set)(descriptor, 18, (&raw const fast).cast(), 1);
+                let call = (f.descriptor_set)(descriptor, 25, (&raw const fast).cast(), 1);
                 check(call, "cublasLtMatmulDescSetAttribute")?;
             }
             let layout = |t: ElementType, rows: u64, columns: u64, leading: u64, stride: Option<(u64, u64)>| {

@@ -286,6 +286,7 @@ impl<'r> Executor<'r> {
             return self.repeat_in_graph(thunk, repeat, devices);
         }
         let mut active = devices.to_vec();
+        let mut iterations = 0u64;
         loop {
             self.list(repeat.condition, &active)?;
             let truth = self.scalars(thunk, &active, 1)?;
@@ -294,8 +295,38 @@ impl<'r> Executor<'r> {
                 return Ok(());
             }
             self.check(thunk)?;
+            // One whose state no longer changes would never end: its value is that state, as in the evaluator. Whether it
+            // changes is asked rarely, since asking copies the state.
+            iterations += 1;
+            let asks = iterations >= 1024 && iterations.is_power_of_two() && repeat.closed;
+            let before = if asks { Some(self.state(thunk, repeat, &active)?) } else { None };
             self.list(repeat.body, &active)?;
+            if let Some(before) = before {
+                let after = self.state(thunk, repeat, &active)?;
+                let changes = before.iter().zip(&after).map(|(a, b)| a != b);
+                active = active.iter().zip(changes).filter(|&(_, changes)| changes).map(|(&d, _)| d).collect();
+                if active.is_empty() {
+                    return Ok(());
+                }
+            }
         }
+    }
+
+    /// The state of a loop on each device.
+    fn state(&self, thunk: &Thunk, repeat: &While, devices: &[usize]) -> Result<Vec<Vec<u8>>, ExecutionError> {
+        let mut states = Vec::with_capacity(devices.len());
+        for &device in devices {
+            let mut state = Vec::new();
+            for (&address, &bytes) in self.arrays(thunk, device)[1..].iter().zip(&repeat.state) {
+                if address != 0 {
+                    let start = state.len();
+                    state.resize(start + bytes, 0);
+                    self.gpu.download(&mut state[start..], address)?;
+                }
+            }
+            states.push(state);
+        }
+        Ok(states)
     }
 
     /// Runs for each device the branch that it selects.

@@ -12,6 +12,7 @@ use crate::thunk::{
     Evaluate, EvaluatedLeaf, GraphNeed, KernelCall, ListId, ResultLeaf, Thunk, ThunkKind, ThunkProgram, While,
 };
 use hloom_analysis::devices::DeviceGrid;
+use hloom_analysis::effects::reaches_outside;
 use hloom_analysis::trip_count::counted;
 use hloom_compiler::{CompileOptions, CompileReport};
 use hloom_ir::element_type::ElementType;
@@ -49,6 +50,7 @@ pub(crate) fn lower(
         locations: locations(plan)?,
         table: Vec::new(),
         lists: vec![Vec::new()],
+        reaches_outside: vec![false],
         requests: Vec::new(),
         evaluates: false,
         slots: FxHashMap::default(),
@@ -133,6 +135,8 @@ struct Lowering<'p, 'm> {
     locations: Vec<Location>,
     table: Vec<Location>,
     lists: Vec<Vec<Thunk>>,
+    /// For each list whether anything besides its arrays decides what it does, or it does anything else.
+    reaches_outside: Vec<bool>,
     /// Kernels to be made.
     requests: Vec<Request>,
     evaluates: bool,
@@ -159,6 +163,7 @@ impl Lowering<'_, '_> {
     fn new_list(&mut self, computation: ComputationId) -> Result<ListId, ExecutionError> {
         let list = self.lists.len();
         self.lists.push(Vec::new());
+        self.reaches_outside.push(false);
         self.list(computation, list)?;
         Ok(list)
     }
@@ -240,6 +245,7 @@ impl Lowering<'_, '_> {
     fn instruction(&mut self, id: InstructionId, list: ListId) -> Result<(), ExecutionError> {
         let module = self.module;
         let instruction = &module[id];
+        self.reaches_outside[list] |= reaches_outside(&instruction.op);
         if !matches!(instruction.op, Op::Parameter { .. }) && !hands_on(&instruction.op) && self.uses_slots(id) {
             self.evaluate(list, id, "it has a size that is known at run time only");
             return Ok(());
@@ -324,9 +330,14 @@ impl Lowering<'_, '_> {
             self.must_be_tied(id, from, to)?;
         }
         let (condition, body) = (self.new_list(condition)?, self.new_list(body)?);
-        let truth = self.plan.dataflow.positions.whole(truth);
-        let repeat = While { condition, body, trip_count: counted(module, id) };
-        self.push(list, id, vec![truth], ThunkKind::While(repeat));
+        let positions = &self.plan.dataflow.positions;
+        let bytes = |p: Position| positions.shape(p).byte_size().unwrap_or(0) as usize;
+        let state = self.leaves(id).map(bytes).collect();
+        let arrays = [positions.whole(truth)].into_iter().chain(self.leaves(id)).collect();
+        let closed = ![condition, body].iter().any(|&l| self.reaches_outside[l]);
+        let repeat = While { condition, body, trip_count: counted(module, id), state, closed };
+        self.push(list, id, arrays, ThunkKind::While(repeat));
+        self.reaches_outside[list] |= !closed;
         self.native("while");
         Ok(())
     }
@@ -349,6 +360,7 @@ impl Lowering<'_, '_> {
         let by_truth = module[operands[0]].shape.is_scalar_of(ElementType::Pred);
         let branches = branches.iter().map(|&b| self.new_list(b)).collect::<Result<Vec<_>, _>>()?;
         let selector = self.plan.dataflow.positions.whole(operands[0]);
+        self.reaches_outside[list] |= branches.iter().any(|&b| self.reaches_outside[b]);
         self.push(list, id, vec![selector], ThunkKind::Conditional { branches, by_truth });
         self.native("conditional");
         Ok(())

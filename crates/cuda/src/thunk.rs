@@ -93,6 +93,10 @@ pub(crate) struct While {
     pub(crate) body: ListId,
     /// How often the body runs, where that can be seen in the program: the condition need not be looked at.
     pub(crate) trip_count: Option<u64>,
+    /// The bytes of each leaf of the state, which come after the condition's result in the arrays.
+    pub(crate) state: Vec<usize>,
+    /// Whether the state alone decides how it goes on, so that a state that stays as it is means a loop without end.
+    pub(crate) closed: bool,
 }
 
 /// An instruction for the evaluator. Its arrays are the leaves of the operands, then the leaves of the result.
