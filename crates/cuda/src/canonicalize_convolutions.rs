@@ -12,6 +12,7 @@ use hloom_ir::literal::Literal;
 use hloom_ir::module::Module;
 use hloom_ir::op::{self, Op};
 use hloom_ir::shape::ArrayShape;
+use hloom_passes::facts::flow_computations;
 use hloom_passes::{Context, Pass};
 
 /// The pass.
@@ -24,7 +25,7 @@ pub(crate) static PASS: Pass = Pass {
 
 fn canonicalize(module: &mut Module) -> usize {
     let mut changes = 0;
-    for c in module.computations().to_vec() {
+    for c in flow_computations(module) {
         // What is added comes last, and must not become the root by that.
         if let Some(root) = module.root(c) {
             module.set_root(root);
