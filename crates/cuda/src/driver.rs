@@ -34,6 +34,7 @@ functions! {
         fill_bytes = "cuMemsetD8Async" (DevicePointer, u8, usize, Handle);
         fill_words = "cuMemsetD32Async" (DevicePointer, u32, usize, Handle);
         module_load = "cuModuleLoadData" (*mut Handle, *const c_void);
+        module_unload = "cuModuleUnload" (Handle);
         module_function = "cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
         function_attribute = "cuFuncSetAttribute" (Handle, i32, i32);
         launch = "cuLaunchKernel" (

@@ -25,8 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 pub(crate) struct CudaExecutable {
     client: CudaClient,
     compiled: Arc<CompiledModule>,
-    /// The functions of the kernels of each sequence.
-    functions: Vec<Vec<Handle>>,
+    kernels: LoadedKernels,
     /// The library calls, by list and place in it.
     calls: FxHashMap<(usize, usize), LibraryCall>,
     /// Memory that library calls work in.
@@ -37,6 +36,14 @@ pub(crate) struct CudaExecutable {
     workspace: Mutex<Workspace>,
     /// What the evaluator needs, made when first needed.
     prepared: OnceLock<Result<EvaluatorState, ExecutionError>>,
+}
+
+/// Kernels on the GPU.
+#[derive(Debug, Default)]
+struct LoadedKernels {
+    modules: Vec<Handle>,
+    /// The functions of the kernels of each sequence.
+    functions: Vec<Vec<Handle>>,
 }
 
 /// What stays between runs.
@@ -72,7 +79,7 @@ impl CudaExecutable {
         let code = code(&compiled)?;
         let program = &code.program;
         client.gpu().enter()?;
-        let functions = load_kernels(&client, code)?;
+        let kernels = load_kernels(&client, code)?;
         let mut calls = FxHashMap::default();
         let enqueue = client.gpu().lock()?;
         for (list, thunks) in program.lists.iter().enumerate() {
@@ -88,7 +95,7 @@ impl CudaExecutable {
         let constant = |source: &AllocationSource| constant_block(&client, &compiled, source);
         let constants = program.allocations.iter().map(constant).collect::<Result<_, _>>()?;
         let (workspace, prepared) = (Mutex::default(), OnceLock::new());
-        Ok(CudaExecutable { client, compiled, functions, calls, library_workspace, constants, workspace, prepared })
+        Ok(CudaExecutable { client, compiled, kernels, calls, library_workspace, constants, workspace, prepared })
     }
 
     fn prepared(&self) -> Result<&Prepared, ExecutionError> {
@@ -150,6 +157,22 @@ impl CudaExecutable {
     }
 }
 
+impl Drop for CudaExecutable {
+    /// Gives back what the driver holds for the program.
+    fn drop(&mut self) {
+        let gpu = self.client.gpu().clone();
+        let Ok(_enqueue) = gpu.lock() else { return };
+        // What does not end well leaves its kernels loaded, and nothing worse.
+        if gpu.synchronize().is_ok() {
+            self.workspace().graphs.clear(&gpu);
+            for &module in &self.kernels.modules {
+                // SAFETY: the module is ours, and nothing runs its kernels any more.
+                unsafe { (gpu.driver.module_unload)(module) };
+            }
+        }
+    }
+}
+
 impl LoadedExecutable for CudaExecutable {
     fn compiled(&self) -> &CompiledModule {
         &self.compiled
@@ -195,7 +218,7 @@ impl LoadedExecutable for CudaExecutable {
         };
         let loaded = LoadedProgram {
             program,
-            functions: &self.functions,
+            functions: &self.kernels.functions,
             calls: &self.calls,
             workspace: self.library_workspace.as_ref().map_or(0, Block::address),
         };
@@ -291,7 +314,7 @@ fn read_leaf(gpu: &crate::gpu::Gpu, buffer: &Buffer) -> Result<Value, ExecutionE
 }
 
 /// Assembles and loads the kernels of a program.
-fn load_kernels(client: &CudaClient, code: &CudaCode) -> Result<Vec<Vec<Handle>>, ExecutionError> {
+fn load_kernels(client: &CudaClient, code: &CudaCode) -> Result<LoadedKernels, ExecutionError> {
     let (gpu, program) = (client.gpu(), &code.program);
     let sequences: Vec<_> = program.made.iter().map(|made| made.as_ref().ok()).collect();
     let texts: Vec<&str> = sequences.iter().flatten().flat_map(|s| &s.kernels).map(|k| k.ptx.as_str()).collect();
@@ -330,7 +353,7 @@ fn load_kernels(client: &CudaClient, code: &CudaCode) -> Result<Vec<Vec<Handle>>
         }
         functions.push(of_sequence);
     }
-    Ok(functions)
+    Ok(LoadedKernels { modules: modules.into_values().collect(), functions })
 }
 
 /// The memory of a constant; none for other allocations, and none for what a dump leaves out, which a thunk of its own

@@ -49,6 +49,14 @@ impl Drop for Captured<'_> {
 }
 
 impl Graphs {
+    /// Destroys all graphs; no launch of one may be under way.
+    pub(crate) fn clear(&mut self, gpu: &Gpu) {
+        for (_, graph) in self.kept.drain(..) {
+            // SAFETY: the graph is ours, and nobody launches it any more.
+            unsafe { (gpu.driver.graph_exec_destroy)(graph.0) };
+        }
+    }
+
     /// Whether the program has run before.
     pub(crate) fn has_run(&self) -> bool {
         self.runs > 0

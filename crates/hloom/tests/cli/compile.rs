@@ -40,6 +40,21 @@ fn what_a_stage_makes_can_be_printed_and_hlo_read_back() {
 }
 
 #[test]
+fn programs_for_gpus_are_compiled_without_one() {
+    let folder = Folder::new("compile-gpu").with("m.hlo", PROGRAM);
+    let emit = |form: &str| folder.hloom(&["compile", "m.hlo", "--target", "gpu-h200", "--emit", form]).exits(0).stdout;
+    assert!(emit("schedule").contains("is_scheduled=true"));
+    assert!(emit("memory").starts_with("BufferAssignment:"));
+    let thunks = emit("thunks");
+    assert!(thunks.contains("argument 0") && thunks.contains("result, 25600 bytes"), "{thunks}");
+    if cfg!(feature = "llvm") {
+        let ptx = emit("ptx");
+        assert!(ptx.contains(".target sm_90a") && ptx.contains(".entry"), "{ptx}");
+    }
+    folder.hloom(&["compile", "m.hlo", "--target", "gpu-a100", "-o", "m.hloom"]).exits(0);
+}
+
+#[test]
 fn a_saved_program_runs_and_a_damaged_one_is_refused() {
     let folder = Folder::new("compile-saved").with("m.hlo", PROGRAM);
     folder.hloom(&["compile", "m.hlo", "--target", "cpu", "-o", "m.hloom"]).exits(0);

@@ -22,6 +22,18 @@ fn sum(test: &str, arrays: &[Named<'_>]) -> Folder {
 }
 
 #[test]
+fn an_engine_whose_machine_is_not_there_says_what_is_missing() {
+    let folder = sum("run-cuda", &[("p0", &[2, 3], &SIX), ("p1", &[2, 3], &[10.0; 6])]);
+    let ran = folder.hloom(&["run", "sum.hlo", "--input", "in.npz", "--engine", "cuda"]);
+    if ran.status == 0 {
+        println!("skipped: there is a GPU on this machine");
+        return;
+    }
+    let ran = ran.exits(4);
+    assert!(ran.stderr.contains("CUDA driver") && ran.stderr.contains("looked"), "{}", ran.stderr);
+}
+
+#[test]
 fn arrays_go_in_and_come_out() {
     let folder = sum("run", &[("p0", &[2, 3], &SIX), ("p1", &[2, 3], &[10.0; 6])]);
     let ran = folder.hloom(&["run", "sum.hlo", "--input", "in.npz", "--output", "out.npz"]).exits(0);
