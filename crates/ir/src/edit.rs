@@ -29,6 +29,7 @@ impl Module {
             return Err(EditError::OtherComputation);
         }
         let old = *self[user].operands.get(number).ok_or(EditError::NoSuchOperand)?;
+        self.wide_users.forget(user);
         self.note_use(new, user);
         self.instructions[user].operands[number] = new;
         self.forget_use(old, user);
@@ -51,11 +52,8 @@ impl Module {
                 self.instructions[old].users.push(user);
                 continue;
             }
-            self.note_use(new, user);
-            for operand in &mut self.instructions[user].operands {
-                if *operand == old {
-                    *operand = new;
-                }
+            if !self.wide_users.replace(user, &mut self.instructions[user].operands, old, new) {
+                self.instructions[new].users.push(user);
             }
         }
         if self.root(parent) == Some(old) {
@@ -69,6 +67,7 @@ impl Module {
     /// that are: doing it one by one would be quadratic.
     pub fn release_operands(&mut self, dead: InstructionId) -> Operands {
         const FEW: usize = 64;
+        self.wide_users.forget(dead);
         let operands = std::mem::take(&mut self.instructions[dead].operands);
         let (released, kept): (Operands, Operands) =
             operands.into_iter().partition(|&o| self.instructions[o].users.len() <= FEW);
@@ -85,15 +84,15 @@ impl Module {
         if operands.iter().any(|&o| self[o].parent() != parent) {
             return Err(EditError::OtherComputation);
         }
-        let old = std::mem::take(&mut self.instructions[user].operands);
-        for operand in operands {
-            if !old.contains(&operand) {
-                self.note_use(operand, user);
-            }
-            self.instructions[user].operands.push(operand);
+        self.wide_users.forget(user);
+        let new = distinct(&operands);
+        let old = distinct(&std::mem::replace(&mut self.instructions[user].operands, operands));
+        let (kept_new, kept_old) = (one_of(&new), one_of(&old));
+        for &operand in new.iter().filter(|&&o| !kept_old(o)) {
+            self.instructions[operand].users.push(user);
         }
-        for operand in old {
-            self.forget_use(operand, user);
+        for &operand in old.iter().filter(|&&o| !kept_new(o)) {
+            self.instructions[operand].users.retain(|u| *u != user);
         }
         Ok(())
     }
@@ -124,6 +123,7 @@ impl Module {
         // What a dead instruction read may have very many users: each list is cleaned once.
         let mut read: Vec<InstructionId> = Vec::new();
         for &i in dead {
+            self.wide_users.forget(i);
             read.extend(
                 std::mem::take(&mut self.instructions[i].operands).into_iter().filter(|&o| !is_dead.contains(&o)),
             );
@@ -204,5 +204,9 @@ impl Module {
 }
 
 mod copy;
+mod wide;
+
+pub(crate) use wide::{WideUsers, distinct, one_of};
+
 #[cfg(test)]
 mod tests;

@@ -30,6 +30,7 @@ pub struct Module {
     pub(crate) entry: Option<ComputationId>,
     pub(crate) instruction_names: UniqueNames,
     pub(crate) computation_names: UniqueNames,
+    pub(crate) wide_users: crate::edit::WideUsers,
     /// Whether the order of instructions is a schedule.
     pub is_scheduled: bool,
     /// What the header says of the module as a whole.
@@ -164,6 +165,7 @@ impl Module {
             entry: None,
             instruction_names: UniqueNames::default(),
             computation_names: UniqueNames::default(),
+            wide_users: Default::default(),
             is_scheduled: false,
             config: ModuleConfig::default(),
             stack_frames: StackFrames::default(),

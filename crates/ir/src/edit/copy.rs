@@ -150,10 +150,10 @@ impl Module {
             let of_copy = |o: &InstructionId| copies.get(o).copied();
             let operands: Operands = self[i].operands.iter().filter_map(of_copy).collect();
             let Some(new) = of_copy(&i) else { continue };
-            for &operand in &operands {
-                self.note_use(operand, new);
-                self.instructions[new].operands.push(operand);
+            for operand in super::distinct(&operands) {
+                self.instructions[operand].users.push(new);
             }
+            self.instructions[new].operands = operands;
             if let Some(rare) = &mut self.instructions[new].common.rare {
                 rare.control_predecessors = rare.control_predecessors.iter().filter_map(of_copy).collect();
             }
