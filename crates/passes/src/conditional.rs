@@ -30,16 +30,25 @@ fn simplify(module: &mut Module) -> usize {
     let callers = call_counts(module);
     let mut done = 0;
     for c in computations(module) {
+        let mut replaced = Vec::new();
         let is_conditional = |&&i: &&InstructionId| matches!(module[i].op, Op::Conditional { .. }) && !pinned[i];
         let found: Vec<InstructionId> = module[c].instructions().iter().filter(is_conditional).copied().collect();
         for i in found {
             let value = known_branch(module, i).or_else(|| same_branches(module, i));
             let value = value.or_else(|| select_result(module, i));
             if let Some(value) = value {
-                done += usize::from(module.replace_all_uses(i, value).is_ok());
+                if module.replace_all_uses(i, value).is_ok() {
+                    replaced.push(i);
+                }
             } else if module[i].op.called_computations().iter().all(|&b| callers[b] == 1) {
                 done += values::simplify(module, i);
             }
+        }
+        // At once: what has effects would stay as dead code, and have them a second time.
+        if !replaced.is_empty() {
+            let removed = module.remove_instructions(&replaced);
+            debug_assert!(removed.is_ok(), "{removed:?}");
+            done += replaced.len();
         }
     }
     if done > 0 {

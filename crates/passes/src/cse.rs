@@ -93,7 +93,8 @@ fn function_hash(module: &Module, computation: ComputationId) -> u64 {
     hasher.finish()
 }
 
-/// Whether two functions, which are short, have the same instructions in the same order.
+/// Whether two functions, which are short, have the same instructions in the same order, and none that reaches outside:
+/// what such a one does is said in its `backend_config`, too.
 pub(crate) fn same_function(module: &Module, a: ComputationId, b: ComputationId) -> bool {
     let (a_list, b_list) = (module[a].instructions(), module[b].instructions());
     if a_list.len() != b_list.len()
@@ -108,6 +109,7 @@ pub(crate) fn same_function(module: &Module, a: ComputationId, b: ComputationId)
         && a_list.iter().zip(b_list).all(|(&x, &y)| {
             let (x, y) = (&module[x], &module[y]);
             x.op == y.op
+                && !reaches_outside(&x.op)
                 && x.shape == y.shape
                 && x.operands().len() == y.operands().len()
                 && x.operands().iter().zip(y.operands()).all(|(&p, &q)| position(a_list, p) == position(b_list, q))

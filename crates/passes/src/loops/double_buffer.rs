@@ -43,7 +43,8 @@ fn unroll_all(module: &mut Module) -> usize {
         };
         let factor = rounds_together(module, &plain);
         let body = module[plain.body].instructions();
-        if factor < 2 || body.len() * factor > MAX_INSTRUCTIONS || body.iter().any(stays) {
+        let acts = || body.iter().chain(module[plain.condition].instructions()).any(stays);
+        if factor < 2 || body.len() * factor > MAX_INSTRUCTIONS || acts() {
             continue;
         }
         let Some(count) = trip_count::trip_count(module, &plain) else { continue };
