@@ -2,7 +2,7 @@
 
 use crate::compiled::{Code, CompiledModule};
 use crate::error::CompileError;
-use crate::options::CompileOptions;
+use crate::options::{CompileOptions, ExcessPrecision};
 use crate::passes::registry;
 use crate::report::{CompileReport, Fallback};
 use hloom_ir::diagnostic::codes::passes::NO_NATIVE_CODE;
@@ -66,16 +66,21 @@ pub trait Backend: std::fmt::Debug + Send + Sync {
 }
 
 /// Runs the stages of a backend's pipeline that rewrite the module, as far as the pass `until` (included) where that is
-/// given.
+/// given. Where bf16 values are rounded is up to the caller.
 pub fn optimize_for(
     backend: &dyn Backend,
     module: VerifiedModule,
+    precision: ExcessPrecision,
     until: Option<&str>,
 ) -> Result<Optimized, CompileError> {
     let steps = backend.pipeline();
     let end = until.and_then(|last| steps.iter().rposition(|s| s.names().contains(&last)));
-    let steps = &steps[..end.map_or(steps.len(), |n| n + 1)];
-    let list = registry().with(backend.passes()).pipeline(steps).map_err(|d| CompileError::of_source("pipeline", vec![d]))?;
+    let steps = steps[..end.map_or(steps.len(), |n| n + 1)].iter().filter_map(|step| match *step {
+        PipelineStep::Once(name) => precision.step(name).map(PipelineStep::Once),
+        several @ PipelineStep::Fixpoint(..) => Some(several),
+    });
+    let passes = registry().with(backend.passes());
+    let list = passes.pipeline(&steps.collect::<Vec<_>>()).map_err(|d| CompileError::of_source("pipeline", vec![d]))?;
     Ok(optimize(module, &list, &Context { info: backend.info() }, None)?)
 }
 
@@ -87,7 +92,8 @@ pub fn compile(
 ) -> Result<CompiledModule, CompileError> {
     let mut report = CompileReport::default();
     let (parameters, results) = signature(module.module());
-    let optimized = report.stage("passes", |_| optimize_for(backend, module.clone(), None))?;
+    let optimized =
+        report.stage("passes", |_| optimize_for(backend, module.clone(), options.excess_precision, None))?;
     report.passes = optimized.report;
     let module = Arc::new(with_planted_fault(optimized.module, backend.name()));
     let code = backend.generate(&module, options, &mut report)?;

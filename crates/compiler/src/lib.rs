@@ -21,6 +21,6 @@ pub use backend::{Backend, compile, optimize_for};
 pub use compiled::{Code, CompiledModule};
 pub use emit::Emit;
 pub use error::CompileError;
-pub use options::{CompileOptions, Effort};
+pub use options::{CompileOptions, Effort, ExcessPrecision};
 pub use passes::registry;
 pub use report::{CompileReport, Fallback};

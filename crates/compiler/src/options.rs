@@ -1,6 +1,7 @@
 //! How a program is to be compiled.
 
 use hloom_analysis::devices::DeviceGrid;
+pub use hloom_passes::excess_precision::ExcessPrecision;
 
 /// How a program is to be compiled. The machine is the backend's.
 #[derive(Clone, Copy, Debug)]
@@ -13,12 +14,20 @@ pub struct CompileOptions {
     pub effort: Effort,
     /// An instruction without native code is an error, instead of one for the evaluator.
     pub strict: bool,
+    /// Which bf16 values may keep more digits than bf16 has.
+    pub excess_precision: ExcessPrecision,
 }
 
 impl CompileOptions {
     /// Full effort for the devices of `grid`.
     pub fn new(grid: DeviceGrid) -> CompileOptions {
-        CompileOptions { grid, fill_constants: false, effort: Effort::default(), strict: false }
+        CompileOptions {
+            grid,
+            fill_constants: false,
+            effort: Effort::default(),
+            strict: false,
+            excess_precision: ExcessPrecision::default(),
+        }
     }
 }
 

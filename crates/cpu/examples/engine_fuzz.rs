@@ -36,7 +36,7 @@ fn on_engine(
 ) -> Result<Vec<Value>, ExecutionError> {
     let client =
         CpuClient::new(&CpuClientOptions { threads: Some(threads), ..CpuClientOptions::default() }).expect("a client");
-    let options = CompileOptions { grid, fill_constants: true, effort, strict: false };
+    let options = CompileOptions { fill_constants: true, effort, ..CompileOptions::new(grid) };
     let result = run_on(&client, module, &options, arguments.to_vec());
     result.map_err(|diagnostic| ExecutionError::from_diagnostic(Box::new(diagnostic)))
 }

@@ -31,6 +31,8 @@ static PIPELINE: &[PipelineStep] = &[
     Once("inline-calls"),
     Once("dce"),
     Once("flatten-call-graph"),
+    // Before converts are moved away from what they are of.
+    Once("widen-converted"),
     Once("bf16-normalization"),
     // Transposes of products go into them before they sink below what comes after.
     Once("canonicalize-dots"),

@@ -107,7 +107,12 @@ impl<'c> Ir<'c> {
             }
             _ => self.function(op, x),
         };
-        self.round_to(result, to).into()
+        // Of an exact value these are exact.
+        match op {
+            UnaryOp::Abs | UnaryOp::Negate | UnaryOp::Sign | UnaryOp::Floor | UnaryOp::Ceil => result.into(),
+            UnaryOp::RoundNearestAfz | UnaryOp::RoundNearestEven => result.into(),
+            _ => self.round_to(result, to).into(),
+        }
     }
 
     fn integer_unary(&self, op: UnaryOp, x: Val<'c>, t: ElementType) -> Val<'c> {

@@ -19,7 +19,6 @@ pub mod lower;
 mod lower_data_movement;
 pub mod nests;
 pub mod peel;
-pub mod precision;
 pub mod prefix_scan;
 pub mod program;
 pub mod region;

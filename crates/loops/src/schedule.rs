@@ -8,7 +8,6 @@
 use crate::affine::{Affine, ItemId, Term, VarId};
 use crate::arg_reduce::is_arg_reduce;
 use crate::graph::ScalarOp;
-use crate::precision::exact;
 use crate::program::{Item, LoadSource, LoopProgram, Reduce};
 use crate::simd::Simd;
 use hloom_ir::ElementType;
@@ -81,8 +80,6 @@ pub struct Schedule {
     pub rows: Vec<Option<Access>>,
     /// The number of lanes of each loop, by variable; 1 for most.
     pub lanes: Vec<u32>,
-    /// For each item whether it must be rounded to what its type has.
-    pub exact: Vec<bool>,
 }
 
 struct Scopes {
@@ -131,7 +128,6 @@ impl Schedule {
             tiles: Vec::new(),
             rows: vec![None; program.rows.len()],
             lanes,
-            exact: exact(program),
             scope_of_var: scopes.of_var.clone(),
         };
         let mut made: FxHashMap<Address, AddressId> = FxHashMap::default();

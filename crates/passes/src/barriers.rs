@@ -2,11 +2,12 @@
 //!
 //! A barrier keeps what stands before it from being shared with, or moved past, what stands behind it: that a value is
 //! computed twice, to be kept for a shorter time, is up to the program. What comes after only puts together what is
-//! computed side by side, and there a barrier only hinders.
+//! computed side by side, and there a barrier only hinders. So does a rounding of bf16 to bf16 (`reduce-precision`), which
+//! is a barrier against more digits.
 
 use crate::pass::{Context, Pass};
 use crate::rewrite::{Rule, rewrite};
-use crate::rules::{operand, tuple};
+use crate::rules::{convert, operand, tuple};
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
@@ -19,8 +20,8 @@ pub static PASS: Pass = Pass {
     keeps_schedule: false,
     run: |module: &mut Module, _: &Context<'_>| {
         let mut all = module.computations().iter().flat_map(|&c| module[c].instructions());
-        let any = all.any(|&i| matches!(module[i].op, Op::OptBarrier));
-        Ok(if any { rewrite(module, &[RULES, tuple::RULES]) } else { 0 })
+        let any = all.any(|&i| matches!(module[i].op, Op::OptBarrier | Op::ReducePrecision { .. }));
+        Ok(if any { rewrite(module, &[RULES, convert::OF_SMALL, tuple::RULES]) } else { 0 })
     },
 };
 

@@ -94,7 +94,7 @@ fn same_types(a: &Shape, b: &Shape) -> bool {
 }
 
 /// A builder at the end of a computation, whose root stays what it is.
-fn builder(module: &mut Module, computation: ComputationId) -> Builder<'_> {
+pub(crate) fn builder(module: &mut Module, computation: ComputationId) -> Builder<'_> {
     if let Some(root) = module.root(computation) {
         module.set_root(root);
     }

@@ -43,6 +43,8 @@ pub static ALL: &[&Pass] = &[
     &crate::split_reductions::PASS,
     &crate::collectives::start::PASS,
     &crate::loops::double_buffer::PASS,
+    &crate::excess_precision::ARITHMETIC,
+    &crate::excess_precision::CONVERTED,
 ];
 
 /// Passes by name: those of this crate, and those that backends and later stages add.

@@ -1,6 +1,7 @@
 //! How a caller wants a program compiled: the parts of `CompileOptionsProto` that mean something here.
 
 use crate::status::Status;
+use hloom_compiler::ExcessPrecision;
 use prost::Message;
 
 /// `CompileOptionsProto`.
@@ -36,7 +37,7 @@ enum Override {
     Double(f64),
 }
 
-/// Options of XLA's that say yes or no; callers may name them, and they mean nothing here.
+/// Options of XLA's that say yes or no; callers may name them, and but for the first they mean nothing here.
 const XLA_SWITCHES: [&str; 10] = [
     "xla_allow_excess_precision",
     "xla_cpu_enable_fast_math",
@@ -49,6 +50,22 @@ const XLA_SWITCHES: [&str; 10] = [
     "xla_embed_ir_in_executable",
     "xla_llvm_disable_expensive_passes",
 ];
+
+/// What the caller names as `xla_allow_excess_precision`, or else XLA's flags have: yes, by default, is what XLA makes of it.
+fn excess_precision(
+    overrides: &std::collections::BTreeMap<String, OverrideProto>,
+    flags: Option<&DebugOptionsProto>,
+) -> ExcessPrecision {
+    let named = match overrides.get("xla_allow_excess_precision").and_then(|o| o.value.as_ref()) {
+        Some(Override::Bool(allowed)) => Some(*allowed),
+        Some(Override::String(text)) => Some(matches!(text.to_ascii_lowercase().as_str(), "true" | "1")),
+        _ => None,
+    };
+    match named.or(flags.and_then(|f| f.xla_allow_excess_precision)) {
+        Some(false) => ExcessPrecision::Never,
+        _ => ExcessPrecision::Converted,
+    }
+}
 
 /// Options that are not for XLA's debugging.
 const OTHER_OPTIONS: [&str; 4] =
@@ -76,6 +93,8 @@ fn check_overrides(overrides: &std::collections::BTreeMap<String, OverrideProto>
 struct BuildOptionsProto {
     #[prost(int64, tag = "1")]
     device_ordinal: i64,
+    #[prost(message, optional, tag = "3")]
+    debug_options: Option<DebugOptionsProto>,
     #[prost(int64, tag = "4")]
     num_replicas: i64,
     #[prost(int64, tag = "5")]
@@ -86,6 +105,13 @@ struct BuildOptionsProto {
     allow_propagation_to_output: Vec<bool>,
     #[prost(bool, repeated, tag = "18")]
     allow_propagation_to_parameters: Vec<bool>,
+}
+
+/// `DebugOptions`.
+#[derive(Clone, PartialEq, Message)]
+struct DebugOptionsProto {
+    #[prost(bool, optional, tag = "122")]
+    xla_allow_excess_precision: Option<bool>,
 }
 
 /// `DeviceAssignmentProto`.
@@ -120,6 +146,8 @@ pub struct CompileOptions {
     pub open_results: Vec<bool>,
     /// The same for arguments.
     pub open_parameters: Vec<bool>,
+    /// Which bf16 values may keep more digits than bf16 has.
+    pub excess_precision: ExcessPrecision,
 }
 
 impl CompileOptions {
@@ -164,6 +192,7 @@ impl CompileOptions {
             tupled_arguments: options.parameter_is_tupled_arguments,
             open_results: build.allow_propagation_to_output,
             open_parameters: build.allow_propagation_to_parameters,
+            excess_precision: excess_precision(&options.overrides, build.debug_options.as_ref()),
         })
     }
 
@@ -220,6 +249,7 @@ mod tests {
             device_assignment: (!ids.is_empty()).then_some(assignment),
             allow_propagation_to_output: vec![true],
             allow_propagation_to_parameters: vec![true],
+            debug_options: None,
         };
         CompileOptionsProto { build: Some(build), ..Default::default() }.encode_to_vec()
     }
@@ -245,6 +275,25 @@ mod tests {
         assert!(why(with("invalid_key", Override::Bool(true))).contains("No such compile option: 'invalid_key'"));
         let text = Override::String("perhaps".to_owned());
         assert!(why(with("xla_embed_ir_in_executable", text)).contains("is not a valid bool value."));
+    }
+
+    #[test]
+    fn excess_precision_is_what_the_caller_names_or_else_the_flags_have() {
+        let of = |named: Option<Override>, flag: Option<bool>| {
+            let named = named.map(|v| ("xla_allow_excess_precision".to_owned(), OverrideProto { value: Some(v) }));
+            let flags = DebugOptionsProto { xla_allow_excess_precision: flag };
+            let build = BuildOptionsProto { debug_options: Some(flags), ..Default::default() };
+            let proto = CompileOptionsProto {
+                build: Some(build),
+                overrides: named.into_iter().collect(),
+                ..Default::default()
+            };
+            CompileOptions::decode(&proto.encode_to_vec(), 1).unwrap().excess_precision
+        };
+        assert_eq!(of(None, None), ExcessPrecision::Converted);
+        assert_eq!(of(None, Some(false)), ExcessPrecision::Never);
+        assert_eq!(of(Some(Override::Bool(true)), Some(false)), ExcessPrecision::Converted);
+        assert_eq!(of(Some(Override::String("False".into())), Some(true)), ExcessPrecision::Never);
     }
 
     #[test]

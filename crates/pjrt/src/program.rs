@@ -173,7 +173,11 @@ impl Program {
         let executable = match loaded.filter(|l| l.compiled().grid == grid) {
             Some(executable) => executable,
             None => {
-                let compiled = client.runtime.compile(&module, &hloom_compiler::CompileOptions::new(grid));
+                let compile_options = hloom_compiler::CompileOptions {
+                    excess_precision: options.excess_precision,
+                    ..hloom_compiler::CompileOptions::new(grid)
+                };
+                let compiled = client.runtime.compile(&module, &compile_options);
                 compiled.map_err(|e| located(&e.into_diagnostics(module.module()), module.module()))?
             }
         };

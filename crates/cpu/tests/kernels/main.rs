@@ -51,7 +51,7 @@ fn agrees(text: &str, numbers: Numbers, tolerance: f64, is_native: impl Fn(&Comp
     for threads in [1, 2] {
         let client = CpuClient::new(&CpuClientOptions { threads: Some(threads), ..CpuClientOptions::default() })
             .expect("a client");
-        let options = CompileOptions { grid: ONE, fill_constants: false, effort: Effort::Full, strict: false };
+        let options = CompileOptions::new(ONE);
         let compiled = client.compile(&module, &options).unwrap_or_else(|e| panic!("{e:?}"));
         assert!(is_native(&compiled.compiled().report), "{:?}\n{text}", compiled.compiled().report.fallback);
         let results = execute(&client, &compiled, &arguments, &ExecuteOptions::default());

@@ -3,7 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use hloom::Engine;
-use hloom::compiler::Emit;
+use hloom::compiler::{Emit, ExcessPrecision};
 
 /// Read, check, print and measure XLA's HLO programs.
 ///
@@ -99,9 +99,33 @@ pub(crate) struct CompileArgs {
     pub(crate) strict: bool,
     #[command(flatten)]
     pub(crate) precision: PrecisionArgs,
+    /// Which bf16 values keep the digits of f32
+    #[arg(long, value_name = "WHICH", value_enum, default_value = "converted", default_missing_value = "arithmetic", num_args = 0..=1, require_equals = true)]
+    pub(crate) excess_precision: ExcessPrecisionArg,
     /// Write the module after each stage for a TPU-like machine into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) dump_after_each: Option<String>,
+}
+
+/// Which bf16 values keep the digits of f32.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub(crate) enum ExcessPrecisionArg {
+    /// None: every operation rounds
+    Never,
+    /// Those that the program converts to f32 at once, as in XLA
+    Converted,
+    /// Those between operations of a chain of arithmetic
+    Arithmetic,
+}
+
+impl From<ExcessPrecisionArg> for ExcessPrecision {
+    fn from(which: ExcessPrecisionArg) -> ExcessPrecision {
+        match which {
+            ExcessPrecisionArg::Never => ExcessPrecision::Never,
+            ExcessPrecisionArg::Converted => ExcessPrecision::Converted,
+            ExcessPrecisionArg::Arithmetic => ExcessPrecision::Arithmetic,
+        }
+    }
 }
 
 /// How much time code is worth.
@@ -557,8 +581,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) devices: Option<u32>,
     /// Arrays for the parameters: p0, p1, … for all devices, d0.p0, … for one
-    #[arg(long, value_name = "IN.npz", conflicts_with = "seed")]
+    #[arg(long, value_name = "IN.npz")]
     pub(crate) input: Option<String>,
+    /// Fill a parameter with a number; may be given several times
+    #[arg(long, value_name = "p0=VALUE")]
+    pub(crate) fill: Vec<String>,
     /// Make parameters up: floats uniform in [-1, 1), integers 0 or 1
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
@@ -598,6 +625,9 @@ pub(crate) struct RunArgs {
     pub(crate) strict: bool,
     #[command(flatten)]
     pub(crate) precision: PrecisionArgs,
+    /// Which bf16 values keep the digits of f32
+    #[arg(long, value_name = "WHICH", value_enum, default_value = "converted", default_missing_value = "arithmetic", num_args = 0..=1, require_equals = true)]
+    pub(crate) excess_precision: ExcessPrecisionArg,
     /// End the run after this many instructions
     #[arg(long, value_name = "N")]
     pub(crate) max_steps: Option<u64>,

@@ -44,6 +44,7 @@ pub(crate) fn run(args: &CompileArgs) -> Result {
         fill_constants: args.fill_constants,
         effort,
         strict: args.strict,
+        excess_precision: args.excess_precision.into(),
         ..CompileOptions::new(grid)
     };
     let failed = |error: CompileError| fail(&verified, error.into_diagnostics(module));
@@ -51,7 +52,8 @@ pub(crate) fn run(args: &CompileArgs) -> Result {
     let form = args.emit.map(|e| e.0).or_else(|| (to_text || args.output.is_none()).then_some(Emit::Schedule));
     let begun = Instant::now();
     if form == Some(Emit::Hlo) {
-        let optimized = optimize_for(&*backend, verified.module.clone(), backend.last_common_pass()).map_err(failed)?;
+        let (module, last) = (verified.module.clone(), backend.last_common_pass());
+        let optimized = optimize_for(&*backend, module, options.excess_precision, last).map_err(failed)?;
         let text = hlo_text::print(optimized.module.module(), &PRINT);
         output::to_path(args.output.as_deref().unwrap_or("-"), text.as_bytes())?;
         return Ok(Outcome::Well);

@@ -75,7 +75,7 @@ fn temp_bytes(made: &Global) -> Option<u64> {
     let devices = made.partitioned.axes.devices() as usize;
     let grid = hloom::eval::DeviceGrid { replicas: 1, partitions: devices };
     let client = hloom::Engine::Cpu.client(None).ok()?;
-    let options = CompileOptions { grid, fill_constants: true, effort: Effort::Full, strict: false };
+    let options = CompileOptions { fill_constants: true, ..CompileOptions::new(grid) };
     let loaded = client.compile(&made.program, &options).ok()?;
     u64::try_from(loaded.compiled().report.temp_bytes).ok()
 }

@@ -9,7 +9,6 @@ use super::value::V;
 use crate::machine::Machine;
 use hloom_loops::affine::{Affine, ItemId, Term, VarId};
 use hloom_loops::graph::ScalarOp;
-use hloom_loops::precision::carried;
 use hloom_loops::program::{Item, LoadSource, LoopProgram};
 use hloom_loops::schedule::{AddressBase, Schedule, ScheduleStep};
 use hloom_loops::units::Units;
@@ -538,10 +537,8 @@ impl<'c> Emitter<'_, 'c> {
             }
             Item::Scalar(op, operands) => {
                 let values: Vec<V<'c>> = operands.iter().map(|&o| self.value(o)).collect();
-                let exact = self.schedule.exact[id as usize];
-                let carried = |t| carried(*op, t, exact);
-                let types: Vec<_> = operands.iter().map(|&o| carried(program.item(o).element_type)).collect();
-                self.ir.scalar_op(*op, &values, &types, carried(data.element_type))
+                let types: Vec<_> = operands.iter().map(|&o| program.item(o).element_type).collect();
+                self.ir.scalar_op(*op, &values, &types, data.element_type)
             }
             Item::Apply(function, operands) => {
                 let values: Vec<V<'c>> = operands.iter().map(|&o| self.value(o)).collect();

@@ -84,16 +84,36 @@ fn bitcast_convert_twice(module: &mut Module, i: InstructionId) -> Option<Instru
     beside(module, i).push_shaped(Op::BitcastConvert, &[x], shape).ok()
 }
 
+/// What a program asks of bf16 and f16 that they do anyway, once all of it is decided that may keep more digits.
+pub(crate) static OF_SMALL: &[Rule] = &[Rule {
+    name: "small-precision-kept",
+    statement: "reduce-precision of bf16 or f16 to no less than the type has → its operand",
+    opcodes: &[Opcode::ReducePrecision],
+    apply: |module, i| {
+        precision_kept_by(module, i, |t| match t {
+            ElementType::F16 => Some((5, 10)),
+            ElementType::Bf16 => Some((8, 7)),
+            _ => None,
+        })
+    },
+}];
+
 fn precision_kept(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    precision_kept_by(module, i, |t| match t {
+        ElementType::F32 => Some((8, 23)),
+        ElementType::F64 => Some((11, 52)),
+        _ => None,
+    })
+}
+
+fn precision_kept_by(
+    module: &Module,
+    i: InstructionId,
+    bits: fn(ElementType) -> Option<(i32, i32)>,
+) -> Option<InstructionId> {
     let Op::ReducePrecision { exponent_bits, mantissa_bits } = module[i].op else { return None };
     let x = operand(module, i, 0)?;
-    let (exponent, mantissa) = match array(module, i)?.element_type {
-        ElementType::F16 => (5, 10),
-        ElementType::Bf16 => (8, 7),
-        ElementType::F32 => (8, 23),
-        ElementType::F64 => (11, 52),
-        _ => return None,
-    };
+    let (exponent, mantissa) = bits(array(module, i)?.element_type)?;
     let same = array(module, x)?.element_type == array(module, i)?.element_type;
     (same && exponent_bits >= exponent && mantissa_bits >= mantissa).then_some(x)
 }

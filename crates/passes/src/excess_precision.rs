@@ -1,0 +1,172 @@
+//! Where bf16 arithmetic is rounded: after every operation, but for the operations that these passes make f32.
+//!
+//! Everything below takes the types as they are written: an operation of bf16 values makes a bf16 value. What may keep
+//! more digits is decided here, once, and is seen in the program as f32 operations and converts. There are three answers
+//! ([`ExcessPrecision`]): none keeps more; those keep more that the program widens to f32 at once, as XLA has it by default
+//! (`widen-converted`); and chains of arithmetic keep more throughout (`widen-arithmetic`), which differs from the program
+//! by more than a last digit where it takes a difference of near values or rounds on purpose. What the program itself
+//! narrows (`convert`, `reduce-precision`) and what stands behind an `optimization-barrier` is rounded in all of them.
+//! f16 is never widened.
+
+use crate::mixed_precision::builder;
+use crate::pass::{Context, Pass};
+use hloom_ir::diagnostic::{Blame, Diagnostic, Part};
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::infer::ShapeError;
+use hloom_ir::module::Module;
+use hloom_ir::op::{BinaryOp, Op, UnaryOp};
+use hloom_ir::order::PostOrder;
+use rustc_hash::FxHashMap;
+
+/// Which bf16 values may keep more digits than bf16 has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum ExcessPrecision {
+    /// None.
+    Never,
+    /// Those that are converted to f32 at once, as XLA has it by default.
+    #[default]
+    Converted,
+    /// Chains of arithmetic, but for what their last operation makes.
+    Arithmetic,
+}
+
+impl ExcessPrecision {
+    /// The pass in the place of `name` in a pipeline that is written for the default.
+    pub fn step(self, name: &'static str) -> Option<&'static str> {
+        match self {
+            _ if name != CONVERTED.name => Some(name),
+            ExcessPrecision::Never => None,
+            ExcessPrecision::Converted => Some(CONVERTED.name),
+            ExcessPrecision::Arithmetic => Some(ARITHMETIC.name),
+        }
+    }
+}
+
+/// The pass for [`ExcessPrecision::Converted`].
+pub static CONVERTED: Pass = Pass {
+    name: "widen-converted",
+    statement: "makes bf16 arithmetic that is converted to f32 at once arithmetic of f32",
+    keeps_schedule: false,
+    run: |module: &mut Module, _: &Context<'_>| widen(module, widen_converted),
+};
+
+/// The pass for [`ExcessPrecision::Arithmetic`].
+pub static ARITHMETIC: Pass = Pass {
+    name: "widen-arithmetic",
+    statement: "makes chains of bf16 arithmetic f32, rounded where bits are seen and at their ends",
+    keeps_schedule: false,
+    run: |module: &mut Module, _: &Context<'_>| widen(module, widen_arithmetic),
+};
+
+/// The f32 values that stand for bf16 ones.
+type Twins = FxHashMap<InstructionId, InstructionId>;
+
+fn widen(
+    module: &mut Module,
+    one: fn(&mut Module, InstructionId, &mut Twins) -> Result<bool, ShapeError>,
+) -> Result<usize, Diagnostic> {
+    let mut order = PostOrder::new(module);
+    let all: Vec<InstructionId> = module.computations().iter().flat_map(|&c| order.instructions(c)).collect();
+    let mut twins = Twins::default();
+    let mut changes = 0;
+    for i in all {
+        let changed = one(module, i, &mut twins);
+        let failed = |e: ShapeError| Diagnostic::error(e.code, e.message).blame(Blame::Hloom);
+        changes += usize::from(changed.map_err(|e| failed(e).at_instruction(i, Part::Whole))?);
+    }
+    Ok(changes)
+}
+
+fn element_type(module: &Module, i: InstructionId) -> Option<ElementType> {
+    module[i].shape.as_array().map(|a| a.element_type)
+}
+
+/// `convert(op(x))` to f32 of bf16 → `op(convert(x))`. The converts that this puts in are not looked at: they are of what
+/// the program rounds.
+fn widen_converted(module: &mut Module, i: InstructionId, twins: &mut Twins) -> Result<bool, ShapeError> {
+    let Op::Convert = module[i].op else { return Ok(false) };
+    let &[x] = module[i].operands() else { return Ok(false) };
+    let is_widening =
+        (element_type(module, x), element_type(module, i)) == (Some(ElementType::Bf16), Some(ElementType::F32));
+    if !is_widening || !(rounds(&module[x].op) || matches!(module[x].op, Op::Dot(_))) {
+        return Ok(false);
+    }
+    let twin = twin(module, x, twins)?;
+    let replaced = module.replace_all_uses(i, twin);
+    debug_assert!(replaced.is_ok());
+    Ok(true)
+}
+
+/// Arithmetic of bf16 → arithmetic of f32 whose operands are f32 where they are arithmetic, rounded for whoever else uses
+/// it.
+fn widen_arithmetic(module: &mut Module, i: InstructionId, twins: &mut Twins) -> Result<bool, ShapeError> {
+    if element_type(module, i) != Some(ElementType::Bf16) || !(rounds(&module[i].op) || selects(&module[i].op)) {
+        return Ok(false);
+    }
+    let wide = twin(module, i, twins)?;
+    let parent = module[i].parent();
+    let rounded = builder(module, parent).convert(wide, ElementType::Bf16)?;
+    twins.insert(rounded, wide);
+    let replaced = module.replace_all_uses(i, rounded);
+    debug_assert!(replaced.is_ok());
+    Ok(true)
+}
+
+/// `x` computed in f32.
+fn twin(module: &mut Module, x: InstructionId, twins: &mut Twins) -> Result<InstructionId, ShapeError> {
+    if let Some(&twin) = twins.get(&x) {
+        return Ok(twin);
+    }
+    let Some(shape) = module[x].shape.as_array().map(|a| a.with_element_type(ElementType::F32)) else { return Ok(x) };
+    let (op, parent) = (module[x].op.clone(), module[x].parent());
+    let mut operands = module[x].operands().to_vec();
+    // A product takes narrow operands and makes a wide result.
+    if !matches!(op, Op::Dot(_)) {
+        for o in &mut operands {
+            *o = match twins.get(o) {
+                Some(&wide) => wide,
+                None if element_type(module, *o) == Some(ElementType::Bf16) => {
+                    builder(module, parent).convert(*o, ElementType::F32)?
+                }
+                None => *o,
+            };
+        }
+    }
+    let metadata = module[x].common.metadata.clone();
+    let twin = builder(module, parent).push_shaped(op, &operands, shape)?;
+    module.instruction_mut(twin).common.metadata = metadata;
+    twins.insert(x, twin);
+    Ok(twin)
+}
+
+/// Whether an operation on floats makes more digits than its operands have, and shows no more of theirs than it has to.
+fn rounds(op: &Op) -> bool {
+    match op {
+        Op::Unary { op, .. } => !matches!(
+            op,
+            UnaryOp::Abs
+                | UnaryOp::Negate
+                | UnaryOp::Sign
+                | UnaryOp::Floor
+                | UnaryOp::Ceil
+                | UnaryOp::RoundNearestAfz
+                | UnaryOp::RoundNearestEven
+                | UnaryOp::IsFinite
+                | UnaryOp::Real
+                | UnaryOp::Imag
+        ),
+        Op::Binary(op) => !matches!(op, BinaryOp::Maximum | BinaryOp::Minimum | BinaryOp::Remainder),
+        _ => false,
+    }
+}
+
+/// Whether the result is one of the operands, or that but for its sign.
+fn selects(op: &Op) -> bool {
+    match op {
+        Op::Select | Op::Clamp => true,
+        Op::Unary { op, .. } => matches!(op, UnaryOp::Abs | UnaryOp::Negate),
+        Op::Binary(op) => matches!(op, BinaryOp::Maximum | BinaryOp::Minimum),
+        _ => false,
+    }
+}

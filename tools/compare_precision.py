@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Compares bf16 and f16 programs with XLA's CPU, bit for bit.
+
+    compare_precision.py --hloom target/release/hloom [--programs 200] [--seed 0] [--keep DIR] [--verbose]
+
+Random programs of element-wise operations, converts to f32 and back, reduce-precision, barriers and movements of elements
+are compiled by JAX for its own CPU, once as it does by default and once with `xla_allow_excess_precision=False`. hloom
+runs the same StableHLO: its CPU engine as it does by default, which has to equal the first, and its evaluator and its CPU
+engine with `--excess-precision=never`, which have to equal the second. All NaNs are one.
+
+Sums, products of matrices and what XLA rewrites inexactly (quotients of quotients, products of exponentials, divisors
+that are constants) are left out: their values depend on the order of operations, not on where they are rounded.
+Functions such as tanh are within a few last digits of f32 everywhere; a difference from them alone is counted apart, as
+`near`: at most one element in a thousand, by one step of bf16 or f16, and only in programs that have such functions.
+"""
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+FUNCTIONS = ("exp", "tanh", "sin", "log1p", "logistic")
+
+
+class Program:
+    """A random program: a list of steps, each an operation on values made before."""
+
+    def __init__(self, seed):
+        self.rng = rng = random.Random(seed)
+        self.dtype = jnp.dtype(rng.choice([jnp.bfloat16, jnp.bfloat16, jnp.float16]))
+        self.shape = rng.choice([(64,), (7,), (8, 16), (3, 5, 4), (130,)])
+        self.inputs = rng.randint(1, 3)
+        self.steps = []
+        # What each value is: its kind of type, and what made it.
+        kinds = [("small", "parameter")] * self.inputs
+        for _ in range(rng.randint(3, 24)):
+            step = self.step(kinds)
+            if step is not None:
+                self.steps.append(step)
+                kinds.append((step[2], step[0]))
+        used = {i for step in self.steps for i in step[1]}
+        self.results = [i for i in range(len(kinds)) if i >= self.inputs and i not in used][:6]
+        self.results = self.results or [len(kinds) - 1]
+
+    def step(self, kinds):
+        rng = self.rng
+        kind = rng.choice(["small"] * 4 + ["wide"])
+        of_kind = [i for i, (k, _) in enumerate(kinds) if k == kind]
+        if not of_kind:
+            return None
+        recent = of_kind[-6:]
+
+        def pick(*forbidden):
+            allowed = [i for i in recent if kinds[i][1] not in forbidden]
+            return rng.choice(allowed) if allowed else None
+
+        op = rng.choice(
+            ["add", "sub", "mul", "div", "max", "min", "neg", "abs", "floor", "sqrt", "select", "constant-add"]
+            + ["constant-mul", "convert", "convert", "reduce-precision", "barrier", "transpose", "clamp", *FUNCTIONS]
+        )
+        if op in ("add", "sub", "max", "min"):
+            operands = [pick(), pick()]
+        elif op == "mul":
+            operands = [pick("exp", "div", "constant-mul", "sqrt"), pick("exp", "div", "constant-mul", "sqrt")]
+        elif op == "div":
+            operands = [pick("exp", "div", "mul", "constant-mul", "neg"), pick("exp", "div", "sqrt", "mul", "constant-mul", "neg")]
+        elif op == "select":
+            operands = [pick(), pick(), pick()]
+        elif op in ("constant-add", "constant-mul"):
+            operands = [pick("constant-add", "constant-mul", "div")]
+        else:
+            operands = [pick()]
+        if None in operands or (op == "div" and operands[0] == operands[1]):
+            return None
+        made = kind
+        if op == "convert":
+            made = "wide" if kind == "small" else "small"
+        detail = rng.choice([0.1, 0.7, 3.0, 256.0, 1000.0, 1 / 3, -5.5])
+        return op, operands, made, detail
+
+    def __call__(self, *inputs):
+        values = list(inputs)
+        for op, operands, made, detail in self.steps:
+            values.append(self.apply(op, [values[i] for i in operands], made, detail))
+        return tuple(values[i] for i in self.results)
+
+    def apply(self, op, x, made, detail):
+        a = x[0]
+        constant = jnp.asarray(detail, a.dtype)
+        match op:
+            case "add":
+                return x[0] + x[1]
+            case "sub":
+                return x[0] - x[1]
+            case "mul":
+                return x[0] * x[1]
+            case "div":
+                return x[0] / x[1]
+            case "max":
+                return jnp.maximum(x[0], x[1])
+            case "min":
+                return jnp.minimum(x[0], x[1])
+            case "neg":
+                return -a
+            case "abs":
+                return abs(a)
+            case "floor":
+                return jnp.floor(a)
+            case "sqrt":
+                return lax.sqrt(abs(a))
+            case "select":
+                return lax.select(x[0] > x[1], x[1], x[2])
+            case "constant-add":
+                return a + constant
+            case "constant-mul":
+                return a * constant
+            case "convert":
+                return a.astype(jnp.float32 if made == "wide" else self.dtype)
+            case "reduce-precision":
+                return lax.reduce_precision(a, 8, 7) if self.dtype == jnp.bfloat16 else lax.reduce_precision(a, 5, 10)
+            case "barrier":
+                return lax.optimization_barrier(a)
+            case "transpose":
+                return jnp.reshape(jnp.reshape(a, self.shape[::-1]).T, self.shape)
+            case "clamp":
+                return lax.clamp(jnp.asarray(-2, a.dtype), a, jnp.asarray(3, a.dtype))
+            case "exp":
+                return jnp.exp(jnp.minimum(a, jnp.asarray(4, a.dtype)))
+            case "log1p":
+                return jnp.log1p(abs(a))
+            case "logistic":
+                return lax.logistic(a)
+            case _:
+                return getattr(jnp, op)(a)
+
+    @property
+    def has_functions(self):
+        return any(step[0] in FUNCTIONS for step in self.steps)
+
+    def arguments(self, seed):
+        rng = np.random.default_rng(seed)
+        scales = [0.01, 1.0, 1.0, 30.0]
+        return [
+            (rng.standard_normal(self.shape) * rng.choice(scales)).astype(self.dtype) for _ in range(self.inputs)
+        ]
+
+
+def bits(array):
+    """The elements as integers in the order of the floats, all NaNs as one."""
+    array = np.asarray(array)
+    integer = np.dtype(f"int{8 * array.dtype.itemsize}")
+    ordered = array.view(integer).astype(np.int64)
+    ordered = np.where(ordered < 0, -(ordered & np.iinfo(integer).max), ordered)
+    return np.where(np.isnan(array.astype(np.float32)), np.int64(1) << 40, ordered)
+
+
+def run_hloom(command, path, inputs, outputs, results, options):
+    ran = subprocess.run(
+        [command, "run", path, "--input", inputs, "--output", outputs, *options], capture_output=True, text=True
+    )
+    if ran.returncode != 0:
+        raise RuntimeError(ran.stderr)
+    with np.load(outputs) as made:
+        return [made[f"d0.o{n}"].view(np.asarray(r).dtype).reshape(np.shape(r)) for n, r in enumerate(results)]
+
+
+def compare(ours, theirs):
+    """How many elements there are, how many differ, and by how many steps at most."""
+    elements = different = steps = 0
+    for a, b in zip(ours, theirs):
+        distance = abs(bits(a) - bits(b))
+        elements += distance.size
+        different += int(np.count_nonzero(distance))
+        steps = max(steps, int(distance.max(initial=0)))
+    return elements, different, steps
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hloom", default="target/release/hloom")
+    parser.add_argument("--programs", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", help="a folder for the programs that differ")
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    engines = {
+        "cpu": (["--engine", "cpu"], "default"),
+        "cpu, never": (["--engine", "cpu", "--excess-precision=never"], "never"),
+        "eval": (["--engine", "eval"], "never"),
+    }
+    counts = {name: {"programs": 0, "equal": 0, "near": 0, "different": 0, "elements": 0, "unequal": 0} for name in engines}
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(options.seed, options.seed + options.programs):
+            program = Program(seed)
+            arguments = program.arguments(seed)
+            lowered = jax.jit(program).lower(*arguments)
+            path = os.path.join(folder, f"{seed}.mlir")
+            with open(path, "w") as file:
+                file.write(lowered.as_text())
+            inputs = os.path.join(folder, "in.npz")
+            np.savez(inputs, **{f"p{n}": np.asarray(a).view(f"V{a.dtype.itemsize}") if a.dtype == jnp.bfloat16 else a for n, a in enumerate(arguments)})
+            expected = {
+                "default": lowered.compile()(*arguments),
+                "never": lowered.compile(compiler_options={"xla_allow_excess_precision": False})(*arguments),
+            }
+            for name, (flags, which) in engines.items():
+                made = run_hloom(options.hloom, path, inputs, os.path.join(folder, "out.npz"), expected[which], flags)
+                elements, different, steps = compare(made, expected[which])
+                count = counts[name]
+                count["programs"] += 1
+                count["elements"] += elements
+                count["unequal"] += different
+                if different == 0:
+                    count["equal"] += 1
+                elif program.has_functions:
+                    count["near"] += 1
+                else:
+                    count["different"] += 1
+                if different and (options.verbose or not program.has_functions):
+                    print(f"program {seed} ({program.dtype}), {name}: {different} of {elements}, by {steps}", file=sys.stderr)
+                    if options.keep:
+                        os.makedirs(options.keep, exist_ok=True)
+                        with open(os.path.join(options.keep, f"{seed}.mlir"), "w") as file:
+                            file.write(lowered.as_text())
+    for name, count in counts.items():
+        print(name, count)
+    sys.exit(any(count["different"] for count in counts.values()))
+
+
+if __name__ == "__main__":
+    main()
