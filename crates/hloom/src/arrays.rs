@@ -11,6 +11,7 @@ use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::literal::Literal;
 use hloom_ir::module::Module;
+use hloom_ir::op::{ConstantValue, Op};
 use hloom_ir::shape::{ArrayShape, Shape};
 use hloom_ir::verify::VerifiedModule;
 use hloom_value::{Array, Value};
@@ -61,13 +62,36 @@ impl Bytes for ArrayFile {
 
 /// The arguments from the arrays of an npz file.
 pub fn from_npz<F: Bytes + ?Sized>(module: &Module, grid: DeviceGrid, file: &F) -> Result<Inputs, Vec<Diagnostic>> {
-    let unreadable = |e: npz::NpzError| bad(format!("the npz file cannot be read: {e}"));
-    let archive = Archive::open(file).map_err(|e| vec![unreadable(e)])?;
+    gather(module, grid, Some(("the npz file", file)), &[], None)
+}
+
+/// The arguments from wherever they are given: an npz file and the name it goes by, values that fill an array, by its name,
+/// and what is made up of a seed for all others.
+pub fn gather<F: Bytes + ?Sized>(
+    module: &Module,
+    grid: DeviceGrid,
+    file: Option<(&str, &F)>,
+    scalars: &[(String, String)],
+    seed: Option<u64>,
+) -> Result<Inputs, Vec<Diagnostic>> {
+    let file_name = file.map_or("no file", |(name, _)| name);
+    let unreadable = |e: npz::NpzError| bad(format!("{file_name} cannot be read: {e}"));
+    let archive = file.map(|(_, f)| Archive::open(f)).transpose().map_err(|e| vec![unreadable(e)])?;
     // Where each array is, and whether it is used. Each is read when it is needed: they may be large.
     let mut named: BTreeMap<String, (usize, bool)> = BTreeMap::new();
-    for (n, name) in archive.names().enumerate() {
-        named.insert(name.to_owned(), (n, false));
+    for (n, name) in archive.iter().flat_map(Archive::names).enumerate() {
+        // What numpy calls arrays that are given without names.
+        let name =
+            name.strip_prefix("arr_").filter(|n| n.parse::<u32>().is_ok()).map_or(name.to_owned(), |n| format!("p{n}"));
+        named.insert(name, (n, false));
     }
+    let holds = match (&archive, named.is_empty()) {
+        (None, _) => None,
+        (_, true) => Some(format!("{file_name} holds no arrays")),
+        _ => Some(format!("{file_name} holds {}", listed(named.keys().map(String::as_str)))),
+    };
+    let made_up = seed.map(|seed| from_seed(module, grid, seed)).transpose().map_err(|d| vec![d])?;
+    let mut unused: Vec<&str> = scalars.iter().map(|(name, _)| name.as_str()).collect();
     let mut errors = Vec::new();
     // An array that stands for all devices is converted once and shared.
     let mut shared: BTreeMap<String, Value> = BTreeMap::new();
@@ -81,24 +105,44 @@ pub fn from_npz<F: Bytes + ?Sized>(module: &Module, grid: DeviceGrid, file: &F) 
             for (leaf, (_, leaf_shape)) in shape.leaves().into_iter().enumerate() {
                 let base = if is_tuple { format!("p{number}.{leaf}") } else { format!("p{number}") };
                 let own = format!("d{device}.{base}");
-                let name = if named.contains_key(&own) { own } else { base };
+                let is_given = |name: &String| named.contains_key(name) || scalars.iter().any(|(n, _)| n == name);
+                let name = if is_given(&own) { own } else { base };
                 if let Some(value) = shared.get(&name) {
                     leaves.push(value.clone());
                     continue;
                 }
-                let given = match named.get_mut(&name) {
-                    Some((n, used)) => {
+                if let Some((_, text)) = scalars.iter().find(|(n, _)| *n == name) {
+                    unused.retain(|n| *n != name);
+                    match filled(leaf_shape, text) {
+                        Ok(value) => {
+                            shared.insert(name, value.clone());
+                            leaves.push(value);
+                        }
+                        Err(why) => errors.push(bad(format!("input {name} {why}")).at_instruction(p, Part::Shape)),
+                    }
+                    continue;
+                }
+                let given = match named.get_mut(&name).zip(archive.as_ref()) {
+                    Some(((n, used), archive)) => {
                         *used = true;
                         Some(archive.array(*n).map_err(|e| vec![unreadable(e)])?)
                     }
                     None => None,
                 };
+                if let (None, Some(made_up)) = (&given, &made_up) {
+                    let value = made_up[device].get(number).and_then(|v| v.leaves().get(leaf).copied().cloned());
+                    leaves.push(value.unwrap_or(Value::Token));
+                    continue;
+                }
                 match leaf_value(leaf_shape, given) {
                     Ok(value) => {
                         shared.insert(name, value.clone());
                         leaves.push(value);
                     }
-                    Err(why) => errors.push(bad(format!("input {name} {why}")).at_instruction(p, Part::Shape)),
+                    Err(why) => {
+                        let error = bad(format!("input {name} {why}")).at_instruction(p, Part::Shape);
+                        errors.push(holds.iter().fold(error, |e, holds| e.note(holds.clone())).help(CONTRACT));
+                    }
                 }
             }
             let mut leaves = leaves.into_iter();
@@ -109,12 +153,43 @@ pub fn from_npz<F: Bytes + ?Sized>(module: &Module, grid: DeviceGrid, file: &F) 
             break;
         }
     }
-    for (name, (_, used)) in &named {
-        if !used && errors.is_empty() {
-            errors.push(bad(format!("input {name} is not one of the program's")).help(wanted(module, grid)));
-        }
+    let superfluous = named.iter().filter(|(_, (_, used))| !used).map(|(name, _)| name.as_str()).chain(unused);
+    if errors.is_empty() {
+        errors.extend(superfluous.map(|name| {
+            let from = if named.contains_key(name) { format!(" of {file_name}") } else { String::new() };
+            bad(format!("input {name}{from} is not one of the program's")).help(wanted(module, grid))
+        }));
     }
     if errors.is_empty() { Ok(inputs) } else { Err(errors) }
+}
+
+/// How arrays are named.
+const CONTRACT: &str = "p3 is parameter 3 on every device, d1.p3 that of device 1, p3.0 the first leaf of a tuple; \
+                        --seed N makes up what is not given";
+
+/// A few names, and how many more there are.
+fn listed<'n>(names: impl ExactSizeIterator<Item = &'n str>) -> String {
+    const SHOWN: usize = 12;
+    let more = names.len().saturating_sub(SHOWN);
+    let shown = names.take(SHOWN).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
+}
+
+/// An array of a shape whose elements are all the number that a text says.
+fn filled(shape: &Shape, text: &str) -> Result<Value, String> {
+    let shape = shape.as_array_or_buffer().ok_or("is no array")?;
+    let element_type = shape.element_type;
+    // As HLO text writes it: every type has its way.
+    let program = format!("HloModule m\nENTRY e {{\n  ROOT c = {element_type}[] constant({text})\n}}\n");
+    let wrong = || format!("is {text}, which is no {element_type}");
+    let parsed = hloom_formats::hlo_text::read(program.as_bytes()).module.ok_or_else(wrong)?;
+    let constant = parsed.entry().and_then(|e| parsed.root(e)).map(|root| &parsed[root].op);
+    let Some(Op::Constant(ConstantValue::Literal(literal))) = constant else { return Err(wrong()) };
+    let Some(literal) = literal.as_array() else { return Err(wrong()) };
+    let mut array = Array::zeroed(element_type, shape.dims()).map_err(|_| "does not fit in memory")?;
+    let element = literal.bytes().to_vec();
+    array.bytes_mut().chunks_exact_mut(element.len().max(1)).for_each(|e| e.copy_from_slice(&element));
+    Ok(Value::Array(array))
 }
 
 /// The number of devices that the names of the arrays in an npz file speak of: one more than the largest `d` of `d3.p0`;
@@ -214,7 +289,7 @@ fn descr_fits(element_type: ElementType, descr: Descr) -> bool {
     let raw_integer = element_type.is_sub_byte() || element_type.is_small_float();
     descr == own
         || (descr.size == own.size && descr.kind == b'V')
-        || (raw_integer && descr.size == 1 && matches!(descr.kind, b'i' | b'u'))
+        || (raw_integer && descr.size == 1 && matches!(descr.kind, b'i' | b'u' | b'f'))
         || (element_type == ElementType::Pred && descr.size == 1 && descr.kind == b'u')
 }
 

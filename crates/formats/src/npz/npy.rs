@@ -4,6 +4,9 @@ use super::NpzError;
 use std::borrow::Cow;
 use std::fmt;
 
+/// What an array begins with.
+pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
+
 /// The type of an array's elements: numpy's kind letter and the size in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Descr {
@@ -59,7 +62,7 @@ pub(super) fn read(contents: Cow<'_, [u8]>) -> Result<NpyArray<'_>, NpzError> {
     let file = &*contents;
     let short = || NpzError::new("the file ends in the middle");
     let magic = file.get(..8).ok_or_else(short)?;
-    if &magic[..6] != b"\x93NUMPY" {
+    if &magic[..6] != MAGIC {
         return Err(NpzError::new("this is not an .npy array"));
     }
     let (length, start) = match magic[6] {
