@@ -9,5 +9,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = cli::args::Cli::parse();
-    cli::crash::guard(move || cli::run(cli)).into()
+    let outcome = cli::crash::guard(move || cli::run(cli));
+    cli::interrupt::end_by_signal();
+    outcome.into()
 }

@@ -9,7 +9,8 @@ mod question;
 mod work;
 
 use super::args::{BisectArgs, RunArgs};
-use super::run::{interrupted, loaded_inputs};
+use super::interrupt::interrupted;
+use super::run::loaded_inputs;
 use super::{Outcome, Result, Stop, input, output, progress};
 use child::{Ended, Ran, Runner};
 use hloom::Engine;

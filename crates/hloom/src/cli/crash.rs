@@ -5,7 +5,6 @@
 
 use super::{Outcome, output};
 use hloom::Format;
-use std::any::Any;
 use std::backtrace::Backtrace;
 use std::fmt::Write;
 use std::io;
@@ -41,11 +40,14 @@ pub(crate) fn guard(command: impl FnOnce() -> Outcome + Send + 'static) -> Outco
     }));
     // Readers bound how deep they recurse; the room for that is not left to the environment's stack limit.
     let thread = std::thread::Builder::new().name("hloom".into()).stack_size(64 << 20).spawn(command);
-    let result = match thread {
-        Ok(thread) => thread.join(),
-        Err(error) => Err(Box::new(error.to_string()) as Box<dyn Any + Send>),
+    let thread = match thread {
+        Ok(thread) => thread,
+        Err(error) => {
+            output::to_stderr(&format!("error: no thread can be started: {error}\n"));
+            return Outcome::MachineAtFault;
+        }
     };
-    let outcome = result.unwrap_or(Outcome::Bug);
+    let outcome = thread.join().unwrap_or(Outcome::Bug);
     if outcome == Outcome::Bug {
         let folders = [PathBuf::from("."), std::env::temp_dir()];
         output::to_stderr(&say(folders.iter().map(PathBuf::as_path)));
@@ -76,7 +78,8 @@ fn say<'a>(folders: impl Iterator<Item = &'a Path>) -> String {
 }
 
 fn write_reproducer(folder: &Path, panic: &str, input: Option<&Input>) -> io::Result<PathBuf> {
-    let command = std::env::args().collect::<Vec<_>>().join(" ");
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let command = words.collect::<Vec<_>>().join(" ");
     let mut words = format!("// hloom {} had a bug here.\n// command: {command}\n", env!("CARGO_PKG_VERSION"));
     if let Some(input) = input {
         let _ = writeln!(words, "// input: {}", input.name);

@@ -12,6 +12,7 @@ mod diff;
 mod explain;
 mod fmt;
 mod input;
+pub(crate) mod interrupt;
 mod json;
 mod lines;
 mod memory;

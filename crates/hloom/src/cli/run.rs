@@ -8,6 +8,7 @@ pub(crate) mod trace;
 mod watched;
 
 use super::args::RunArgs;
+use super::interrupt::interrupted;
 use super::progress::At;
 use super::watch::Watch;
 use super::{Outcome, Result, Stop, input, output, partition, whole};
@@ -24,7 +25,7 @@ use hloom::ir::module::Module;
 use hloom::ir::verify::VerifiedModule;
 use hloom::value::{Array, ExecutionError, Value};
 use hloom::{Engine, Verified};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) fn run(args: &RunArgs) -> Result {
@@ -175,23 +176,39 @@ impl Run<'_> {
 
     /// The arguments that a module takes on each device of a grid, as they are given.
     fn given(&self, module: &Module, grid: DeviceGrid) -> Result<Inputs> {
+        let scalars = self.scalars()?;
         if let Some(path) = &self.args.input {
+            let failed = |errors| self.fail(errors);
+            let seed = self.args.seed;
             if let Some(file) = arrays::ArrayFile::open(path) {
-                return arrays::from_npz(module, grid, &file).map_err(|errors| self.fail(errors));
+                return arrays::gather(module, grid, Some((path, &file)), &scalars, seed).map_err(failed);
             }
             let bytes = hloom::load::read_bytes(path).map_err(|r| input::show_rejected(&r))?;
-            return arrays::from_npz(module, grid, &bytes[..]).map_err(|errors| self.fail(errors));
+            return arrays::gather(module, grid, Some((path, &bytes[..])), &scalars, seed).map_err(failed);
         }
         if let (Some(snapshot), None) = (self.snapshot, self.args.seed) {
             return replay::snapshot_inputs(self, snapshot, grid);
         }
         let needs = module.entry().is_some_and(|entry| !module.parameters(entry).is_empty());
+        if !scalars.is_empty() {
+            let none: Option<(&str, &[u8])> = None;
+            return arrays::gather(module, grid, none, &scalars, self.args.seed).map_err(|errors| self.fail(errors));
+        }
         if needs && self.args.seed.is_none() {
             return Err(super::usage_error(
-                "the program has parameters: give them with --input FILE.npz, or --seed N to make them up",
+                "the program has parameters: give them with --input FILE.npz or --fill p0=1.5, or --seed N to make them up",
             ));
         }
         arrays::from_seed(module, grid, self.args.seed.unwrap_or(0)).map_err(|d| self.fail(vec![d]))
+    }
+
+    /// The numbers on the command line, with the names of the parameters that they fill.
+    fn scalars(&self) -> Result<Vec<(String, String)>> {
+        let pair = |text: &String| match text.split_once('=') {
+            Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+            None => Err(super::usage_error(&format!("--fill takes a name and a number, as in p0=1.5, not {text}"))),
+        };
+        self.args.fill.iter().map(pair).collect()
     }
 
     /// Runs once with everything that was asked for, and gives the results.
@@ -201,10 +218,19 @@ impl Run<'_> {
         let watch = Watch::new(self.module(), self.args, &expected).map_err(|message| super::usage_error(&message))?;
         let kept = (self.args.snapshot.is_some() || self.args.compare_with.is_some()).then(|| inputs.clone());
         let begun = Instant::now();
-        let (results, engine) = match self.args.engine {
-            // Values are watched where every one of them is made: in the evaluator.
-            engine if watch.observer().is_none() => (engine::once(self, grid, inputs)?, engine),
-            _ => (watched::execute(self, grid, inputs, &watch)?, Engine::Eval),
+        let engine = self.args.engine;
+        let results = match watch.observer() {
+            None => engine::once(self, grid, inputs)?,
+            Some(_) if engine == Engine::Eval => watched::execute(self, grid, inputs, &watch)?,
+            // Values are watched where every one of them is made, in the evaluator; what is watched is not changed by it.
+            Some(_) => {
+                watched::execute(self, grid, inputs.clone(), &watch)?;
+                output::to_stderr(&format!(
+                    "values are watched in the evaluator; the results are those of engine {}\n",
+                    engine.name()
+                ));
+                engine::once(self, grid, inputs)?
+            }
         };
         let elapsed = begun.elapsed();
         watch.report()?;
@@ -285,22 +311,6 @@ fn summary(engine: Engine, grid: DeviceGrid, results: &[(String, Array)], elapse
         "run_ms": elapsed.as_secs_f64() * 1e3,
         "outputs": outputs,
     })
-}
-
-/// Is raised by Ctrl-C.
-pub(crate) fn interrupted() -> &'static AtomicBool {
-    static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        // Without a handler Ctrl-C ends the process at once, which is well enough.
-        let _ = ctrlc::set_handler(|| {
-            // A second one does not wait for the run to notice the first.
-            if INTERRUPTED.swap(true, Ordering::Relaxed) {
-                std::process::exit(130);
-            }
-        });
-    });
-    &INTERRUPTED
 }
 
 /// The results for people: each array with its shape and, if it is small, its elements.

@@ -1,9 +1,10 @@
 //! Runs of the program compiled for an engine's devices.
 
+use super::super::interrupt::interrupted;
 use super::super::{Result, output, progress};
-use super::{Run, Timed, instruction_at, interrupted, trace};
+use super::{Run, Timed, instruction_at, trace};
 use hloom::arrays::Inputs;
-use hloom::compiler::{CompileOptions, CompileReport, Effort};
+use hloom::compiler::{CompileOptions, CompileReport};
 use hloom::eval::DeviceGrid;
 use hloom::execute::{download, upload};
 use hloom::ir::entity::InstructionId;
@@ -28,8 +29,12 @@ fn compile(run: &Run<'_>, client: &dyn Client, grid: DeviceGrid) -> Result<Arc<d
         return Ok(saved.executable.clone());
     }
     // The same code whether it runs once or often: what is measured is what runs.
-    let options =
-        CompileOptions { grid, fill_constants: run.args.fill_constants, effort: Effort::Full, strict: run.args.strict };
+    let options = CompileOptions {
+        fill_constants: run.args.fill_constants,
+        strict: run.args.strict,
+        excess_precision: run.args.excess_precision.into(),
+        ..CompileOptions::new(grid)
+    };
     let loaded = client.compile(&run.verified.module, &options);
     let loaded = loaded.map_err(|error| run.fail(error.into_diagnostics(run.module())))?;
     let report = &loaded.compiled().report;

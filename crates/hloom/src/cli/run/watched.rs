@@ -1,8 +1,9 @@
 //! Runs in which every value is watched where it is made: in the evaluator.
 
+use super::super::interrupt::interrupted;
 use super::super::watch::Watch;
 use super::super::{Result, progress};
-use super::{Run, instruction_at, interrupted};
+use super::{Run, instruction_at};
 use hloom::arrays::Inputs;
 use hloom::eval::{DeviceGrid, Options};
 use hloom::value::Value;
