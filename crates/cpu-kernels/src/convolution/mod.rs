@@ -160,18 +160,20 @@ impl Convolution {
             let (lhs, rhs) = if weights_first { (kernel, input) } else { (input, kernel) };
             return product.compute(lhs, rhs, output, parallel, epilogue);
         }
-        if self.is_by_channel() {
+        // What copies the image with its padding does so for windows that are not much larger than what they look at.
+        let compact = self.is_compact();
+        if compact && self.is_by_channel() {
             depthwise::run(self, input, kernel, output, parallel);
             return Some(false);
         }
-        if few::run(self, input, kernel, output, parallel).is_some() {
+        if compact && few::run(self, input, kernel, output, parallel).is_some() {
             return Some(false);
         }
-        if taps::suits(self) {
+        if compact && taps::suits(self) {
             self.over_taps(input, kernel, output, parallel);
             return Some(false);
         }
-        let is_direct = direct::suits(self);
+        let is_direct = compact && direct::suits(self);
         let by_implicit = implicit::Call { convolution: self, output, parallel, epilogue };
         Some(if let (Some(input), Some(kernel)) = (cast::<S, f32>(input), cast::<S, f32>(kernel)) {
             if is_direct {
@@ -213,6 +215,16 @@ impl Convolution {
         } else {
             unreachable!("a float that there are no products for")
         }
+    }
+
+    /// Whether the windows reach over an image that is not much larger than what there is in it.
+    fn is_compact(&self) -> bool {
+        self.axes.iter().all(|a| {
+            let window = (a.kernel.saturating_sub(1)).saturating_mul(a.window_dilation);
+            let reach = a.output.saturating_sub(1).saturating_mul(a.stride).saturating_add(window);
+            let there = a.input.saturating_add(a.kernel).saturating_add(a.output);
+            reach / 64 <= there.saturating_add(1024)
+        })
     }
 
     /// Whether each channel is best convolved by itself. Several input features make sense only where there are few

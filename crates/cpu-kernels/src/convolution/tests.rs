@@ -381,3 +381,26 @@ fn short_slices_are_refused() {
     let stacked = Convolution { batch: 2, input_batch_stride: 0, output_batch_stride: 0, ..c };
     assert!(stacked.run(&[1.0; 4], &[1.0, -1.0], &mut output, &Serial).is_none());
 }
+
+/// Taps, or values, that are very far apart: nothing is kept of the space between them.
+#[test]
+fn far_apart() {
+    let far = 1_000_000_000_000;
+    let axis = |base_dilation: usize, window_dilation: usize| Axis {
+        output: 2,
+        ..padded_axis(
+            5,
+            2,
+            1,
+            if window_dilation > 1 { window_dilation as isize } else { 0 },
+            [base_dilation, window_dilation],
+        )
+    };
+    for (groups, features) in [(1, [1, 1]), (3, [1, 1]), (1, [8, 8])] {
+        for axis in [axis(far, 1), axis(1, far)] {
+            let c = without_strides(2, groups, features, vec![axis]);
+            let c = laid_out(c, false, [Layout::FeaturesLast; 3]);
+            agrees::<f32>(&c, |x| x as f32, f64::from, 1e-4);
+        }
+    }
+}
