@@ -19,8 +19,8 @@ pub struct DeviceChoice {
     pub reason: Option<String>,
 }
 
-/// More devices than this are not taken from a program's own groups: whoever means it can say so.
-const MAX_IMPLIED_DEVICES: usize = 4096;
+/// No more devices than this are made.
+const MAX_DEVICES: usize = 4096;
 
 /// The devices that a program runs on: those that its header names, else `devices`, else as many as the program's
 /// collectives name or as the input has arrays for (`in_input`). A number of devices that is not the header's is an error.
@@ -37,6 +37,9 @@ pub fn choose_devices(
     match devices {
         Some(n) if named.devices() > 1 && n != named.devices() => Err(disagree(format!(
             "the program is for {replicas} replicas × {partitions} partitions, which does not make {n} devices"
+        ))),
+        _ if replicas.saturating_mul(partitions) > MAX_DEVICES => Err(disagree(format!(
+            "the program is for {replicas} replicas × {partitions} partitions; at most {MAX_DEVICES} devices are made"
         ))),
         _ if named.devices() > 1 => chosen(named),
         Some(n) => chosen(grid_of(module, n)),
@@ -60,7 +63,7 @@ fn implied(
         ))
         .help("say how many it is for with --devices"));
     }
-    if program > MAX_IMPLIED_DEVICES {
+    if program > MAX_DEVICES {
         let who = by_program.as_ref().map_or_else(String::new, name);
         return Err(disagree(format!("`{who}` names {program} devices")).help("say how many it is for with --devices"));
     }

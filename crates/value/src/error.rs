@@ -29,6 +29,17 @@ impl ExecutionError {
         ExecutionError(Box::new(Diagnostic::error(&codes::eval::INTERNAL, message).blame(Blame::Hloom)))
     }
 
+    /// What would be a bug of ours, were `what` checked before it runs, is a fault of the program.
+    pub fn of_program(self, what: &str) -> ExecutionError {
+        match self.0.blame {
+            Blame::Hloom => {
+                let message = format!("{what}: {}", self.0.message);
+                ExecutionError::new(&codes::eval::CUSTOM_CALL_FAILED, message)
+            }
+            _ => self,
+        }
+    }
+
     /// The same with the fault elsewhere.
     pub fn blame(mut self, blame: Blame) -> ExecutionError {
         self.0.blame = blame;

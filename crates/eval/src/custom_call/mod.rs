@@ -65,7 +65,8 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
     let options = device.shared.options;
     let given = options.custom_calls.and_then(|calls| calls.get(&call.target));
     if let Some(handler) = given.or_else(|| device.shared.prepared.builtin_calls.get(&call.target)) {
-        let value = handler(device, i, operands)?;
+        // No rule says what a custom call takes: one that does not fit is not what a verified module cannot have.
+        let value = handler(device, i, operands).map_err(|fault| fault.of_program(&call.target))?;
         // What follows relies on it, whoever provides the call.
         if !value.fits(&module[i].shape) {
             let (gives, declared) = (value.description(), module[i].shape.without_layout());
