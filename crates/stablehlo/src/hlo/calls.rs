@@ -2,11 +2,11 @@
 
 use super::{Translate, Translator};
 use crate::mlir::{Attr, AttrId};
-use hloom_ir::attributes::{CustomCallApiVersion, OutputOperandAlias, SliceDim};
+use hloom_ir::attributes::{CustomCallApiVersion, OutputOperandAlias, PaddingDim, SliceDim};
 use hloom_ir::diagnostic::codes::mlir as codes;
 use hloom_ir::layout::{Tile, is_permutation};
 use hloom_ir::op::{BinaryOp, CustomCall, Transfer, UnaryOp};
-use hloom_ir::{ElementType, Layout, Op, Shape};
+use hloom_ir::{ArrayShape, ElementType, Layout, Op, Shape};
 
 impl Translator<'_, '_> {
     pub(super) fn custom_call(&mut self) -> Translate<()> {
@@ -137,22 +137,23 @@ impl Translator<'_, '_> {
         Ok(true)
     }
 
-    /// The first of each slice in the order that a comparator gives; here always exactly so: sorted, and cut off.
+    /// The first of each slice in the order that a comparator gives; here always exactly so: sorted, and cut off. Where they
+    /// are left for others to choose from (`aggregate_to_topk = false`) there are more than `top_k`, and where there are
+    /// more than the slice has, the rest is what a slice would begin with.
     fn approx_top_k(&mut self) -> Translate<()> {
         let m = self.m;
         let config = m.find(self.at, "mhlo.backend_config").or_else(|| self.attr("backend_config"));
         let number = |name| config.and_then(|c| m.field(c, name)).and_then(|id| m.as_int(id));
-        let (Some(dimension), Some(k)) = (number("reduction_dim"), number("top_k")) else {
-            return Err(self.bad_attribute("mhlo.backend_config", "a dictionary with reduction_dim and top_k"));
+        let Some(dimension) = number("reduction_dim") else {
+            return Err(self.bad_attribute("mhlo.backend_config", "a dictionary with reduction_dim"));
         };
         let callee = self.attr("called_computations").and_then(|id| m.list(id).first().copied());
         let function = callee.and_then(|c| m.as_str(c)).and_then(|name| self.functions.get(name));
         let Some(&to_apply) = function.and_then(|f| self.translated.get(f)) else {
             return Err(self.bad_attribute("called_computations", "a list of one function"));
         };
-        // Half of the operands are what a slice would begin with, which sorting does not need.
         let operands = self.operands()?;
-        let inputs = &operands[..operands.len() / 2];
+        let (inputs, initial) = operands.split_at(operands.len() / 2);
         let shapes: Vec<Shape> = inputs.iter().map(|&x| self.shape(x).clone()).collect();
         let Some(rank) = shapes.first().and_then(|s| s.as_array()).map(|a| a.rank() as i64) else {
             return Err(self.error(&codes::BAD_OPERANDS, "ApproxTopK takes arrays"));
@@ -164,11 +165,26 @@ impl Translator<'_, '_> {
         for i in 0..inputs.len() {
             let part = if inputs.len() == 1 { sorted } else { self.element(sorted, i)? };
             let sizes = self.shape(part).as_array().map(|a| a.dims().to_vec()).unwrap_or_default();
-            let limit = |(d, &size): (usize, &i64)| if d as i64 == dimension { k.min(size) } else { size };
-            let dims = sizes.iter().enumerate().map(limit).map(|limit| SliceDim { start: 0, limit, stride: 1 });
-            let dims = dims.collect();
             let shape = self.result_shape(i)?;
-            results.push(self.emit(Op::Slice { dims }, [part].as_slice(), shape)?);
+            let Some(array) = shape.as_array().cloned() else {
+                return Err(self.error(&codes::BAD_OPERANDS, "ApproxTopK makes arrays"));
+            };
+            let wanted = usize::try_from(dimension).ok().and_then(|d| array.dims().get(d).copied()).unwrap_or(0);
+            let of_slice = |d: usize, size: i64| if d as i64 == dimension { wanted.min(size) } else { size };
+            let cut: Vec<i64> = sizes.iter().enumerate().map(|(d, &size)| of_slice(d, size)).collect();
+            let dims = cut.iter().map(|&limit| SliceDim { start: 0, limit, stride: 1 }).collect();
+            let cut_shape = ArrayShape::new(array.element_type, cut.iter().copied()).with_default_layout();
+            let first = self.emit(Op::Slice { dims }, [part].as_slice(), cut_shape.into())?;
+            let missing = |(d, &size): (usize, &i64)| PaddingDim {
+                low: 0,
+                high: if d as i64 == dimension { wanted - size } else { 0 },
+                interior: 0,
+            };
+            let padding: Box<[PaddingDim]> = cut.iter().enumerate().map(missing).collect();
+            results.push(match padding.iter().all(|p| p.high == 0) {
+                true => first,
+                false => self.emit(Op::Pad { padding }, [first, initial[i]].as_slice(), shape)?,
+            });
         }
         self.bind_all(&results)
     }
