@@ -26,11 +26,16 @@ pub struct DeviceDescription {
 impl DeviceDescription {
     /// The device of that number on that platform.
     pub(crate) fn new(id: usize, platform: &str) -> DeviceDescription {
+        // Whoever takes us for JAX's CPU knows its devices by these names.
+        let (debug_string, to_string) = match platform {
+            "cpu" => (format!("TFRT_CPU_{id}"), format!("CpuDevice(id={id})")),
+            _ => (format!("HLOOM_{id}"), format!("HloomDevice(id={id})")),
+        };
         DeviceDescription {
             id: i32::try_from(id).unwrap_or(i32::MAX),
             kind: platform.to_owned(),
-            debug_string: format!("HLOOM_{id}"),
-            to_string: format!("HloomDevice(id={id})"),
+            debug_string,
+            to_string,
             attributes: NamedValues::default(),
         }
     }
@@ -124,13 +129,15 @@ pub(crate) fn memory_stats(args: &mut DeviceMemoryStatsArgs) -> Result<(), Statu
     args.bytes_in_use = statistics.bytes_in_use as i64;
     (args.peak_bytes_in_use, args.peak_bytes_in_use_is_set) = (statistics.peak_bytes_in_use as i64, 1);
     (args.num_allocs, args.num_allocs_is_set) = (statistics.requests as i64, 1);
+    // All the memory of the machine may be had, by all devices together.
+    let limit = hloom_value::memory::total().map_or(0, |bytes| bytes as i64);
+    (args.bytes_limit, args.bytes_limit_is_set) = (limit, u8::from(limit > 0));
+    (args.bytes_reservable_limit, args.bytes_reservable_limit_is_set) = (limit, u8::from(limit > 0));
     // What the caller left in the other fields must not be taken for numbers.
     for unknown in [
         &mut args.largest_alloc_size_is_set,
-        &mut args.bytes_limit_is_set,
         &mut args.bytes_reserved_is_set,
         &mut args.peak_bytes_reserved_is_set,
-        &mut args.bytes_reservable_limit_is_set,
         &mut args.largest_free_block_bytes_is_set,
         &mut args.pool_bytes_is_set,
         &mut args.peak_pool_bytes_is_set,

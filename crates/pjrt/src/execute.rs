@@ -1,9 +1,9 @@
 //! Runs of programs.
 //!
 //! Errors about the arguments leave them as they are and come back from the call; only when all are right is the memory
-//! of donated ones taken, unless there are external references to it. What goes wrong in the run itself is told by the events of its results. A run that is short, or
-//! that calls back into Python, is over when the call returns; others are left to the client's dispatcher, and their
-//! results come later.
+//! of donated ones taken, unless there are external references to it. A run that is short, or that calls back into Python,
+//! is over when the call returns, and what went wrong in it comes back from the call; others are left to the client's
+//! dispatcher: their results come later, and what goes wrong is told by the events of these.
 
 use crate::abi::{ExecuteOptions, Handle, LoadedExecutableExecuteArgs, read, slice};
 use crate::buffer::{Buffer, Content, Promise};
@@ -45,7 +45,7 @@ pub(crate) fn execute(args: &mut LoadedExecutableExecuteArgs) -> Result<(), Stat
         || program.is_bound_to_process
         || (here && program.is_short && client.dispatcher.is_idle());
     let events = match inline {
-        true => give_results(program, &devices, &outputs, run(program, inputs, &context)),
+        true => give_results(program, &devices, &outputs, run(program, inputs, &context)?),
         false => dispatch(&loaded.compiled, &devices, &outputs, inputs, context),
     };
     if !args.device_complete_events.is_null() {
@@ -177,28 +177,19 @@ fn run(program: &Program, inputs: Inputs, context: &UserContext) -> Result<Vec<V
     Ok(results)
 }
 
-/// Hands results that are there, or the error that there is instead, to the caller.
+/// Hands results that are there to the caller.
 fn give_results(
     program: &Program,
     devices: &[usize],
     outputs: &[*mut Handle<Buffer>],
-    results: Result<Vec<Vec<Data>>, Status>,
+    results: Vec<Vec<Data>>,
 ) -> Event {
-    let (buffers, event): (Vec<Vec<Buffer>>, Event) = match results {
-        Ok(results) => {
-            let of = |(&device, leaves): (&usize, Vec<Data>)| {
-                let buffer = |(leaf, shape)| Buffer::result(&program.client, device, shape, leaf);
-                leaves.into_iter().zip(&program.outputs).map(buffer).collect()
-            };
-            (devices.iter().zip(results).map(of).collect(), Event::done())
-        }
-        Err(status) => {
-            let event = Event::failed(status);
-            (promises(program, devices, &event).1, event)
-        }
+    let of = |(&device, leaves): (&usize, Vec<Data>)| {
+        let buffer = |(leaf, shape)| Buffer::result(&program.client, device, shape, leaf);
+        leaves.into_iter().zip(&program.outputs).map(buffer).collect()
     };
-    write(outputs, buffers);
-    event
+    write(outputs, devices.iter().zip(results).map(of).collect());
+    Event::done()
 }
 
 /// Leaves the run to the dispatcher, and hands buffers that it will fill to the caller.

@@ -15,6 +15,13 @@ pub(crate) struct Failure {
     pub(super) message: std::ffi::CString,
 }
 
+/// What a handler that goes on after it has returned will come to.
+#[derive(Default)]
+pub(crate) struct Future {
+    pub(super) outcome: std::sync::Mutex<Option<Result<(), Box<Failure>>>>,
+    pub(super) is_set: std::sync::Condvar,
+}
+
 macro_rules! ffi_structs {
     ($($name:ident { $($field:ident: $type:ty),* $(,)? })*) => {
         $(
@@ -35,7 +42,7 @@ ffi_structs! {
     Version { major: i32, minor: i32 }
     CallFrame {
         api: *const Api, context: *const c_void, stage: i32, args: Buffers, rets: Buffers, attributes: Attributes,
-        future: *mut c_void,
+        future: *const Future,
     }
     // The services, in this order: errors (create, details, destroy), registering a handler, the stream, registering a
     // type, user data, state (set, get), memory (allocate, free), the pool (schedule, threads), futures (create, set,
@@ -48,6 +55,7 @@ ffi_structs! {
     ScheduleArgs { context: *const c_void, task: Option<unsafe extern "C" fn(*mut c_void)>, data: *mut c_void }
     ThreadsArgs { context: *const c_void, num_threads: *mut i64 }
     RunIdArgs { context: *const c_void, run_id: i64 }
+    FutureArgs { future: *const Future, error: *mut Failure }
     OrdinalArgs { context: *const c_void, ordinal: i32 }
 }
 

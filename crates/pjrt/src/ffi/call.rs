@@ -1,6 +1,6 @@
 //! Calling a handler: arrays in the layouts that the call names, a frame around them, and what the handler may ask for.
 
-use super::abi::{self, Api, Buffers, CallFrame, Failure, Handler, Service, Version};
+use super::abi::{self, Api, Buffers, CallFrame, Failure, Future, Handler, Service, Version};
 use super::attributes::{Attribute, Encoded};
 use super::{PythonCallback, UserContext};
 use crate::status::{Code, Status};
@@ -11,6 +11,7 @@ use hloom_value::array::strides;
 use hloom_value::{Array, Value};
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::{null, null_mut};
+use std::sync::{Arc, PoisonError};
 
 /// What a call works on: arguments and results, in their layouts.
 pub(super) struct Frame {
@@ -195,15 +196,20 @@ impl Frame {
             args: list(&argument_pointers),
             rets: list(&result_pointers),
             attributes: encoded.attributes(),
-            future: null_mut(),
+            future: null(),
         };
         // SAFETY: a handler of the caller's; everything that the frame points to lives until it returns.
         let failure = unsafe { handler(&raw mut frame) };
-        if failure.is_null() {
-            return Ok(());
-        }
-        // SAFETY: failures are made by `error_create`, and ours once returned.
-        let failure = unsafe { Box::from_raw(failure) };
+        let failure = match failure.is_null() {
+            // SAFETY: a future is made by `future_create`, and ours once returned.
+            true if !frame.future.is_null() => match unsafe { wait_for(frame.future) } {
+                Ok(()) => return Ok(()),
+                Err(failure) => failure,
+            },
+            true => return Ok(()),
+            // SAFETY: failures are made by `error_create`, and ours once returned.
+            false => unsafe { Box::from_raw(failure) },
+        };
         Err(Status::new(Code::from_number(failure.code), failure.message.to_string_lossy()))
     }
 }
@@ -244,9 +250,9 @@ static API: Api = Api {
         unsupported,
         schedule,
         threads,
-        unsupported,
-        unsupported,
-        unsupported,
+        future_create,
+        future_set,
+        future_fail,
         run_id,
         ordinal,
     ],
@@ -351,6 +357,62 @@ unsafe extern "C" fn threads(args: *mut c_void) -> *mut Failure {
         }
     }
     null_mut()
+}
+
+/// A future has two holders: the handler, which sets it, and the frame that it is returned in.
+///
+/// # Safety
+/// See [`error_create`].
+unsafe extern "C" fn future_create(args: *mut c_void) -> *mut Failure {
+    let future = Arc::new(Future::default());
+    // SAFETY: see above. The second holder is counted here, and gives up its part when it sets the future.
+    unsafe {
+        Arc::increment_strong_count(Arc::as_ptr(&future));
+        (*args.cast::<abi::FutureArgs>()).future = Arc::into_raw(future);
+    }
+    null_mut()
+}
+
+/// # Safety
+/// See [`error_create`]; the future is set once.
+unsafe extern "C" fn future_set(args: *mut c_void) -> *mut Failure {
+    // SAFETY: see above.
+    unsafe { settle((*args.cast::<abi::FutureArgs>()).future, Ok(())) };
+    null_mut()
+}
+
+/// # Safety
+/// See [`error_create`]; the future is set once, and the error is one of ours.
+unsafe extern "C" fn future_fail(args: *mut c_void) -> *mut Failure {
+    // SAFETY: see above.
+    unsafe {
+        let args = &*args.cast::<abi::FutureArgs>();
+        settle(args.future, Err(Box::from_raw(args.error)));
+    }
+    null_mut()
+}
+
+/// # Safety
+/// `future` was made by [`future_create`], and is not set yet.
+unsafe fn settle(future: *const Future, outcome: Result<(), Box<Failure>>) {
+    // SAFETY: as the caller says: the handler's part.
+    let future = unsafe { Arc::from_raw(future) };
+    *future.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+    future.is_set.notify_all();
+}
+
+/// # Safety
+/// `future` was made by [`future_create`], and is returned in one frame.
+unsafe fn wait_for(future: *const Future) -> Result<(), Box<Failure>> {
+    // SAFETY: as the caller says: the frame's part.
+    let future = unsafe { Arc::from_raw(future) };
+    let mut outcome = future.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        if let Some(outcome) = outcome.take() {
+            return outcome;
+        }
+        outcome = future.is_set.wait(outcome).unwrap_or_else(PoisonError::into_inner);
+    }
 }
 
 /// # Safety
