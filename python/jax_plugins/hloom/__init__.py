@@ -22,10 +22,11 @@ def initialize() -> None:
     """Registers hloom with JAX."""
     from jax._src import xla_bridge
 
-    from jax_plugins.hloom import lowering
+    from jax_plugins.hloom import as_cpu, lowering
 
     path = library_path()
     if not os.path.exists(path):
         raise FileNotFoundError(f"hloom's library is not there: {path}")
-    xla_bridge.register_plugin(PLATFORM, priority=500, library_path=path, options={})
+    xla_bridge.register_plugin(PLATFORM, priority=500, library_path=path, options=as_cpu.client_options)
     lowering.register(PLATFORM, path)
+    as_cpu.register(PLATFORM)

@@ -86,14 +86,36 @@ def _pointer(capsule) -> int:
     return get(capsule, name(capsule))
 
 
+def _is_ours(ctx, platform) -> bool:
+    """Whether what is lowered is for hloom, by whatever name."""
+    platforms = tuple(ctx.module_context.platforms)
+    if platforms == (platform,):
+        return True
+    backend = ctx.module_context.backend
+    return len(platforms) == 1 and backend is not None and "hloom" in backend.platform_version
+
+
+def _single_device(sharding) -> dict[str, np.uint64]:
+    """The device that calls for all, as an attribute, where the program is over global arrays."""
+    devices = ()
+    if hasattr(sharding, "shardings"):
+        devices = sharding.shardings[0].logical_device_ids or ()
+    elif sharding is not None and sharding.type == sharding.Type.MAXIMAL:
+        devices = sharding.tile_assignment_devices
+    return {"device": np.uint64(devices[0])} if len(devices) == 1 else {}
+
+
 def _emit_callback(original, platform, ctx, callback, token, operands, operand_avals, result_avals, **options):
     """As `emit_python_callback` of JAX, for a platform that it does not know."""
-    if tuple(ctx.module_context.platforms) != (platform,):
+    if options.get("partitioned") or not _is_ours(ctx, platform):
         return original(ctx, callback, token, operands, operand_avals, result_avals, **options)
     import dataclasses
 
+    from jax._src import callback as jax_callback
     from jax._src import core, dtypes, ffi
     from jax._src.interpreters import mlir
+
+    sharding = options.get("sharding")
 
     def checked(*arguments):
         values = callback(*arguments)
@@ -115,20 +137,107 @@ def _emit_callback(original, platform, ctx, callback, token, operands, operand_a
         return values
 
     kept = Callback(checked, operand_avals, result_avals)
+    # By its callbacks JAX knows that a program takes tokens and is not to be kept in a file.
+    ctx.module_context.add_host_callback(checked)
     ctx.module_context.add_keepalive(kept)
     if token:
         operands = [token, *operands]
+        if isinstance(sharding, jax_callback.SdyArrayList) and len(ctx.avals_out) > 0:
+            # One for each value, and the token is one.
+            devices = sharding.shardings[0].logical_device_ids
+            of_token = jax_callback.SdyArray(mesh_shape=(), dim_shardings=(), logical_device_ids=devices)
+            sharding = jax_callback.SdyArrayList((of_token, *sharding.shardings))
         ctx = dataclasses.replace(
             ctx, avals_in=[core.abstract_token, *ctx.avals_in], avals_out=[core.abstract_token, *ctx.avals_out]
         )
     call = ffi.build_ffi_lowering_function("hloom_python_callback", has_side_effect=options.get("has_side_effect", False))
-    result = call(ctx, *operands, number=np.uint64(kept.number))
-    if options.get("sharding") is not None:
-        mlir.set_sharding(ctx.module_context, result, options["sharding"])
+    result = call(ctx, *operands, number=np.uint64(kept.number), **_single_device(sharding))
+    if sharding is not None:
+        mlir.set_sharding(ctx.module_context, result, sharding)
     results = result.results
     if token:
         token, *results = results
     return results, token, kept
+
+
+class _Buffer:
+    """An array of a program as a `buffer_callback` sees it: the memory itself."""
+
+    def __init__(self, array, writeable):
+        array.flags.writeable = writeable
+        self._array = array
+        self.shape, self.dtype, self.ndim, self.writeable = array.shape, array.dtype, array.ndim, writeable
+
+    def __array__(self, dtype=None, copy=None):
+        if dtype is not None and np.dtype(dtype) != self.dtype:
+            if copy is False:
+                raise ValueError("the dtype cannot be changed without a copy")
+            return self._array.astype(dtype)
+        return self._array.copy() if copy else self._array
+
+    def __dlpack__(self, **options):
+        # Numpy hands out only arrays that can be written; what is done to them is the callback's to answer for.
+        return _view_of(self._array.ctypes.data, self.shape, self.dtype).__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+def _view_of(address, shape, dtype):
+    """The memory at an address as an array."""
+    count = int(np.prod(shape, dtype=np.int64))
+    if count == 0:
+        return np.empty(shape, dtype)
+    memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    return np.frombuffer(memory, dtype=dtype, count=count).reshape(shape)
+
+
+class _BufferContext:
+    """What a `buffer_callback` is told of the run that it is part of."""
+
+    def __init__(self):
+        from jax.experimental import buffer_callback
+
+        self.stage = buffer_callback.ExecutionStage.EXECUTE
+
+    @property
+    def stream(self):
+        import jax
+
+        raise jax.errors.JaxRuntimeError("UNIMPLEMENTED: XLA FFI GPU context is not available")
+
+
+class _BufferCallback(Callback):
+    """A Python function that works on the memory of a program's arrays."""
+
+    def __call__(self, operands, results):
+        def views(kinds, given, writeable):
+            return [_Buffer(_view_of(a.data, *kind), writeable) for kind, a in zip(kinds, given)]
+
+        self.function(_BufferContext(), *views(self.operands, operands, False), *views(self.results, results, True))
+
+
+def _lower_buffer_callback(original, platform, ctx, *args, callback, in_tree, out_tree, **options):
+    """As the rule of JAX for its own CPU."""
+    if not _is_ours(ctx, platform):
+        return original(ctx, *args, callback=callback, in_tree=in_tree, out_tree=out_tree, **options)
+    from jax._src import ffi, tree_util
+
+    def called(context, *buffers):
+        given, made = buffers[: in_tree.num_leaves], buffers[in_tree.num_leaves :]
+        arguments, named = tree_util.tree_unflatten(in_tree, given)
+        if callback(context, tree_util.tree_unflatten(out_tree, made), *arguments, **named) is not None:
+            raise ValueError("buffer_callback callback must not return any values.")
+
+    kept = _BufferCallback(called, ctx.avals_in, ctx.avals_out)
+    ctx.module_context.add_host_callback(called)
+    ctx.module_context.add_keepalive(kept)
+    rule = ffi.ffi_lowering(
+        "hloom_python_callback",
+        has_side_effect=options["has_side_effect"],
+        operand_output_aliases=dict(options["input_output_aliases"]),
+    )
+    return rule(ctx, *args, number=np.uint64(kept.number))
 
 
 class _CachedAsCpu:
@@ -150,11 +259,24 @@ def _use_cache(platform: str) -> None:
     compilation_cache.is_cache_used = is_cache_used
 
 
+def _register_buffer_callback(mlir, platform: str) -> None:
+    """Lets buffer callbacks be lowered by our rule where they are ours."""
+    from jax._src import buffer_callback
+
+    original = buffer_callback._buffer_callback_lowering
+
+    def lower(ctx, *args, **options):
+        return _lower_buffer_callback(original, platform, ctx, *args, **options)
+
+    mlir.register_lowering(buffer_callback.buffer_callback_p, lower)
+
+
 def register(platform: str, path: str) -> None:
     """Tells JAX and the library of each other."""
     from jax._src import callback
     from jax._src.interpreters import mlir
     from jax._src.lax import lax
+    from jax.interpreters import mlir as public_mlir
     from jaxlib import xla_client
 
     library = ctypes.CDLL(path)
@@ -178,13 +300,16 @@ def register(platform: str, path: str) -> None:
     def resolve(name, size):
         """Calls that were registered for JAX's own CPU are ours too."""
         try:
-            from jaxlib import lapack
+            from jaxlib import cpu_sparse, lapack
 
             lapack_initialize = getattr(lapack, "_lapack", None)
             if lapack_initialize is not None and hasattr(lapack_initialize, "initialize"):
                 lapack_initialize.initialize()
             wanted = ctypes.string_at(name, size).decode()
             target = xla_client.custom_call_targets("Host").get(wanted)
+            if target is None:
+                sparse = cpu_sparse.registrations().get("cpu", [])
+                target = next((t for n, t, version in sparse if n == wanted and version == 1), None)
             if target is None:
                 # What was registered before JAX's own CPU was started waits in a list.
                 waiting = getattr(xla_client, "_custom_callback", {}).get("Host", [])
@@ -236,4 +361,6 @@ def register(platform: str, path: str) -> None:
         )
 
     callback.emit_python_callback = emit_python_callback
+    public_mlir.emit_python_callback = emit_python_callback
+    _register_buffer_callback(mlir, platform)
     _use_cache(platform)
