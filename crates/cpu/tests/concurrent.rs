@@ -4,7 +4,7 @@
 mod common;
 
 use common::{execute, parse};
-use hloom_compiler::{CompileOptions, Effort};
+use hloom_compiler::CompileOptions;
 use hloom_cpu::{CpuClient, CpuClientOptions};
 use hloom_eval::run::{DeviceGrid, Options, run};
 use hloom_fuzz::choices::Choices;
@@ -20,7 +20,7 @@ fn compile(module: &VerifiedModule, replicas: usize, threads: usize) -> (CpuClie
     let client =
         CpuClient::new(&CpuClientOptions { threads: Some(threads), ..CpuClientOptions::default() }).expect("a client");
     let grid = DeviceGrid { replicas, partitions: 1 };
-    let options = CompileOptions { grid, fill_constants: false, effort: Effort::Full, strict: false };
+    let options = CompileOptions::new(grid);
     let compiled = client.compile(module, &options).unwrap_or_else(|e| panic!("{e:?}"));
     (client, compiled)
 }

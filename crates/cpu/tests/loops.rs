@@ -20,7 +20,7 @@ const GRID: DeviceGrid = DeviceGrid { replicas: 1, partitions: 1 };
 fn compile(text: &str, effort: Effort) -> (CpuClient, Arc<dyn LoadedExecutable>) {
     let client =
         CpuClient::new(&CpuClientOptions { threads: Some(2), ..CpuClientOptions::default() }).expect("a client");
-    let options = CompileOptions { grid: GRID, fill_constants: true, effort, strict: false };
+    let options = CompileOptions { fill_constants: true, effort, ..CompileOptions::new(GRID) };
     let compiled = client.compile(&parse(text), &options).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
     (client, compiled)
 }

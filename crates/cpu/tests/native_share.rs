@@ -43,7 +43,7 @@ fn nearly_all_instructions_of_real_programs_are_native() {
         let devices: usize = name.rsplit_once(".d").and_then(|(_, n)| n.parse().ok()).unwrap_or(1);
         let partitions = (module.module().config.num_partitions.max(1) as usize).min(devices);
         let grid = DeviceGrid { replicas: devices / partitions, partitions };
-        let options = CompileOptions { grid, fill_constants: true, effort: Effort::Quick, strict: false };
+        let options = CompileOptions { fill_constants: true, effort: Effort::Quick, ..CompileOptions::new(grid) };
         let compiled = client.compile(&module, &options).unwrap_or_else(|e| panic!("{name}: {e:?}"));
         let report = &compiled.compiled().report;
         native += report.native_instructions;

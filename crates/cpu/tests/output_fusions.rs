@@ -4,7 +4,7 @@
 mod common;
 
 use common::{execute, parse};
-use hloom_compiler::{CompileOptions, Effort};
+use hloom_compiler::CompileOptions;
 use hloom_cpu::{CpuClient, CpuClientOptions};
 use hloom_eval::run::{DeviceGrid, Options, run};
 use hloom_fuzz::choices::Choices;
@@ -19,7 +19,7 @@ const GRID: DeviceGrid = DeviceGrid { replicas: 1, partitions: 1 };
 fn results(text: &str, arguments: &[Vec<Value>], threads: usize) -> (Value, Arc<dyn LoadedExecutable>) {
     let client =
         CpuClient::new(&CpuClientOptions { threads: Some(threads), ..CpuClientOptions::default() }).expect("a client");
-    let options = CompileOptions { grid: GRID, fill_constants: true, effort: Effort::Full, strict: false };
+    let options = CompileOptions { fill_constants: true, ..CompileOptions::new(GRID) };
     let compiled = client.compile(&parse(text), &options).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
     let run = || execute(&client, &compiled, arguments, &ExecuteOptions::default());
     let first = run().unwrap_or_else(|e| panic!("{e:?}\n{text}"));

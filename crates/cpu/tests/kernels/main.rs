@@ -7,7 +7,7 @@ mod routines;
 mod vectors;
 
 use common::{execute, parse};
-use hloom_compiler::{CompileOptions, CompileReport, Effort};
+use hloom_compiler::{CompileOptions, CompileReport};
 use hloom_cpu::{CpuClient, CpuClientOptions};
 use hloom_eval::ops::elementwise::convert;
 use hloom_eval::run::{DeviceGrid, Options, run};

@@ -100,7 +100,8 @@ pub(crate) struct CompileArgs {
     #[command(flatten)]
     pub(crate) precision: PrecisionArgs,
     /// Which bf16 values keep the digits of f32
-    #[arg(long, value_name = "WHICH", value_enum, default_value = "converted", default_missing_value = "arithmetic", num_args = 0..=1, require_equals = true)]
+    #[arg(long, value_name = "WHICH", value_enum, num_args = 0..=1, require_equals = true)]
+    #[arg(default_value = "converted", default_missing_value = "arithmetic")]
     pub(crate) excess_precision: ExcessPrecisionArg,
     /// Write the module after each stage for a TPU-like machine into this folder
     #[arg(long, value_name = "DIR")]
@@ -626,7 +627,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) precision: PrecisionArgs,
     /// Which bf16 values keep the digits of f32
-    #[arg(long, value_name = "WHICH", value_enum, default_value = "converted", default_missing_value = "arithmetic", num_args = 0..=1, require_equals = true)]
+    #[arg(long, value_name = "WHICH", value_enum, num_args = 0..=1, require_equals = true)]
+    #[arg(default_value = "converted", default_missing_value = "arithmetic")]
     pub(crate) excess_precision: ExcessPrecisionArg,
     /// End the run after this many instructions
     #[arg(long, value_name = "N")]

@@ -71,7 +71,7 @@ fn sharding_text(made: &Global, spec: &Spec) -> String {
 }
 
 fn temp_bytes(made: &Global) -> Option<u64> {
-    use hloom::compiler::{CompileOptions, Effort};
+    use hloom::compiler::CompileOptions;
     let devices = made.partitioned.axes.devices() as usize;
     let grid = hloom::eval::DeviceGrid { replicas: 1, partitions: devices };
     let client = hloom::Engine::Cpu.client(None).ok()?;

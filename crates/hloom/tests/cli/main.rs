@@ -16,6 +16,7 @@ mod opt;
 mod replay;
 mod report_page;
 mod run;
+mod run_inputs;
 mod schedule;
 mod simulate;
 mod stats;

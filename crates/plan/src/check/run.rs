@@ -10,16 +10,13 @@ use super::overwrite::{in_place, may_write_over};
 use crate::calls::AsyncChains;
 use crate::positions::{Position, Positions};
 use hloom_ir::attributes::OutputOperandAlias;
-use hloom_ir::diagnostic::codes::plan::{DUMP_NAMES, OVERLAP, SPLIT_ALIAS, TOO_LARGE, WRONG_KIND};
+use hloom_ir::diagnostic::codes::plan::{DUMP_NAMES, OVERLAP, SPLIT_ALIAS, WRONG_KIND};
 use hloom_ir::diagnostic::{Diagnostic, Part, Place};
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
-
-/// Calls nest no deeper in real programs; each level takes a little of the machine's stack.
-const MAX_DEPTH: usize = 400;
 
 /// What is at a position: who wrote it and where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +41,6 @@ struct Runner<'a, 'm> {
     /// Instructions that a fault was found at: once is enough.
     blamed: FxHashSet<InstructionId>,
     chains: AsyncChains,
-    depth: usize,
     needs: Needs,
 }
 
@@ -71,7 +67,6 @@ pub(super) fn run(positions: &Positions<'_>, assignment: &Assignment, faults: &m
         faults,
         blamed: FxHashSet::default(),
         chains: AsyncChains::new(module),
-        depth: 0,
         needs: Needs::new(positions),
     };
     let Some(entry) = module.entry() else { return };
@@ -160,16 +155,9 @@ impl Runner<'_, '_> {
 
     /// Runs a computation whose parameters hold what they are called with; `twice` says whether loops go round twice.
     fn computation(&mut self, computation: ComputationId, twice: bool) {
-        if self.depth >= MAX_DEPTH {
-            let message = format!("calls nest more than {MAX_DEPTH} deep");
-            self.faults.push(Diagnostic::error(&TOO_LARGE, message).at_place(Place::Computation(computation)));
-            return;
-        }
-        self.depth += 1;
         for &id in self.module[computation].instructions() {
             self.instruction(id, twice);
         }
-        self.depth -= 1;
     }
 
     fn instruction(&mut self, id: InstructionId, twice: bool) {
