@@ -82,18 +82,25 @@ fn element_type(module: &Module, i: InstructionId) -> Option<ElementType> {
     module[i].shape.as_array().map(|a| a.element_type)
 }
 
-/// `convert(op(x))` to f32 of bf16 → `op(convert(x))`. The converts that this puts in are not looked at: they are of what
-/// the program rounds.
+/// `convert(op(x))` to f32 of bf16 → `op(convert(x))`, rounded for whoever else uses it. What it is made of is rounded: the
+/// converts that this puts in are not looked at.
 fn widen_converted(module: &mut Module, i: InstructionId, twins: &mut Twins) -> Result<bool, ShapeError> {
     let Op::Convert = module[i].op else { return Ok(false) };
     let &[x] = module[i].operands() else { return Ok(false) };
-    let is_widening =
-        (element_type(module, x), element_type(module, i)) == (Some(ElementType::Bf16), Some(ElementType::F32));
-    if !is_widening || !(rounds(&module[x].op) || matches!(module[x].op, Op::Dot(_))) {
+    let types = (element_type(module, x), element_type(module, i));
+    if types != (Some(ElementType::Bf16), Some(ElementType::F32)) {
         return Ok(false);
     }
-    let twin = twin(module, x, twins)?;
-    let replaced = module.replace_all_uses(i, twin);
+    let wide = match twins.get(&x) {
+        Some(&wide) => wide,
+        None if rounds(&module[x].op) || matches!(module[x].op, Op::Dot(_)) => {
+            let wide = in_f32(module, x, &Twins::default())?;
+            round_for_others(module, x, wide, twins)?;
+            wide
+        }
+        None => return Ok(false),
+    };
+    let replaced = module.replace_all_uses(i, wide);
     debug_assert!(replaced.is_ok());
     Ok(true)
 }
@@ -104,20 +111,28 @@ fn widen_arithmetic(module: &mut Module, i: InstructionId, twins: &mut Twins) ->
     if element_type(module, i) != Some(ElementType::Bf16) || !(rounds(&module[i].op) || selects(&module[i].op)) {
         return Ok(false);
     }
-    let wide = twin(module, i, twins)?;
-    let parent = module[i].parent();
-    let rounded = builder(module, parent).convert(wide, ElementType::Bf16)?;
-    twins.insert(rounded, wide);
-    let replaced = module.replace_all_uses(i, rounded);
-    debug_assert!(replaced.is_ok());
+    let wide = in_f32(module, i, twins)?;
+    round_for_others(module, i, wide, twins)?;
     Ok(true)
 }
 
-/// `x` computed in f32.
-fn twin(module: &mut Module, x: InstructionId, twins: &mut Twins) -> Result<InstructionId, ShapeError> {
-    if let Some(&twin) = twins.get(&x) {
-        return Ok(twin);
-    }
+/// Lets those who use `x` use `wide`, which is the same in f32, rounded.
+fn round_for_others(
+    module: &mut Module,
+    x: InstructionId,
+    wide: InstructionId,
+    twins: &mut Twins,
+) -> Result<(), ShapeError> {
+    let parent = module[x].parent();
+    let rounded = builder(module, parent).convert(wide, ElementType::Bf16)?;
+    twins.insert(rounded, wide);
+    let replaced = module.replace_all_uses(x, rounded);
+    debug_assert!(replaced.is_ok());
+    Ok(())
+}
+
+/// `x` computed in f32, of operands as `twins` has them, or else of what they are in bf16.
+fn in_f32(module: &mut Module, x: InstructionId, twins: &Twins) -> Result<InstructionId, ShapeError> {
     let Some(shape) = module[x].shape.as_array().map(|a| a.with_element_type(ElementType::F32)) else { return Ok(x) };
     let (op, parent) = (module[x].op.clone(), module[x].parent());
     let mut operands = module[x].operands().to_vec();
@@ -134,10 +149,9 @@ fn twin(module: &mut Module, x: InstructionId, twins: &mut Twins) -> Result<Inst
         }
     }
     let metadata = module[x].common.metadata.clone();
-    let twin = builder(module, parent).push_shaped(op, &operands, shape)?;
-    module.instruction_mut(twin).common.metadata = metadata;
-    twins.insert(x, twin);
-    Ok(twin)
+    let wide = builder(module, parent).push_shaped(op, &operands, shape)?;
+    module.instruction_mut(wide).common.metadata = metadata;
+    Ok(wide)
 }
 
 /// Whether an operation on floats makes more digits than its operands have, and shows no more of theirs than it has to.

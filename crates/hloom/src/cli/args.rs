@@ -109,11 +109,12 @@ pub(crate) struct CompileArgs {
 }
 
 /// Which bf16 values keep the digits of f32.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, ValueEnum, Debug)]
 pub(crate) enum ExcessPrecisionArg {
     /// None: every operation rounds
     Never,
     /// Those that the program converts to f32 at once, as in XLA
+    #[default]
     Converted,
     /// Those between operations of a chain of arithmetic
     Arithmetic,
