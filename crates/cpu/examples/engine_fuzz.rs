@@ -7,7 +7,7 @@
 #![allow(clippy::print_stdout, reason = "it is a command")]
 
 use hloom::execute::run_on;
-use hloom_compiler::{CompileOptions, Effort};
+use hloom_compiler::{CompileOptions, Effort, ExcessPrecision};
 use hloom_cpu::{CpuClient, CpuClientOptions};
 use hloom_eval::run::DeviceGrid;
 use hloom_formats::hlo_text::{self, PrintOptions};
@@ -36,7 +36,12 @@ fn on_engine(
 ) -> Result<Vec<Value>, ExecutionError> {
     let client =
         CpuClient::new(&CpuClientOptions { threads: Some(threads), ..CpuClientOptions::default() }).expect("a client");
-    let options = CompileOptions { fill_constants: true, effort, ..CompileOptions::new(grid) };
+    let options = CompileOptions {
+        fill_constants: true,
+        effort,
+        excess_precision: ExcessPrecision::Never,
+        ..CompileOptions::new(grid)
+    };
     let result = run_on(&client, module, &options, arguments.to_vec());
     result.map_err(|diagnostic| ExecutionError::from_diagnostic(Box::new(diagnostic)))
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{execute, parse};
-use hloom_compiler::CompileOptions;
+use hloom_compiler::{CompileOptions, ExcessPrecision};
 use hloom_cpu::{CpuClient, CpuClientOptions};
 use hloom_eval::run::{DeviceGrid, Options as RunOptions, run};
 use hloom_formats::hlo_text::{self, PrintOptions};
@@ -33,7 +33,8 @@ fn client(threads: usize) -> CpuClient {
 }
 
 fn compile(client: &CpuClient, module: &VerifiedModule, grid: DeviceGrid) -> Arc<dyn LoadedExecutable> {
-    let options = CompileOptions { fill_constants: true, ..CompileOptions::new(grid) };
+    let options =
+        CompileOptions { fill_constants: true, excess_precision: ExcessPrecision::Never, ..CompileOptions::new(grid) };
     client.compile(module, &options).unwrap_or_else(|e| panic!("{e:?}\n{}", print(module.module())))
 }
 

