@@ -19,6 +19,7 @@ pub mod lower;
 mod lower_data_movement;
 pub mod nests;
 pub mod peel;
+pub mod precision;
 pub mod prefix_scan;
 pub mod program;
 pub mod region;

@@ -1,4 +1,4 @@
-//! Which bf16 values are rounded to what they can be, and which stay as they were computed, in f32.
+//! Which bf16 values a kernel for a GPU rounds to what they can be, and which stay as they were computed, in f32.
 //!
 //! Rounding each operation of a chain takes longer than the operations. Within a kernel a value that only goes into more
 //! arithmetic keeps the precision it has, as XLA allows by default. It is rounded where it can be seen: when it is stored,
