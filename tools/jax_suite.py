@@ -187,6 +187,7 @@ def main():
     parser.add_argument("--engines", default="hloom,xla")
     parser.add_argument("files", nargs="*")
     options = parser.parse_args()
+    options.out = options.out.resolve()
     options.out.mkdir(parents=True, exist_ok=True)
     names = [name.removesuffix(".py") for name in options.files]
     if not names:

@@ -2,7 +2,7 @@
 //! error there is the same error here.
 
 use hloom::execute::upload;
-use hloom_compiler::CompileOptions;
+use hloom_compiler::{CompileOptions, ExcessPrecision};
 use hloom_cpu::{CpuClient, CpuClientOptions};
 use hloom_eval::run::DeviceGrid;
 use hloom_filetests::file::{Kind, TestFile};
@@ -59,7 +59,9 @@ fn execute(
     arguments: Vec<Vec<Value>>,
     fill_constants: bool,
 ) -> Result<Vec<Value>, Diagnostic> {
-    let options = CompileOptions { fill_constants, ..CompileOptions::new(grid) };
+    // The evaluator rounds whatever is written.
+    let excess_precision = ExcessPrecision::Never;
+    let options = CompileOptions { fill_constants, excess_precision, ..CompileOptions::new(grid) };
     let compiled = client.compile(module, &options).map_err(|e| e.into_diagnostics(module.module()).swap_remove(0))?;
     let run = || -> Result<Vec<Value>, ExecutionError> {
         let arguments = upload(client, arguments.clone())?;

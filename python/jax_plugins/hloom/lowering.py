@@ -210,7 +210,14 @@ class _BufferContext:
 class _BufferCallback(Callback):
     """A Python function that works on the memory of a program's arrays."""
 
+    def __init__(self, function, operand_avals, result_avals, aliases):
+        super().__init__(function, operand_avals, result_avals)
+        self.aliases = dict(aliases)
+
     def __call__(self, operands, results):
+        # A result that shares memory with an operand begins with its elements.
+        operands = [results[self.aliases[i]] if i in self.aliases else given for i, given in enumerate(operands)]
+
         def views(kinds, given, writeable):
             return [_Buffer(_view_of(a.data, *kind), writeable) for kind, a in zip(kinds, given)]
 
@@ -229,7 +236,7 @@ def _lower_buffer_callback(original, platform, ctx, *args, callback, in_tree, ou
         if callback(context, tree_util.tree_unflatten(out_tree, made), *arguments, **named) is not None:
             raise ValueError("buffer_callback callback must not return any values.")
 
-    kept = _BufferCallback(called, ctx.avals_in, ctx.avals_out)
+    kept = _BufferCallback(called, ctx.avals_in, ctx.avals_out, options["input_output_aliases"])
     ctx.module_context.add_host_callback(called)
     ctx.module_context.add_keepalive(kept)
     rule = ffi.ffi_lowering(

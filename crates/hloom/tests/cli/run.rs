@@ -278,3 +278,28 @@ fn devices_that_only_the_program_names_are_said_and_used() {
     let folder = Folder::new("named-devices").with("m.hlo", header);
     assert_eq!(folder.hloom(&["run", "m.hlo"]).exits(0).stderr, "");
 }
+
+/// Whoever sends a signal sees that it was the signal that ended the run.
+#[cfg(unix)]
+#[test]
+fn termination_ends_by_the_signal() {
+    use std::os::unix::process::ExitStatusExt;
+    let folder = Folder::new("signal").with("endless.hlo", ENDLESS);
+    for (name, number) in [("-INT", 2), ("-TERM", 15)] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_hloom"));
+        command.args(["run", "endless.hlo"]).current_dir(&folder.0).stderr(std::process::Stdio::piped());
+        let mut child = command.spawn().expect("the command starts");
+        let id = child.id().to_string();
+        let begun = std::time::Instant::now();
+        // Once it has begun; again, if it had not.
+        let status = loop {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            std::process::Command::new("kill").args([name, &id]).status().expect("there is a `kill`");
+            if let Some(status) = child.try_wait().expect("it is a child") {
+                break status;
+            }
+            assert!(begun.elapsed().as_secs() < 60, "it goes on");
+        };
+        assert_eq!(status.signal(), Some(number), "{status}");
+    }
+}
