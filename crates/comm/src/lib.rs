@@ -1,13 +1,21 @@
-//! Devices meeting: rendezvous, mailboxes, and the certainty that nobody waits for ever.
+//! Devices meeting: the trait [`Communicator`], its transports, and the certainty that nobody waits for ever.
 //!
-//! Devices are threads of one process. A collective is a meeting of a known list of devices: each brings something, the
-//! last to arrive works out what everyone takes away, and all go on; who has come may do something else before it waits. A message goes from one device to another through a
-//! mailbox. Since every wait happens here, a wait that cannot end is known at once: when no device is running any more,
-//! those that wait are told whom they miss and what those are doing instead. Only a device that computes for too long is
-//! found by a time limit.
+//! A collective is a meeting of a known list of devices: each brings the addresses of its arrays, and goes on when its
+//! results are there; who has come may do something else before it waits. A message goes from one device to another. What
+//! is done with the bytes is told by a [`Collective`]; nothing here knows instructions or values.
+//!
+//! [`InProcess`] is the transport among devices that are threads of this process. Since every wait happens in its
+//! [`Rendezvous`], a wait that cannot end is known at once: when no device is running any more, those that wait are told whom
+//! they miss and what those are doing instead. Only a device that computes for too long is found by a time limit.
 
-#![forbid(unsafe_code)]
-
+mod collective;
+mod communicator;
+mod in_process;
 mod rendezvous;
 
+pub use collective::{
+    ArrayGeometry, Collective, CollectiveKind, GroupSize, Parallel, ParticipantMemory, Reducer, Serial,
+};
+pub use communicator::{CollectiveRequest, Communicator};
+pub use in_process::InProcess;
 pub use rendezvous::{Arrival, JoinError, JoinRequest, Rendezvous, RendezvousKey, Whereabouts};

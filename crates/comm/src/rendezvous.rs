@@ -43,6 +43,21 @@ pub enum JoinError {
     NotAParticipant,
     /// The run is being ended.
     Cancelled,
+    /// The participants bring arrays of different sizes, or sizes that the group cannot share.
+    Unfit,
+    /// A device of another process has failed, or that process.
+    PeerFailed {
+        /// The process.
+        rank: usize,
+        /// The device, if it was one.
+        device: Option<usize>,
+        /// Why.
+        why: String,
+    },
+    /// The process was told to end while it waited for these.
+    Interrupted(Vec<(usize, Whereabouts)>),
+    /// The message-passing library says that something is wrong.
+    Transport(String),
 }
 
 /// What a device is doing.
@@ -54,15 +69,22 @@ pub enum Whereabouts {
     Waiting(String),
     /// Done with its program.
     Finished,
+    /// In another process, of which nothing was heard.
+    Elsewhere {
+        /// Which one.
+        rank: usize,
+    },
 }
 
 /// All devices of a run, and what is between them. `V` is what they bring and take.
+#[derive(Debug)]
 pub struct Rendezvous<V> {
     state: Mutex<State<V>>,
     changed: Condvar,
     time_limit: Duration,
 }
 
+#[derive(Debug)]
 struct State<V> {
     devices: Vec<Whereabouts>,
     meetings: FxHashMap<GroupKey, GroupState<V>>,
@@ -78,8 +100,9 @@ struct State<V> {
 }
 
 /// RendezvousKey, visit, and the first of the participants: groups of one collective are apart.
-type GroupKey = (RendezvousKey, u64, usize);
+pub(crate) type GroupKey = (RendezvousKey, u64, usize);
 
+#[derive(Debug)]
 struct GroupState<V> {
     what: String,
     first: usize,
@@ -94,8 +117,8 @@ struct GroupState<V> {
 #[derive(Debug)]
 #[must_use]
 pub struct Arrival {
-    key: GroupKey,
-    place: usize,
+    pub(crate) key: GroupKey,
+    pub(crate) place: usize,
 }
 
 impl<V> Rendezvous<V> {
@@ -180,9 +203,21 @@ impl<V> Rendezvous<V> {
         Ok(Ok(arrival))
     }
 
-    /// What the device takes away from a meeting that it came to, if that has taken place already.
-    pub fn try_take(&self, arrival: &Arrival) -> Option<V> {
-        take(&mut self.lock(), &arrival.key, arrival.place)
+    /// Which meeting a device would come to next at a key.
+    pub(crate) fn next_visit(&self, device: usize, key: RendezvousKey) -> u64 {
+        self.lock().visits.get(&(device, key)).copied().unwrap_or(0)
+    }
+
+    /// Looks at what the device will take away from a meeting that has taken place.
+    pub(crate) fn look<T>(&self, arrival: &Arrival, look: impl FnOnce(&V) -> T) -> Option<T> {
+        let state = self.lock();
+        let taken = state.meetings.get(&arrival.key)?.taken.as_ref()?;
+        taken.get(arrival.place)?.as_ref().map(look)
+    }
+
+    /// Whether a meeting that the device came to has taken place already.
+    pub fn has_taken_place(&self, arrival: &Arrival) -> bool {
+        self.lock().meetings.get(&arrival.key).is_some_and(|m| m.taken.is_some())
     }
 
     /// Waits for a meeting that the device came to, and takes away what is its own.
@@ -367,7 +402,7 @@ mod tests {
             let meeting = JoinRequest { key: RendezvousKey::Instruction(0), participants: &[0, 1], what: "sum" };
             let sum = |brought: Vec<i64>| Ok::<_, ()>(vec![brought.iter().sum(); brought.len()]);
             let arrival = rendezvous.arrive(1, &meeting, 11, sum).unwrap().unwrap();
-            Ok(rendezvous.try_take(&arrival))
+            Ok(rendezvous.has_taken_place(&arrival).then_some(0))
         });
         assert_eq!(results[0], Ok(Some(21)));
     }

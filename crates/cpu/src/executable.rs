@@ -15,7 +15,7 @@ use hloom_runtime::{Buffer, ExecuteOptions, LoadedExecutable, check_arguments};
 use hloom_value::{ExecutionError, Value};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The stack of a device's thread; the evaluator's calls nest, and address space is cheap.
 const STACK_BYTES: usize = 256 << 20;
@@ -73,19 +73,23 @@ impl CpuExecutable {
         arguments: Vec<Vec<Buffer>>,
         options: &ExecuteOptions<'_>,
     ) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
+        let devices = options.local_devices(&self.compiled);
         let mut shared_buffers: Vec<Vec<Block>> = Vec::with_capacity(program.shared_buffers.len());
         for common in &program.shared_buffers {
             let groups = common.groups.iter().max().map_or(0, |&last| last + 1);
-            let blocks = (0..groups).map(|_| self.client.allocator().block(common.bytes));
+            // Groups of other processes have their own elsewhere.
+            let is_here = |group: u32| devices.iter().any(|&d| common.groups.get(d) == Some(&group));
+            let bytes = |group: u32| if is_here(group) { common.bytes } else { 0 };
+            let blocks = (0..groups).map(|group| self.client.allocator().block(bytes(group)));
             shared_buffers.push(blocks.collect::<Result<_, _>>()?);
         }
         let loaded = LoadedProgram { program, kernels: &self.kernels, constants: &self.constants };
-        let (failed, gone) = (AtomicBool::new(false), RwLock::new(Vec::new()));
+        let (failed, leaks) = (AtomicBool::new(false), AtomicBool::new(false));
         let context = RunContext {
             max_steps: options.max_steps.unwrap_or(u64::MAX),
             cancel: options.cancel,
             failed: &failed,
-            gone: &gone,
+            leaks: &leaks,
             progress: options.progress,
             trace: options.trace,
             shared_buffers: &shared_buffers,
@@ -96,27 +100,35 @@ impl CpuExecutable {
             Some(options) => Some(Shared::new(&self.compiled.module, self.prepared()?, self.compiled.grid, options)),
             None => None,
         };
+        let first = devices.first().copied();
         let run = |ordinal: usize, arguments: Vec<Buffer>| {
-            let mut leaving = shared.as_ref().map(|shared| Leaving { shared, ordinal, failed: true });
+            let mut leaving = shared.as_ref().map(|shared| Leaving::new(shared, ordinal));
             let device = shared.as_ref().map(|shared| Device::new(shared, ordinal));
             let quiet = RunContext { progress: None, ..context };
-            let context = if ordinal == 0 { &context } else { &quiet };
+            let context = if Some(ordinal) == first { &context } else { &quiet };
             let mut workspace = match self.workspaces().pop() {
                 Some(workspace) => workspace,
                 None => Workspace::new(&loaded, &self.client)?,
             };
             let result = run_device(loaded, &self.client, &mut workspace, arguments, device, ordinal, context);
-            self.workspaces().push(workspace);
+            match leaks.load(Ordering::Relaxed) {
+                true => std::mem::forget(workspace),
+                false => self.workspaces().push(workspace),
+            }
             if result.is_err() {
                 failed.store(true, Ordering::Relaxed);
             }
             if let Some(leaving) = &mut leaving {
-                leaving.failed = result.is_err();
+                leaving.ended(&result);
             }
             result
         };
         if arguments.len() == 1 {
-            return arguments.into_iter().enumerate().map(|(n, a)| run(n, a)).collect();
+            let result = devices.into_iter().zip(arguments).map(|(n, a)| run(n, a)).collect();
+            if leaks.load(Ordering::Relaxed) {
+                std::mem::forget(shared_buffers);
+            }
+            return result;
         }
         let results: Vec<Result<Vec<Buffer>, ExecutionError>> = std::thread::scope(|scope| {
             let spawn = |(ordinal, arguments): (usize, Vec<Buffer>)| {
@@ -124,7 +136,7 @@ impl CpuExecutable {
                 let builder = std::thread::Builder::new().name(format!("device {ordinal}"));
                 builder.stack_size(STACK_BYTES).spawn_scoped(scope, move || run(ordinal, arguments))
             };
-            let threads: Vec<_> = arguments.into_iter().enumerate().map(spawn).collect();
+            let threads: Vec<_> = devices.into_iter().zip(arguments).map(spawn).collect();
             let join = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match thread.map(|t| t.join()) {
                 Ok(Ok(result)) => result,
                 Ok(Err(_)) => Err(ExecutionError::bug("a device's thread panicked")),
@@ -134,6 +146,9 @@ impl CpuExecutable {
             };
             threads.into_iter().map(join).collect()
         });
+        if leaks.load(Ordering::Relaxed) {
+            std::mem::forget(shared_buffers);
+        }
         all_or_fault(results)
     }
 
@@ -152,7 +167,7 @@ impl LoadedExecutable for CpuExecutable {
         arguments: Vec<Vec<Buffer>>,
         options: &ExecuteOptions<'_>,
     ) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
-        check_arguments(&self.compiled, &arguments)?;
+        check_arguments(&self.compiled, &arguments, &options.local_devices(&self.compiled))?;
         self.execute_thunks(program(&self.compiled)?, arguments, options)
     }
 }
@@ -187,6 +202,7 @@ fn eval_options<'o>(options: &ExecuteOptions<'o>, fill_constants: bool) -> Optio
         cancel: options.cancel,
         time_limit: options.time_limit,
         progress: options.progress,
+        communicator: options.communicator.clone(),
         infeed: Vec::<Mutex<VecDeque<Value>>>::new(),
         ..Options::default()
     }

@@ -22,8 +22,8 @@ use hloom_runtime::pool::Permit;
 use hloom_runtime::trace::Trace;
 use hloom_runtime::{Buffer, Client};
 use hloom_value::{Array, ExecutionError, Value};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::ThreadId;
 
 /// The memory of one run, kept for the next: the block of temporaries, and the addresses of all arrays.
@@ -124,8 +124,8 @@ pub(crate) struct RunContext<'r> {
     pub(crate) cancel: Option<&'r AtomicBool>,
     /// Raised when another device has failed.
     pub(crate) failed: &'r AtomicBool,
-    /// Devices that left a collective before it took place.
-    pub(crate) gone: &'r RwLock<Vec<usize>>,
+    /// Raised when a device's memory may be written to after it left: it must never be given back.
+    pub(crate) leaks: &'r AtomicBool,
     pub(crate) progress: Option<&'r AtomicU32>,
     pub(crate) trace: Option<&'r Trace>,
     /// The blocks of what devices have in common, by group.
@@ -211,9 +211,15 @@ pub(crate) fn run_device<'r>(
         slots,
         owner: std::thread::current().id(),
     };
-    executor.list(0)?;
+    let ended = executor.list(0);
     let slots = std::mem::take(&mut executor.slots);
     drop(executor);
+    if let Err(fault) = ended {
+        if context.leaks.load(Ordering::Relaxed) {
+            std::mem::forget((kept, arguments));
+        }
+        return Err(fault);
+    }
     let mut results = Vec::with_capacity(program.results.len());
     for leaf in &program.results {
         if let Some(slot) = leaf.slot {
@@ -253,6 +259,14 @@ pub(crate) fn run_device<'r>(
 }
 
 impl<'r> ThunkExecutor<'r> {
+    /// Leaves the collectives that the device came to.
+    pub(crate) fn abandon(&self) {
+        let communicator = self.device.as_ref().map(|d| &d.shared.communicator);
+        if communicator.is_some_and(|c| !c.abandon(self.ordinal)) {
+            self.context.leaks.store(true, Ordering::Relaxed);
+        }
+    }
+
     fn list(&mut self, list: ListId) -> Result<(), ExecutionError> {
         let program = self.program;
         self.each_step(&program.lists[list])
@@ -454,7 +468,7 @@ impl Drop for ThunkExecutor<'_> {
     /// Whoever leaves before a collective took place that it came to says so: the others must not touch its memory.
     fn drop(&mut self) {
         if !self.pending.is_empty() {
-            self.context.gone.write().unwrap_or_else(PoisonError::into_inner).push(self.ordinal);
+            self.abandon();
         }
     }
 }

@@ -10,7 +10,6 @@ mod backend;
 pub mod client;
 mod code;
 mod collective;
-mod collective_kernel;
 mod concurrency;
 mod concurrent;
 mod dependence;

@@ -3,7 +3,7 @@
 //! Tuples, their elements and whatever else merely hands values on are no steps: `plan` says that the value is where it
 //! was. What the plan does not tie together where the run needs it tied is an error here, not a wrong result.
 
-use crate::collective::Collective;
+use crate::collective::CollectiveThunk;
 use crate::concurrent;
 use crate::dependence::{Footprint, footprints};
 use crate::kernel::{KernelCode, KernelLibrary, KernelSource, Kernels};
@@ -316,7 +316,7 @@ impl Lowering<'_, '_> {
             | Op::ReduceScatter(_)
             | Op::AllToAll { .. }
             | Op::CollectiveBroadcast { .. }
-            | Op::CollectivePermute(_) => match Collective::new(module, id, self.for_evaluator(id)) {
+            | Op::CollectivePermute(_) => match CollectiveThunk::new(module, id, self.for_evaluator(id)) {
                 Some(collective) => {
                     let arrays = self.arrays(id);
                     self.native("collective");

@@ -4,9 +4,9 @@
 //! and the same array, which the run brings besides their own memory: it is written once, and stays in the caches. It is
 //! written again only after all of the group have come to the same collective again, and so have read what they needed.
 
-use crate::collective::group;
-use crate::collective_kernel::CollectiveKernel;
+use crate::collective::{group, work};
 use crate::thunk::Location;
+use hloom_comm::Collective;
 use hloom_eval::run::DeviceGrid;
 use hloom_ir::entity::InstructionId;
 use hloom_plan::Plan;
@@ -60,11 +60,11 @@ fn groups(plan: &Plan<'_>, grid: DeviceGrid, i: InstructionId) -> Option<Vec<u32
     let module = plan.dataflow.module();
     let op = &module[i].op;
     op.collective()?;
-    let exchange = CollectiveKernel::new(module, i).filter(CollectiveKernel::gives_all_the_same)?;
+    let work = work(module, i).filter(Collective::gives_all_the_same)?;
     let mut numbers: FxHashMap<Vec<usize>, u32> = FxHashMap::default();
     let mut of_device = Vec::with_capacity(grid.devices());
     for device in 0..grid.devices() {
-        let group = group(op, grid, device).filter(|g| exchange.fits(g.len()))?;
+        let group = group(op, grid, device).filter(|g| work.fits(g.len()))?;
         let next = numbers.len() as u32;
         of_device.push(*numbers.entry(group).or_insert(next));
     }

@@ -3,7 +3,7 @@
 //! Every array of a step is an entry of the program's *table*: an allocation and an offset. A run trip_count the table into
 //! addresses once, before its first step; a step finds its arrays side by side in it, operands first, then results.
 
-use crate::collective::Collective;
+use crate::collective::CollectiveThunk;
 use crate::concurrent::ConcurrentRegion;
 use crate::kernel::{Kernel, KernelCode};
 use crate::library_call::LibraryCall;
@@ -51,7 +51,7 @@ pub(crate) enum ThunkKind {
     /// Runs the list that the scalar (the only array) selects: by its truth, or by its number.
     Conditional { branches: Vec<ListId>, by_truth: bool },
     /// Meets other devices; if it is awaited later, it only comes to the meeting.
-    Collective(Box<Collective>),
+    Collective(Box<CollectiveThunk>),
     /// Waits for the collective that the instruction is.
     Await,
     /// Runs steps beside each other.

@@ -66,7 +66,8 @@ impl LoadedExecutable for EvalExecutable {
         arguments: Vec<Vec<Buffer>>,
         options: &ExecuteOptions<'_>,
     ) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
-        check_arguments(&self.compiled, &arguments)?;
+        let devices = options.local_devices(&self.compiled);
+        check_arguments(&self.compiled, &arguments, &devices)?;
         let code =
             self.compiled.code::<EvalCode>().ok_or_else(|| ExecutionError::bug("the code is of another backend"))?;
         let module = self.compiled.module.module();
@@ -84,6 +85,8 @@ impl LoadedExecutable for EvalExecutable {
             cancel: options.cancel,
             time_limit: options.time_limit,
             progress: options.progress,
+            communicator: options.communicator.clone(),
+            devices: Some(&devices),
             ..Options::default()
         };
         let results = run_prepared(&self.compiled.module, &code.0, self.compiled.grid, inputs, &options)?;

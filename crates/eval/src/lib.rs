@@ -9,9 +9,11 @@
 //! operations; functions that are applied per element (reducers, comparators, map) become a [`scalar`] program first, so
 //! that nothing is allocated per element. Devices meet in `hloom-comm`.
 
-// One function calls the gemm kernels, which take pointers: `matmul::product`.
+// Where addresses are used: `matmul::product` calls the gemm kernels; `reducer` and `ops::collective::meet` work on the
+// arrays of other devices.
 #![deny(unsafe_code)]
 
+pub mod collective_work;
 pub mod comparator;
 pub mod custom_call;
 pub mod fold;
@@ -23,6 +25,7 @@ pub mod observe;
 pub mod ops;
 pub mod padding;
 pub mod plan;
+pub mod reducer;
 pub mod run;
 pub mod scalar;
 pub mod window;

@@ -6,7 +6,7 @@ use crate::mixed_precision::MixedPrecision;
 use crate::observe::{Observer, Verdict};
 use crate::padding;
 use crate::plan::Plan;
-use hloom_comm::Rendezvous;
+use hloom_comm::{Communicator, InProcess};
 use hloom_ir::diagnostic::{Blame, codes};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
@@ -19,7 +19,7 @@ use hloom_value::{Array, Value};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 pub use hloom_analysis::devices::DeviceGrid;
@@ -39,6 +39,10 @@ pub struct Options<'o> {
     pub cancel: Option<&'o AtomicBool>,
     /// How long a device waits in a collective for one that is still computing; ten minutes when absent.
     pub time_limit: Option<Duration>,
+    /// How the devices meet; as threads of this process when absent.
+    pub communicator: Option<Arc<dyn Communicator>>,
+    /// The devices that run here; all when absent.
+    pub devices: Option<&'o [usize]>,
     /// Values for infeed, per device, in order.
     pub infeed: Vec<Mutex<VecDeque<Value>>>,
     /// Takes what outfeed gives, with the device's number.
@@ -90,8 +94,8 @@ pub struct Shared<'r> {
     pub grid: DeviceGrid,
     /// How the run is to go.
     pub options: &'r Options<'r>,
-    /// Where the devices meet.
-    pub rendezvous: Rendezvous<Value>,
+    /// How the devices meet.
+    pub communicator: Arc<dyn Communicator>,
     /// Raised when the run is to end early.
     pub cancel: AtomicBool,
 }
@@ -110,7 +114,10 @@ impl<'r> Shared<'r> {
             prepared,
             grid,
             options,
-            rendezvous: Rendezvous::new(grid.devices(), time_limit),
+            communicator: options
+                .communicator
+                .clone()
+                .unwrap_or_else(|| Arc::new(InProcess::new(grid.devices(), time_limit))),
             cancel: AtomicBool::new(false),
         }
     }
@@ -118,8 +125,8 @@ impl<'r> Shared<'r> {
     /// What one device has that evaluates single instructions of `module`.
     pub fn alone(module: &'r Module, prepared: &'r Prepared, options: &'r Options<'r>) -> Shared<'r> {
         let grid = DeviceGrid { replicas: 1, partitions: 1 };
-        let rendezvous = Rendezvous::new(1, Duration::ZERO);
-        Shared { module, prepared, grid, options, rendezvous, cancel: AtomicBool::new(false) }
+        let communicator = Arc::new(InProcess::new(1, Duration::ZERO));
+        Shared { module, prepared, grid, options, communicator, cancel: AtomicBool::new(false) }
     }
 
     /// Fails if the run is to end.
@@ -192,18 +199,30 @@ pub struct Leaving<'s, 'r> {
     pub shared: &'s Shared<'r>,
     /// The device.
     pub ordinal: usize,
-    /// Whether it has failed; true until it is known to have gone well.
-    pub failed: bool,
+    /// Why it has failed; something until it is known to have gone well.
+    pub failure: Option<String>,
+}
+
+impl<'s, 'r> Leaving<'s, 'r> {
+    /// A device that runs.
+    pub fn new(shared: &'s Shared<'r>, ordinal: usize) -> Leaving<'s, 'r> {
+        Leaving { shared, ordinal, failure: Some("its thread panicked".into()) }
+    }
+
+    /// Notes how the device's program ended.
+    pub fn ended<T>(&mut self, result: &Result<T, ExecutionError>) {
+        self.failure = result.as_ref().err().map(|fault| fault.diagnostic().message.clone());
+    }
 }
 
 impl Drop for Leaving<'_, '_> {
     fn drop(&mut self) {
-        if self.failed {
+        if let Some(why) = &self.failure {
             // The others must not go on for a device that has failed.
             self.shared.cancel.store(true, Ordering::Relaxed);
-            self.shared.rendezvous.cancel();
+            self.shared.communicator.cancel(self.ordinal, why);
         }
-        self.shared.rendezvous.finish(self.ordinal);
+        self.shared.communicator.finish(self.ordinal);
     }
 }
 
@@ -232,25 +251,23 @@ pub fn run_prepared(
     let shared = Shared::new(module, prepared, grid, options);
     let module = module.module();
     let entry = module.entry().ok_or_else(|| ExecutionError::bug("a verified module has no entry"))?;
-    if inputs.len() != grid.devices() {
-        return Err(ExecutionError::bug(format!(
-            "inputs for {} devices given, {} needed",
-            inputs.len(),
-            grid.devices()
-        )));
+    let devices = options.devices.map_or_else(|| (0..grid.devices()).collect(), <[usize]>::to_vec);
+    if inputs.len() != devices.len() {
+        let message = format!("inputs for {} devices given, {} needed", inputs.len(), devices.len());
+        return Err(ExecutionError::bug(message));
     }
     check_inputs(module, entry, &inputs)?;
     let results: Vec<Result<Value, ExecutionError>> = std::thread::scope(|scope| {
         let mut threads = Vec::new();
-        for (ordinal, arguments) in inputs.into_iter().enumerate() {
+        for (ordinal, arguments) in devices.into_iter().zip(inputs) {
             let shared = &shared;
             let thread = std::thread::Builder::new()
                 .name(format!("device {ordinal}"))
                 .stack_size(STACK_BYTES)
                 .spawn_scoped(scope, move || {
-                    let mut leaving = Leaving { shared, ordinal, failed: true };
+                    let mut leaving = Leaving::new(shared, ordinal);
                     let result = Device::new(shared, ordinal).call(entry, arguments);
-                    leaving.failed = result.is_err();
+                    leaving.ended(&result);
                     result
                 });
             threads.push(thread);

@@ -101,8 +101,12 @@ impl LoadedExecutable for ToyExecutable {
     fn compiled(&self) -> &CompiledModule {
         &self.compiled
     }
-    fn execute(&self, arguments: Vec<Vec<Buffer>>, _: &ExecuteOptions<'_>) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
-        check_arguments(&self.compiled, &arguments)?;
+    fn execute(
+        &self,
+        arguments: Vec<Vec<Buffer>>,
+        options: &ExecuteOptions<'_>,
+    ) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
+        check_arguments(&self.compiled, &arguments, &options.local_devices(&self.compiled))?;
         let code = self.compiled.code::<ToyCode>().ok_or_else(|| ExecutionError::bug("another's code"))?;
         self.printed.lock().expect("nobody panics with it").extend(code.0.iter().cloned());
         Ok(arguments)

@@ -2,10 +2,12 @@
 
 use crate::buffer::Buffer;
 use crate::trace::Trace;
+use hloom_comm::Communicator;
 use hloom_compiler::CompiledModule;
 use hloom_eval::custom_call::CustomCalls;
 use hloom_ir::diagnostic::{Blame, codes};
 use hloom_value::ExecutionError;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ pub trait LoadedExecutable: std::fmt::Debug + Send + Sync {
     /// What was compiled.
     fn compiled(&self) -> &CompiledModule;
 
-    /// Runs the program with `arguments[d]` the leaves of all arguments of device `d`, in order; returns the leaves of
+    /// Runs the program with `arguments[n]` the leaves of all arguments of the `n`th device that runs here, in order; returns the leaves of
     /// each device's result. Memory of arguments whose last handle is passed may be taken for results.
     fn execute(
         &self,
@@ -40,16 +42,31 @@ pub struct ExecuteOptions<'o> {
     pub custom_calls: Option<&'o CustomCalls>,
     /// Takes what ran where and when.
     pub trace: Option<&'o Trace>,
+    /// The devices of the program that run in this process; all when absent.
+    pub devices: Option<&'o [usize]>,
+    /// How the devices meet; as threads of this process when absent.
+    pub communicator: Option<Arc<dyn Communicator>>,
 }
 
-/// Whether these are arguments for the program: for each device, of each leaf's type and sizes.
-pub fn check_arguments(compiled: &CompiledModule, arguments: &[Vec<Buffer>]) -> Result<(), ExecutionError> {
+impl ExecuteOptions<'_> {
+    /// The devices of a program that run in this process.
+    pub fn local_devices(&self, compiled: &CompiledModule) -> Vec<usize> {
+        self.devices.map_or_else(|| (0..compiled.grid.devices()).collect(), <[usize]>::to_vec)
+    }
+}
+
+/// Whether these are arguments for the program: for each of its `devices` here, of each leaf's type and sizes.
+pub fn check_arguments(
+    compiled: &CompiledModule,
+    arguments: &[Vec<Buffer>],
+    devices: &[usize],
+) -> Result<(), ExecutionError> {
     let bad = |message: String| ExecutionError::new(&codes::eval::BAD_INPUT, message).blame(Blame::Data);
-    if arguments.len() != compiled.grid.devices() {
-        let (given, needed) = (arguments.len(), compiled.grid.devices());
+    if arguments.len() != devices.len() || devices.iter().any(|&d| d >= compiled.grid.devices()) {
+        let (given, needed) = (arguments.len(), devices.len());
         return Err(bad(format!("arguments for {given} devices are given, the program runs on {needed}")));
     }
-    for (device, leaves) in arguments.iter().enumerate() {
+    for (device, leaves) in devices.iter().zip(arguments) {
         if leaves.len() != compiled.parameters.len() {
             let (given, needed) = (leaves.len(), compiled.parameters.len());
             return Err(bad(format!("device {device} is given {given} arrays, the program takes {needed}")));

@@ -9,6 +9,7 @@ pub mod array;
 pub mod buffer;
 pub mod error;
 pub mod memory;
+mod message;
 pub mod strided;
 
 pub use array::{Array, Value};

@@ -1,24 +1,26 @@
 //! Devices meeting and data moving between them.
 //!
-//! A collective is a pure function from what every device of the group brings to what every device takes away; the last
-//! to arrive computes it ([`hloom_comm::Rendezvous`]). Asynchronous forms happen at their start.
+//! A device brings its operands by their addresses and finds its results written when it has met the others
+//! ([`hloom_comm::Communicator`]). What takes more than moving and reducing bytes gathers what all devices have, and each
+//! works out its own result. Asynchronous forms happen at their start.
 
+use crate::collective_work::{key_of, name_of, purpose_of, whole, work_of};
 use crate::fold::Fold;
 use crate::interpreter::{Device, OperandValues};
-use crate::ops::data_movement::{concatenate, dynamic_slice, dynamic_update_slice};
-use crate::ops::elementwise;
+use crate::ops::data_movement::{dynamic_slice, dynamic_update_slice};
 use crate::ops::transfer;
 use crate::scalar::Scalar;
 use hloom_analysis::devices::{group_of, plane_of};
-use hloom_comm::{JoinError, JoinRequest, RendezvousKey, Whereabouts};
-use hloom_ir::diagnostic::codes;
+use hloom_comm::{Collective, CollectiveKind, CollectiveRequest, JoinError, ParticipantMemory, Serial, Whereabouts};
+use hloom_ir::diagnostic::{Blame, codes};
 use hloom_ir::element_type::ElementType;
-use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
+use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::layout::DimVec;
-use hloom_ir::op::{BinaryOp, CollectivePermute, Op};
-use hloom_ir::shape::Shape;
+use hloom_ir::op::{CollectivePermute, Op};
+use hloom_ir::shape::{ArrayShape, Shape};
 use hloom_value::ExecutionError;
 use hloom_value::{Array, Value};
+use std::sync::Arc;
 
 /// Evaluates one instruction of this family.
 pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
@@ -46,53 +48,64 @@ fn evaluate_unchecked(
         Op::ReplicaId => Array::scalar(ElementType::U32, device.replica() as u32).map(Value::Array),
         Op::PartitionId => Array::scalar(ElementType::U32, device.partition() as u32).map(Value::Array),
         Op::AllReduce(a) | Op::AllReduceStart(a) => {
-            let reduce = |d: &mut Device<'_>, brought| same_for_all(reduced(d, brought, a.to_apply)?);
             let held = operands.clone();
-            let results = meet(device, i, operands, reduce)?;
+            let results = reduced(device, i, operands, a.to_apply)?;
             // Some GPU programs write the start like that of other collectives, which holds its operands as well.
             if shape.as_tuple().is_some_and(|t| t.len() == 2 * results.len()) {
-                return Ok(Value::Tuple(held.into_iter().chain(results).collect()));
+                return Ok(Value::Tuple(held.into_iter().chain(values(results)).collect()));
             }
-            Ok(as_shaped(shape, results))
-        }
-        Op::AllGather(a) => {
-            let gather = |_: &mut Device<'_>, brought| gathered(brought, a.dimension as usize);
-            Ok(as_shaped(shape, meet(device, i, operands, gather)?))
-        }
-        Op::AllGatherStart(a) => {
-            let gather = |_: &mut Device<'_>, brought| gathered(brought, a.dimension as usize);
-            let results = meet(device, i, operands.clone(), gather)?;
-            Ok(start_state(shape, operands, results))
-        }
-        Op::ReduceScatter(r) => {
-            let scatter = |d: &mut Device<'_>, brought: Brought| {
-                let parts = brought.len();
-                scattered(reduced(d, brought, r.to_apply)?, r.dimension as usize, parts)
-            };
-            Ok(as_shaped(shape, meet(device, i, operands, scatter)?))
+            Ok(as_shaped(shape, values(results)))
         }
         Op::CollectiveReduce(r) => {
-            let reduce = |d: &mut Device<'_>, brought: Brought| {
-                let count = brought.len();
-                only_first(reduced(d, brought, r.to_apply)?, count)
-            };
-            Ok(as_shaped(shape, meet(device, i, operands, reduce)?))
+            let group = group(device, i)?;
+            let mut results = reduced(device, i, operands, r.to_apply)?;
+            // The first device of the group gets the results, the others nothing but zeros.
+            if group.first() != Some(&device.ordinal) {
+                let zeros = results.iter().map(|a| Array::zeroed(a.element_type(), a.dims()));
+                results = zeros.collect::<Result<_, _>>()?;
+            }
+            Ok(as_shaped(shape, values(results)))
         }
-        Op::AllToAll { split_dimension, .. } => {
-            let exchange = |_: &mut Device<'_>, brought| exchanged(brought, *split_dimension);
-            Ok(as_shaped(shape, meet(device, i, operands, exchange)?))
+        Op::ReduceScatter(r) => {
+            let results = scattered(device, i, operands, r.to_apply, r.dimension as usize)?;
+            Ok(as_shaped(shape, values(results)))
+        }
+        Op::AllGather(a) => {
+            let results = gathered(device, i, operands, a.dimension as usize)?;
+            Ok(as_shaped(shape, values(results)))
+        }
+        Op::AllGatherStart(a) => {
+            let results = gathered(device, i, operands.clone(), a.dimension as usize)?;
+            Ok(start_state(shape, operands, values(results)))
+        }
+        Op::AllToAll { .. } => {
+            let (group, operands) = (group(device, i)?, arrays(operands)?);
+            // Where operand `k` goes to device `k`, what comes is like the operand of this device's own number.
+            let own = group.iter().position(|&d| d == device.ordinal).and_then(|n| operands.get(n));
+            let like = |a: &Array| match &instruction.op {
+                Op::AllToAll { split_dimension: None, .. } => own.unwrap_or(a).shape(),
+                _ => a.shape(),
+            };
+            let results: Vec<ArrayShape> = operands.iter().map(like).collect();
+            Ok(as_shaped(shape, values(meet_by_op(device, i, &group, operands, results)?)))
         }
         Op::RaggedAllToAll { .. } => {
-            let exchange = |_: &mut Device<'_>, brought| ragged_exchanged(brought);
-            Ok(as_shaped(shape, meet(device, i, operands, exchange)?))
+            let group = group(device, i)?;
+            let brought = gather_from_all(device, i, &group, arrays(operands)?)?;
+            let own = group.iter().position(|&d| d == device.ordinal).unwrap_or(0);
+            Ok(as_shaped(shape, vec![Value::Array(ragged_exchanged(&brought, own)?)]))
         }
         Op::CollectiveBroadcast { has_dynamic_root, .. } => {
-            let dynamic = *has_dynamic_root;
-            if group_of(&instruction.op, device.shared.grid, device.ordinal).is_none() {
+            let Some(group) = group_of(&instruction.op, device.shared.grid, device.ordinal) else {
                 return Value::zeroed(shape);
-            }
-            let broadcast = |_: &mut Device<'_>, brought| broadcast_from_root(brought, dynamic);
-            Ok(as_shaped(shape, meet(device, i, operands, broadcast)?))
+            };
+            let mut operands = arrays(operands)?;
+            let root = if *has_dynamic_root { dynamic_root(device, i, &group, &mut operands)? } else { 0 };
+            let results: Vec<ArrayShape> = operands.iter().map(Array::shape).collect();
+            let arrays = results.iter().map(|a| whole(a.element_type, a.dims())).collect::<Option<_>>();
+            let arrays = arrays.ok_or_else(|| ExecutionError::bug("an operand has no size"))?;
+            let work = Collective { kind: CollectiveKind::Broadcast(root), arrays };
+            Ok(as_shaped(shape, values(meet(device, i, &group, work, operands, results)?)))
         }
         Op::CollectivePermute(permute) => {
             let results = permuted(device, i, operands, permute)?;
@@ -119,8 +132,13 @@ fn evaluate_unchecked(
     }
 }
 
-/// What each participant brings: its operands.
-type Brought = Vec<Vec<Array>>;
+fn arrays(values: OperandValues) -> Result<Vec<Array>, ExecutionError> {
+    values.into_iter().map(Value::into_array).collect()
+}
+
+fn values(arrays: Vec<Array>) -> Vec<Value> {
+    arrays.into_iter().map(Value::Array).collect()
+}
 
 fn as_shaped(shape: &Shape, mut results: Vec<Value>) -> Value {
     if shape.is_tuple() || results.len() != 1 { Value::Tuple(results) } else { results.swap_remove(0) }
@@ -139,206 +157,260 @@ fn start_state(shape: &Shape, operands: OperandValues, results: Vec<Value>) -> V
     Value::Tuple(state)
 }
 
-/// Meets the devices of the collective's group and works out what this one takes away.
-fn meet(
-    device: &mut Device<'_>,
-    i: InstructionId,
-    operands: OperandValues,
-    finish: impl FnOnce(&mut Device<'_>, Brought) -> Result<Outcome, ExecutionError>,
-) -> Result<Vec<Value>, ExecutionError> {
-    let op = &device.module()[i].op;
-    let group = group_of(op, device.shared.grid, device.ordinal).ok_or_else(|| {
+/// The devices that meet this one, in the group's order.
+fn group(device: &Device<'_>, i: InstructionId) -> Result<Vec<usize>, ExecutionError> {
+    group_of(&device.module()[i].op, device.shared.grid, device.ordinal).ok_or_else(|| {
         let name = device.module()[i].name();
         ExecutionError::new(&codes::eval::COLLECTIVE, format!("device {} is in no group of {name}", device.ordinal))
-    })?;
-    meet_group(device, i, &group, operands, finish)
+    })
 }
 
-/// What the participants take away.
-enum Outcome {
-    /// All the same.
-    Same(Vec<Value>),
-    /// Each its own.
-    Each(Vec<Vec<Value>>),
-}
-
-fn same_for_all(arrays: Vec<Array>) -> Result<Outcome, ExecutionError> {
-    Ok(Outcome::Same(arrays.into_iter().map(Value::Array).collect()))
-}
-
-/// The first device of the group gets the results, the others nothing but zeros.
-fn only_first(arrays: Vec<Array>, count: usize) -> Result<Outcome, ExecutionError> {
-    let nothing = arrays.iter().map(|a| Array::zeroed(a.element_type(), a.dims()).map(Value::Array));
-    let nothing: Vec<Value> = nothing.collect::<Result<_, _>>()?;
-    let first = arrays.into_iter().map(Value::Array).collect();
-    let others = std::iter::repeat_n(nothing, count.saturating_sub(1));
-    Ok(Outcome::Each([first].into_iter().chain(others).collect()))
-}
-
-fn meet_group(
+/// Meets the group for what the instruction says.
+fn meet_by_op(
     device: &mut Device<'_>,
     i: InstructionId,
     group: &[usize],
-    operands: OperandValues,
-    finish: impl FnOnce(&mut Device<'_>, Brought) -> Result<Outcome, ExecutionError>,
-) -> Result<Vec<Value>, ExecutionError> {
-    let instruction = &device.module()[i];
-    // Devices at the same key must do the same; a name is not part of that, since branches may differ in it.
-    let what = format!("{} of {}", instruction.opcode(), instruction.shape.without_layout());
-    let key = match instruction.op.channel_id() {
-        Some(channel) => RendezvousKey::Channel(channel),
-        None => RendezvousKey::Instruction(i.index()),
+    operands: Vec<Array>,
+    results: Vec<ArrayShape>,
+) -> Result<Vec<Array>, ExecutionError> {
+    let module = device.module();
+    let from: Vec<ArrayShape> = operands.iter().map(Array::shape).collect();
+    let work = work_of(module, &module[i].op, &from, &results).ok_or_else(|| unfit(device, i, group))?;
+    meet(device, i, group, work, operands, results)
+}
+
+/// Meets the group, and gives this device's results.
+#[allow(unsafe_code, reason = "devices know each other's arrays by their addresses")]
+fn meet(
+    device: &mut Device<'_>,
+    i: InstructionId,
+    group: &[usize],
+    work: Collective,
+    operands: Vec<Array>,
+    results: Vec<ArrayShape>,
+) -> Result<Vec<Array>, ExecutionError> {
+    let mut made = results.iter().map(|r| Array::zeroed(r.element_type, r.dims())).collect::<Result<Vec<_>, _>>()?;
+    let has_size = |(n, a): (usize, &Array)| a.bytes().len() == work.result_bytes(n, group.len());
+    let sizes_fit = operands.iter().zip(&work.arrays).all(|(a, g)| a.bytes().len() == g.bytes);
+    if !work.fits(group.len()) || !sizes_fit || !made.iter().enumerate().all(has_size) {
+        return Err(unfit(device, i, group));
+    }
+    let what = purpose_of(device.module(), i);
+    let memory = ParticipantMemory {
+        operands: operands.iter().map(|a| a.bytes().as_ptr() as usize).collect(),
+        results: made.iter_mut().map(|a| a.bytes_mut().as_mut_ptr() as usize).collect(),
     };
-    let meeting = JoinRequest { key, participants: group, what: &what };
-    let (world, ordinal) = (&device.shared.rendezvous, device.ordinal);
-    let brings = Value::Tuple(operands.into_vec());
-    let met = world.join(ordinal, &meeting, brings, |brought: Vec<Value>| {
-        let arrays =
-            |v: Value| v.into_tuple()?.into_iter().map(Value::into_array).collect::<Result<Vec<_>, ExecutionError>>();
-        let brought = brought.into_iter().map(arrays).collect::<Result<Brought, _>>()?;
-        let count = brought.len();
-        Ok(match finish(device, brought)? {
-            Outcome::Same(values) => vec![Value::Tuple(values); count],
-            Outcome::Each(each) => each.into_iter().map(Value::Tuple).collect(),
-        })
-    });
-    met.map_err(|miss| missed(device, i, group, miss))??.into_tuple()
+    let request = CollectiveRequest {
+        key: key_of(device.module(), i),
+        participants: group,
+        what: &what,
+        name: &name_of(device.module(), i),
+        collective: &Arc::new(work),
+        memory,
+        parallel: &Serial,
+    };
+    let communicator = &device.shared.communicator;
+    // SAFETY: the arrays are as long as the collective says (checked above), and nothing touches them before the wait has
+    // ended; where it fails and they may still be written to, they are kept for ever.
+    let met = unsafe { communicator.start(device.ordinal, &request) };
+    match met.and_then(|arrival| communicator.wait(device.ordinal, arrival)) {
+        Ok(()) => Ok(made),
+        Err(miss) => {
+            if !communicator.abandon(device.ordinal) {
+                std::mem::forget((operands, made));
+            }
+            Err(missed(device, i, group, miss))
+        }
+    }
+}
+
+/// What each device of the group brings, for all of them.
+fn gather_from_all(
+    device: &mut Device<'_>,
+    i: InstructionId,
+    group: &[usize],
+    operands: Vec<Array>,
+) -> Result<Vec<Vec<Array>>, ExecutionError> {
+    let shapes: Vec<ArrayShape> = operands.iter().map(Array::shape).collect();
+    let arrays = shapes.iter().map(|s| whole(s.element_type, s.dims())).collect::<Option<_>>();
+    let arrays = arrays.ok_or_else(|| ExecutionError::bug("an operand has no size"))?;
+    let work = Collective { kind: CollectiveKind::AllGather, arrays };
+    let beside = |s: &ArrayShape| {
+        let dims: DimVec = [group.len() as i64].into_iter().chain(s.dims().iter().copied()).collect();
+        ArrayShape::new(s.element_type, dims)
+    };
+    let gathered = meet(device, i, group, work, operands, shapes.iter().map(beside).collect())?;
+    let of_member = |k: usize| {
+        let one = |(all, s): (&Array, &ArrayShape)| {
+            let bytes = all.bytes().len() / group.len();
+            Array::from_bytes(s.element_type, s.dims(), &all.bytes()[k * bytes..(k + 1) * bytes])
+        };
+        gathered.iter().zip(&shapes).map(one).collect::<Result<Vec<_>, _>>()
+    };
+    (0..group.len()).map(of_member).collect()
+}
+
+fn unfit(device: &Device<'_>, i: InstructionId, group: &[usize]) -> ExecutionError {
+    let name = device.module()[i].name();
+    let message = format!("the arrays of {name} do not fit a group of {} devices", group.len());
+    let fault = ExecutionError::new(&codes::eval::COLLECTIVE, message).note(format!("the group is {group:?}"));
+    fault.help("the program may be for another number of devices: see --devices")
 }
 
 /// A meeting that did not come about, in words.
 pub fn missed(device: &Device<'_>, i: InstructionId, group: &[usize], miss: JoinError) -> ExecutionError {
-    let name = device.module()[i].name();
-    let error = |message: String| {
-        ExecutionError::new(&codes::eval::COLLECTIVE, message).note(format!("the group is {group:?}"))
+    let instruction = &device.module()[i];
+    let (name, here) = (instruction.name(), device.ordinal);
+    // Among several processes the program has been compared already: what differs is the machine.
+    let across = device.shared.options.communicator.is_some();
+    let error = |blame: Blame, message: String| {
+        let error = ExecutionError::new(&codes::eval::COLLECTIVE, message).blame(blame);
+        error.note(format!("the group is {group:?}"))
     };
+    let of_program = if across { Blame::Machine } else { Blame::Program };
     let list = |absent: Vec<(usize, Whereabouts)>| {
         let each = absent.into_iter().map(|(d, doing)| match doing {
             Whereabouts::Running => format!("device {d} is still computing"),
             Whereabouts::Waiting(what) => format!("device {d} waits for {what}"),
             Whereabouts::Finished => format!("device {d} has finished its program"),
+            Whereabouts::Elsewhere { rank } => format!("device {d} on rank {rank} has not come"),
         });
         each.collect::<Vec<_>>().join(", ")
     };
     match miss {
         JoinError::Absent(absent) => {
-            error(format!("{name} cannot complete on device {}: {}", device.ordinal, list(absent)))
+            error(of_program, format!("{name} cannot complete on device {here}: {}", list(absent)))
         }
         JoinError::TimedOut(limit, absent) => {
-            error(format!("{name} waited {} s on device {}: {}", limit.as_secs(), device.ordinal, list(absent)))
+            error(Blame::Machine, format!("{name} waited {} s on device {here}: {}", limit.as_secs(), list(absent)))
         }
-        JoinError::Disagree { device: other, what } => {
-            let mine = &device.module()[i];
-            error(format!(
-                "devices disagree: device {} comes to {name} for {} of {}, device {other} for {what}",
-                device.ordinal,
-                mine.opcode(),
-                mine.shape.without_layout()
-            ))
+        JoinError::Disagree { device: other, what } => error(
+            of_program,
+            format!(
+                "devices disagree: device {here} comes to {name} for {} of {}, device {other} for {what}",
+                instruction.opcode(),
+                instruction.shape.without_layout()
+            ),
+        ),
+        JoinError::NotAParticipant => error(Blame::Program, format!("{name} names a device that does not exist")),
+        JoinError::Unfit => unfit(device, i, group),
+        JoinError::PeerFailed { rank, device: Some(other), why } => {
+            let message = format!("{name} cannot complete on device {here}: device {other} on rank {rank} failed");
+            error(Blame::Machine, message).note(why)
         }
-        JoinError::NotAParticipant => error(format!("{name} names a device that does not exist")),
+        JoinError::PeerFailed { rank, device: None, why } => {
+            error(Blame::Machine, format!("{name} cannot complete on device {here}: rank {rank} failed")).note(why)
+        }
+        JoinError::Interrupted(absent) => {
+            let message =
+                format!("{name} was waiting on device {here} when the process was told to end: {}", list(absent));
+            error(Blame::Machine, message).note("launchers end all ranks when one of them has died")
+        }
+        JoinError::Transport(why) => error(Blame::Machine, format!("{name} cannot complete on device {here}: {why}")),
         JoinError::Cancelled => ExecutionError::new(&codes::eval::CANCELLED, "the run was cancelled"),
     }
 }
 
 /// Each operand folded over all devices, in the group's order.
-fn reduced(device: &mut Device<'_>, brought: Brought, function: ComputationId) -> Result<Vec<Array>, ExecutionError> {
+fn reduced(
+    device: &mut Device<'_>,
+    i: InstructionId,
+    operands: OperandValues,
+    function: ComputationId,
+) -> Result<Vec<Array>, ExecutionError> {
+    let (module, group, operands) = (device.module(), group(device, i)?, arrays(operands)?);
+    let shapes: Vec<ArrayShape> = operands.iter().map(Array::shape).collect();
+    match work_of(module, &module[i].op, &shapes, &shapes) {
+        Some(work) => meet(device, i, &group, work, operands, shapes),
+        None => {
+            let brought = gather_from_all(device, i, &group, operands)?;
+            folded(device, function, brought)
+        }
+    }
+}
+
+/// As [`reduced`]; the device gets its part of each along `dimension`.
+fn scattered(
+    device: &mut Device<'_>,
+    i: InstructionId,
+    operands: OperandValues,
+    function: ComputationId,
+    dimension: usize,
+) -> Result<Vec<Array>, ExecutionError> {
+    let (module, group, operands) = (device.module(), group(device, i)?, arrays(operands)?);
+    let parts = group.len() as i64;
+    let mut results = Vec::with_capacity(operands.len());
+    for operand in &operands {
+        let mut dims: DimVec = operand.dims().into();
+        let size = dims.get_mut(dimension).filter(|size| **size % parts == 0);
+        *size.ok_or_else(|| unfit(device, i, &group))? /= parts;
+        results.push(ArrayShape::new(operand.element_type(), dims));
+    }
+    let shapes: Vec<ArrayShape> = operands.iter().map(Array::shape).collect();
+    if let Some(work) = work_of(module, &module[i].op, &shapes, &results) {
+        return meet(device, i, &group, work, operands, results);
+    }
+    let brought = gather_from_all(device, i, &group, operands)?;
+    let own = group.iter().position(|&d| d == device.ordinal).unwrap_or(0) as i64;
+    let sums = folded(device, function, brought)?;
+    let part = |(sum, result): (&Array, &ArrayShape)| {
+        let mut starts = DimVec::from_elem(0, sum.rank());
+        starts[dimension] = own * result.dims()[dimension];
+        dynamic_slice(sum, &starts, result.dims())
+    };
+    sums.iter().zip(&results).map(part).collect()
+}
+
+/// What all devices brought, combined element by element by a function of the program.
+fn folded(
+    device: &mut Device<'_>,
+    function: ComputationId,
+    brought: Vec<Vec<Array>>,
+) -> Result<Vec<Array>, ExecutionError> {
     let mut devices = brought.into_iter();
     let mut sums = devices.next().ok_or_else(|| ExecutionError::bug("nobody brought anything"))?;
-    let types: Vec<ElementType> = sums.iter().map(Array::element_type).collect();
-    // Each operand is folded on its own by a function of two scalars.
-    let known = Fold::known_operation(device.module(), function);
-    let wide = |op: Option<BinaryOp>, a: Array| match a.element_type() {
-        ElementType::F16 | ElementType::Bf16 if op.is_some() => elementwise::convert(a, ElementType::F32),
-        _ => Ok(a),
-    };
-    sums = sums.into_iter().map(|a| wide(known, a)).collect::<Result<_, _>>()?;
     for arrays in devices {
-        for (sum, array) in sums.iter_mut().zip(arrays) {
-            let so_far = std::mem::replace(sum, Array::zeroed(ElementType::Pred, &[0])?);
-            let array = wide(known, array)?;
-            *sum = match known {
-                Some(op) => {
-                    let to = so_far.element_type();
-                    elementwise::binary(op, so_far, array, to)?
-                }
-                None => folded(device, function, so_far, &array)?,
-            };
-        }
-    }
-    sums.into_iter()
-        .zip(types)
-        .map(|(a, t)| if a.element_type() == t { Ok(a) } else { elementwise::convert(a, t) })
-        .collect()
-}
-
-/// Two arrays combined element by element by a function of the program.
-fn folded(device: &mut Device<'_>, function: ComputationId, mut a: Array, b: &Array) -> Result<Array, ExecutionError> {
-    let mut fold = Fold::new(device, function, &[a.element_type(), b.element_type()], &[a.element_type()])?;
-    let width = a.element_type().bytes();
-    for n in 0..a.len() {
-        let combined = fold.apply(device, &[Scalar::load(&a, n), Scalar::load(b, n)])?[0];
-        combined.store(&mut a.bytes_mut()[n * width..(n + 1) * width]);
-    }
-    Ok(a)
-}
-
-fn gathered(brought: Brought, dimension: usize) -> Result<Outcome, ExecutionError> {
-    let operands = brought.first().map_or(0, Vec::len);
-    let nth = |n: usize| brought.iter().filter_map(|arrays| arrays.get(n).cloned()).collect::<Vec<_>>();
-    same_for_all((0..operands).map(|n| concatenate(&nth(n), dimension)).collect::<Result<_, _>>()?)
-}
-
-/// Part `k` of `parts` of each array along `dimension`.
-fn part(array: &Array, dimension: usize, k: usize, parts: usize) -> Result<Array, ExecutionError> {
-    let mut sizes: DimVec = array.dims().into();
-    let wrong = || ExecutionError::bug("an array cannot be cut into as many parts as there are devices");
-    let size = sizes.get_mut(dimension).ok_or_else(wrong)?;
-    if *size % parts as i64 != 0 {
-        return Err(wrong());
-    }
-    *size /= parts as i64;
-    let mut starts = DimVec::from_elem(0, array.rank());
-    starts[dimension] = k as i64 * *size;
-    dynamic_slice(array, &starts, &sizes)
-}
-
-fn scattered(sums: Vec<Array>, dimension: usize, parts: usize) -> Result<Outcome, ExecutionError> {
-    let each = |k: usize| sums.iter().map(|a| part(a, dimension, k, parts).map(Value::Array)).collect();
-    Ok(Outcome::Each((0..parts).map(each).collect::<Result<_, ExecutionError>>()?))
-}
-
-/// All-to-all: with a dimension, each array is cut along it and the parts from all devices are joined; without one,
-/// operand `k` goes to device `k`.
-fn exchanged(brought: Brought, split_dimension: Option<i64>) -> Result<Outcome, ExecutionError> {
-    let devices = brought.len();
-    let mut each = Vec::with_capacity(devices);
-    for k in 0..devices {
-        let mut takes = Vec::new();
-        if let Some(dimension) = split_dimension {
-            for n in 0..brought[0].len() {
-                let from_all = |arrays: &Vec<Array>| part(&arrays[n], dimension as usize, k, devices);
-                let parts = brought.iter().map(from_all).collect::<Result<Vec<_>, _>>()?;
-                takes.push(Value::Array(concatenate(&parts, dimension as usize)?));
-            }
-        } else {
-            let missing = || ExecutionError::bug("all-to-all needs an operand for each device");
-            for arrays in &brought {
-                takes.push(Value::Array(arrays.get(k).ok_or_else(missing)?.clone()));
+        for (a, b) in sums.iter_mut().zip(arrays) {
+            let mut fold = Fold::new(device, function, &[a.element_type(), b.element_type()], &[a.element_type()])?;
+            let width = a.element_type().bytes();
+            for n in 0..a.len() {
+                let combined = fold.apply(device, &[Scalar::load(a, n), Scalar::load(&b, n)])?[0];
+                combined.store(&mut a.bytes_mut()[n * width..(n + 1) * width]);
             }
         }
-        each.push(takes);
     }
-    Ok(Outcome::Each(each))
+    Ok(sums)
+}
+
+/// The operands of all devices side by side along `dimension`.
+fn gathered(
+    device: &mut Device<'_>,
+    i: InstructionId,
+    operands: OperandValues,
+    dimension: usize,
+) -> Result<Vec<Array>, ExecutionError> {
+    let (group, operands) = (group(device, i)?, arrays(operands)?);
+    let mut results = Vec::with_capacity(operands.len());
+    for operand in &operands {
+        let mut dims: DimVec = operand.dims().into();
+        *dims.get_mut(dimension).ok_or_else(|| unfit(device, i, &group))? *= group.len() as i64;
+        results.push(ArrayShape::new(operand.element_type(), dims));
+    }
+    // Where there is nothing to gather, sizes do not say how many devices bring it.
+    if operands.iter().all(|a| a.is_empty()) {
+        return results.iter().map(|r| Array::zeroed(r.element_type, r.dims())).collect();
+    }
+    meet_by_op(device, i, &group, operands, results)
 }
 
 /// Ragged all-to-all: operands are input, output, input offsets, send sizes, output offsets, receive sizes. Device `s`
 /// sends rows `input_offsets[t] .. + send_sizes[t]` to rows `output_offsets[t]` of device `t`'s output. With more than one
-/// update per device the lists hold those of device 0 first.
-fn ragged_exchanged(brought: Brought) -> Result<Outcome, ExecutionError> {
+/// update per device the lists hold those of device 0 first. The result is that of the device at the place `own`.
+fn ragged_exchanged(brought: &[Vec<Array>], own: usize) -> Result<Array, ExecutionError> {
     let wrong = || ExecutionError::bug("ragged-all-to-all lacks an operand");
-    let mut outputs = brought.iter().map(|a| a.get(1).cloned().ok_or_else(wrong)).collect::<Result<Vec<_>, _>>()?;
     let devices = brought.len();
-    for arrays in &brought {
+    let mut output = brought.get(own).and_then(|a| a.get(1)).cloned().ok_or_else(wrong)?;
+    for arrays in brought {
         let [input, _, input_offsets, send_sizes, output_offsets, _] = &arrays[..] else { return Err(wrong()) };
         if input.rank() == 0 || input.rank() != arrays[1].rank() {
             return Err(ExecutionError::new(
@@ -350,14 +422,16 @@ fn ragged_exchanged(brought: Brought) -> Result<Outcome, ExecutionError> {
         for n in 0..per_device * devices {
             let (from, size) = (input_offsets.integer_at(n)?, send_sizes.integer_at(n)?);
             let to = output_offsets.integer_at(n)?;
-            let target = &mut outputs[n / per_device];
             let inside =
                 |start: i64, a: &Array| start >= 0 && start.checked_add(size).is_some_and(|end| end <= a.dims()[0]);
-            if size < 0 || !inside(from, input) || !inside(to, target) {
+            if size < 0 || !inside(from, input) || !inside(to, &output) {
                 return Err(ExecutionError::new(
                     &codes::eval::COLLECTIVE,
                     format!("ragged-all-to-all moves {size} rows from {from} to {to}, outside the arrays"),
                 ));
+            }
+            if n / per_device != own {
+                continue;
             }
             let mut sizes: DimVec = input.dims().into();
             sizes[0] = size;
@@ -365,25 +439,24 @@ fn ragged_exchanged(brought: Brought) -> Result<Outcome, ExecutionError> {
             starts[0] = from;
             let rows = dynamic_slice(input, &starts, &sizes)?;
             starts[0] = to;
-            let so_far = std::mem::replace(target, rows.clone());
-            *target = dynamic_update_slice(so_far, &rows, &starts)?;
+            output = dynamic_update_slice(output, &rows, &starts)?;
         }
     }
-    Ok(Outcome::Each(outputs.into_iter().map(|o| vec![Value::Array(o)]).collect()))
+    Ok(output)
 }
 
-/// The first of the group gives its value to all; with a dynamic root the last operand says which one does.
-fn broadcast_from_root(brought: Brought, has_dynamic_root: bool) -> Result<Outcome, ExecutionError> {
-    let mut root = 0;
-    if has_dynamic_root {
-        let index = brought.first().and_then(|a| a.last()).ok_or_else(|| ExecutionError::bug("no root is given"))?;
-        root = usize::try_from(index.to_i64()?).unwrap_or(usize::MAX);
-    }
-    let mut arrays = brought.into_iter().nth(root).ok_or_else(|| ExecutionError::bug("there is no such root"))?;
-    if has_dynamic_root {
-        arrays.pop();
-    }
-    same_for_all(arrays)
+/// Which device of the group gives its value to all, as the last operand of the first says.
+fn dynamic_root(
+    device: &mut Device<'_>,
+    i: InstructionId,
+    group: &[usize],
+    operands: &mut Vec<Array>,
+) -> Result<usize, ExecutionError> {
+    let index = operands.pop().ok_or_else(|| ExecutionError::bug("no root is given"))?;
+    let roots = gather_from_all(device, i, group, vec![index])?;
+    let root = roots.first().and_then(|r| r.first()).ok_or_else(|| ExecutionError::bug("nobody names a root"))?;
+    let root = usize::try_from(root.to_i64()?).ok().filter(|&r| r < group.len());
+    root.ok_or_else(|| ExecutionError::bug("there is no such root"))
 }
 
 /// Each source's value goes to its target; a device that is no target gets zeros. The form with four operands copies
@@ -420,12 +493,11 @@ pub fn exchange(
     operands: OperandValues,
     source_of: &[Option<usize>],
 ) -> Result<Vec<Value>, ExecutionError> {
-    meet_group(device, i, plane, operands, |_, brought| {
-        let zeros = |a: &Array| Array::zeroed(a.element_type(), a.dims());
-        let take = |(k, source): (usize, &Option<usize>)| match source {
-            Some(s) => Ok(brought[*s].iter().cloned().map(Value::Array).collect()),
-            None => brought[k].iter().map(|a| zeros(a).map(Value::Array)).collect(),
-        };
-        Ok(Outcome::Each(source_of.iter().enumerate().map(take).collect::<Result<_, ExecutionError>>()?))
-    })
+    let operands = arrays(operands)?;
+    let results: Vec<ArrayShape> = operands.iter().map(Array::shape).collect();
+    let arrays = results.iter().map(|a| whole(a.element_type, a.dims())).collect::<Option<_>>();
+    let arrays = arrays.ok_or_else(|| ExecutionError::bug("an operand has no size"))?;
+    let pairs = source_of.iter().enumerate().filter_map(|(target, source)| Some(((*source)?, target))).collect();
+    let work = Collective { kind: CollectiveKind::Permute(pairs), arrays };
+    Ok(values(meet(device, i, plane, work, operands, results)?))
 }

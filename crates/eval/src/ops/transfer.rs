@@ -32,7 +32,8 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
             }
             let route = Route::new(device, i);
             for target in route.targets(device) {
-                device.shared.rendezvous.post(route.channel, device.ordinal, target, data.clone());
+                let sent = device.shared.communicator.send(route.channel, device.ordinal, target, data.to_message());
+                sent.map_err(|miss| missed(device, i, &[device.ordinal, target], miss))?;
             }
             let state = match Value::zeroed(shape)? {
                 Value::Tuple(mut state) if !state.is_empty() => {
@@ -54,8 +55,9 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
             let route = Route::new(device, i);
             let Some(source) = route.source(device) else { return Value::zeroed(shape) };
             let what = format!("{} on channel {}", module[i].opcode(), route.channel);
-            let taken = device.shared.rendezvous.take(route.channel, source, device.ordinal, &what);
-            let data = taken.map_err(|miss| missed(device, i, &[source, device.ordinal], miss))?;
+            let taken = device.shared.communicator.receive(route.channel, source, device.ordinal, &what);
+            let message = taken.map_err(|miss| missed(device, i, &[source, device.ordinal], miss))?;
+            let data = Value::from_message(&message)?;
             Ok(Value::Tuple(vec![data, Value::Token]))
         }
         Op::Infeed { .. } => match device.shared.infeed(device.ordinal) {

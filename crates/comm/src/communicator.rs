@@ -1,0 +1,61 @@
+//! The trait [`Communicator`]: how the devices of a run meet, by whatever transport.
+//!
+//! A collective is told by addresses and sizes ([`CollectiveRequest`]), never by an interpreter's values. A device starts a
+//! collective, does something else if it likes, and waits for it; messages (send, recv) are bytes. Every wait ends: with
+//! what was waited for, or with a [`JoinError`] that says who is absent and what those are doing instead.
+
+use crate::collective::{Collective, Parallel, ParticipantMemory};
+use crate::rendezvous::{Arrival, JoinError, RendezvousKey};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// A device's part in a collective.
+#[derive(Clone)]
+pub struct CollectiveRequest<'a> {
+    /// Where it meets the others.
+    pub key: RendezvousKey,
+    /// Who takes part, in the group's order; the device itself is among them.
+    pub participants: &'a [usize],
+    /// What is done there, in words; all must say the same.
+    pub what: &'a str,
+    /// What this device calls it: the instruction and where it comes from.
+    pub name: &'a str,
+    /// What is done there.
+    pub collective: &'a Arc<Collective>,
+    /// The device's arrays.
+    pub memory: ParticipantMemory,
+    /// Threads that may help.
+    pub parallel: &'a dyn Parallel,
+}
+
+/// How the devices of one run meet.
+pub trait Communicator: Debug + Send + Sync {
+    /// Comes to a collective without waiting for it.
+    ///
+    /// # Safety
+    /// The addresses must lead to arrays as long as the collective says, of which nobody writes the operands or touches
+    /// the results until [`Communicator::wait`] has returned or [`Communicator::abandon`] has said that they are free.
+    unsafe fn start(&self, device: usize, request: &CollectiveRequest<'_>) -> Result<Arrival, JoinError>;
+
+    /// Whether a collective that the device came to is over, so that waiting for it takes no time.
+    fn is_done(&self, arrival: &Arrival) -> bool;
+
+    /// Waits until the device's results are there.
+    fn wait(&self, device: usize, arrival: Arrival) -> Result<(), JoinError>;
+
+    /// Sends a message; who sends does not wait for the receiver.
+    fn send(&self, channel: i64, from: usize, to: usize, message: Vec<u8>) -> Result<(), JoinError>;
+
+    /// Takes the next message from `from` on `channel`, waiting for it as long as it may come.
+    fn receive(&self, channel: i64, from: usize, to: usize, what: &str) -> Result<Vec<u8>, JoinError>;
+
+    /// Says that a device is done with its program.
+    fn finish(&self, device: usize);
+
+    /// Says that a device has failed, and why: nobody waits for it any longer.
+    fn cancel(&self, device: usize, why: &str);
+
+    /// Says that a device leaves collectives that it came to and has not waited for. `false` if its memory may be written
+    /// to even so: then it must never be given back.
+    fn abandon(&self, device: usize) -> bool;
+}
