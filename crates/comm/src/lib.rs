@@ -7,15 +7,21 @@
 //! [`InProcess`] is the transport among devices that are threads of this process. Since every wait happens in its
 //! [`Rendezvous`], a wait that cannot end is known at once: when no device is running any more, those that wait are told whom
 //! they miss and what those are doing instead. Only a device that computes for too long is found by a time limit.
+//! [`world`] has the transport among devices of several processes.
 
 mod collective;
 mod communicator;
 mod in_process;
+mod launcher;
+pub mod mpi;
 mod rendezvous;
+pub mod world;
 
 pub use collective::{
     ArrayGeometry, Collective, CollectiveKind, GroupSize, Parallel, ParticipantMemory, Reducer, Serial,
 };
 pub use communicator::{CollectiveRequest, Communicator};
 pub use in_process::InProcess;
+pub use launcher::{LaunchedProcess, launched};
 pub use rendezvous::{Arrival, JoinError, JoinRequest, Rendezvous, RendezvousKey, Whereabouts};
+pub use world::World;

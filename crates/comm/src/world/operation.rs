@@ -1,0 +1,522 @@
+//! A collective among processes: what this one sends to which other and where what comes is put.
+//!
+//! Devices of one process bring their arrays together; between two processes there is one message each way and stage. What
+//! is only moved goes straight to its place. A reduction brings the contributions of all devices to the process that
+//! reduces them, in the order of the group, so that the bits are those of the in-process transport; only where any order
+//! gives the same bits are the devices of a process combined first. A short all-reduce is done by every process; a long
+//! one is cut into a slice for each process, which reduces it and shares the result in a second stage.
+
+use crate::collective::{Collective, CollectiveKind, ParticipantMemory, source_of};
+use crate::rendezvous::JoinError;
+use rustc_hash::FxHashSet;
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+/// Bytes in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Segment {
+    pub(crate) address: usize,
+    pub(crate) length: usize,
+}
+
+/// An all-reduce of so many bytes or less is done by every process.
+const SHORT: usize = 8 << 10;
+
+/// How a collective is done among processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Algorithm {
+    /// Bytes are moved to where they belong.
+    Move,
+    /// Every process gets all contributions and reduces them.
+    ReduceAll,
+    /// Every process reduces its slice; then all get all slices.
+    ReduceSlices,
+    /// Every process reduces the blocks of its devices.
+    ReduceBlocks,
+}
+
+/// A process of the group.
+#[derive(Debug)]
+pub(crate) struct ProcessOfGroup {
+    pub(crate) rank: usize,
+    /// The places of its devices in the group.
+    pub(crate) places: Vec<usize>,
+}
+
+/// What becomes of a collective; whoever waits for it looks here.
+#[derive(Debug, Default)]
+pub(crate) struct OperationStatus {
+    /// What a device here calls it.
+    pub(crate) name: String,
+    pub(crate) is_done: AtomicBool,
+    pub(crate) error: Mutex<Option<JoinError>>,
+}
+
+/// A collective that all devices of this process have come to.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) what: String,
+    pub(crate) participants: Vec<usize>,
+    pub(crate) processes: Vec<ProcessOfGroup>,
+    /// The number of this process among them.
+    me: usize,
+    pub(crate) stage: u8,
+    /// Who has said something in each stage.
+    pub(crate) heard: [FxHashSet<usize>; 2],
+    /// From whom bytes are still to come in each stage.
+    pub(crate) missing: [FxHashSet<usize>; 2],
+    /// To whom arrays are still being sent in each stage.
+    pub(crate) sending: [FxHashSet<usize>; 2],
+    pub(crate) status: Arc<OperationStatus>,
+    collective: Arc<Collective>,
+    algorithm: Algorithm,
+    /// The arrays of this process's devices, in the order of their places.
+    memory: Vec<ParticipantMemory>,
+    /// What this process contributes to reductions: the operands of each device, or those of all combined.
+    contributions: Vec<Vec<usize>>,
+    /// What other processes contribute, by their number.
+    inputs: Vec<AlignedBytes>,
+    /// The operands combined.
+    _combined: Vec<AlignedBytes>,
+}
+
+/// Bytes aligned for any element.
+#[derive(Debug, Default)]
+pub(crate) struct AlignedBytes(Vec<u128>);
+
+impl AlignedBytes {
+    pub(crate) fn new(length: usize) -> AlignedBytes {
+        AlignedBytes(vec![0; length.div_ceil(16)])
+    }
+    fn address(&self) -> usize {
+        self.0.as_ptr() as usize
+    }
+}
+
+impl Operation {
+    /// A collective of `participants`, of which `memory` are those here (by place, in order), with `process_of` each device.
+    ///
+    /// # Safety
+    /// The memory must be as the collective says and stay until the operation is done; the group must fit.
+    pub(crate) unsafe fn new(
+        what: String,
+        participants: Vec<usize>,
+        process_of: &dyn Fn(usize) -> usize,
+        rank: usize,
+        collective: Arc<Collective>,
+        memory: Vec<ParticipantMemory>,
+    ) -> Operation {
+        let mut processes: Vec<ProcessOfGroup> = Vec::new();
+        for (place, &device) in participants.iter().enumerate() {
+            let rank = process_of(device);
+            match processes.iter_mut().find(|p| p.rank == rank) {
+                Some(process) => process.places.push(place),
+                None => processes.push(ProcessOfGroup { rank, places: vec![place] }),
+            }
+        }
+        let me = processes.iter().position(|p| p.rank == rank).unwrap_or(0);
+        let bytes: usize = collective.arrays.iter().map(|a| a.bytes).sum();
+        let algorithm = match &collective.kind {
+            CollectiveKind::AllReduce(_) if bytes <= SHORT => Algorithm::ReduceAll,
+            CollectiveKind::AllReduce(_) => Algorithm::ReduceSlices,
+            CollectiveKind::ReduceScatter(_) => Algorithm::ReduceBlocks,
+            _ => Algorithm::Move,
+        };
+        let mut operation = Operation {
+            what,
+            participants,
+            processes,
+            me,
+            stage: 0,
+            heard: Default::default(),
+            missing: Default::default(),
+            sending: Default::default(),
+            status: Arc::default(),
+            collective,
+            algorithm,
+            memory,
+            contributions: Vec::new(),
+            inputs: Vec::new(),
+            _combined: Vec::new(),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { operation.prepare() };
+        operation
+    }
+
+    /// Does what needs no other process.
+    ///
+    /// # Safety
+    /// As for [`Operation::new`].
+    unsafe fn prepare(&mut self) {
+        if self.algorithm == Algorithm::Move {
+            // SAFETY: the caller's promise.
+            unsafe { self.move_locally() };
+        } else {
+            self.contributions = self.memory.iter().map(|m| m.operands.clone()).collect();
+            if self.is_exact() && self.memory.len() > 1 {
+                // SAFETY: the caller's promise.
+                unsafe { self.combine() };
+            }
+        }
+        for peer in self.peers() {
+            let length: usize = match self.algorithm {
+                Algorithm::Move => self.incoming(0, peer).iter().map(|s| s.length).sum(),
+                _ => self.input_bytes(peer),
+            };
+            if length > 0 {
+                self.missing[0].insert(peer);
+            }
+            if self.algorithm == Algorithm::ReduceSlices && self.slice_bytes(peer) > 0 {
+                self.missing[1].insert(peer);
+            }
+        }
+        if self.algorithm != Algorithm::Move {
+            let input = |peer| {
+                if peer == self.me { AlignedBytes::default() } else { AlignedBytes::new(self.input_bytes(peer)) }
+            };
+            self.inputs = (0..self.processes.len()).map(input).collect();
+        }
+    }
+
+    /// The other processes, by number.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = usize> + use<> {
+        let me = self.me;
+        (0..self.processes.len()).filter(move |&p| p != me)
+    }
+
+    /// The number of the process of that rank.
+    pub(crate) fn process(&self, rank: usize) -> Option<usize> {
+        self.processes.iter().position(|p| p.rank == rank)
+    }
+
+    fn group(&self) -> usize {
+        self.participants.len()
+    }
+
+    fn own_places(&self) -> &[usize] {
+        &self.processes[self.me].places
+    }
+
+    fn reducer_width(&self, n: usize) -> usize {
+        match &self.collective.kind {
+            CollectiveKind::AllReduce(r) | CollectiveKind::ReduceScatter(r) => r[n].element_bytes().max(1),
+            _ => 1,
+        }
+    }
+
+    fn is_exact(&self) -> bool {
+        match &self.collective.kind {
+            CollectiveKind::AllReduce(r) | CollectiveKind::ReduceScatter(r) => r.iter().all(|r| r.is_exact()),
+            _ => false,
+        }
+    }
+
+    /// How many contributions a process makes.
+    fn contributions_of(&self, process: usize) -> usize {
+        if self.is_exact() { 1 } else { self.processes[process].places.len() }
+    }
+
+    /// The bytes of array `n` that a process reduces in a sliced all-reduce.
+    fn slice(&self, n: usize, process: usize) -> Range<usize> {
+        let (width, count) = (self.reducer_width(n), self.processes.len());
+        let elements = self.collective.arrays[n].bytes / width;
+        let at = |k: usize| (elements as u128 * k as u128 / count as u128) as usize * width;
+        at(process)..at(process + 1)
+    }
+
+    fn slice_bytes(&self, process: usize) -> usize {
+        (0..self.collective.arrays.len()).map(|n| self.slice(n, process).len()).sum()
+    }
+
+    /// The bytes that a process contributes to what this one reduces.
+    fn input_bytes(&self, process: usize) -> usize {
+        self.contributions_of(process) * self.input_bytes_of_one()
+    }
+
+    fn input_bytes_of_one(&self) -> usize {
+        let arrays = 0..self.collective.arrays.len();
+        match self.algorithm {
+            Algorithm::Move => 0,
+            Algorithm::ReduceAll => arrays.map(|n| self.collective.arrays[n].bytes).sum(),
+            Algorithm::ReduceSlices => self.slice_bytes(self.me),
+            Algorithm::ReduceBlocks => {
+                arrays.map(|n| self.collective.result_bytes(n, self.group())).sum::<usize>() * self.own_places().len()
+            }
+        }
+    }
+
+    /// Which devices of another process something that all get is sent for: the first only.
+    fn receivers<'p>(&self, places: &'p [usize]) -> &'p [usize] {
+        match self.collective.kind {
+            CollectiveKind::AllGather | CollectiveKind::Broadcast(_) => &places[..1],
+            _ => places,
+        }
+    }
+
+    /// What goes to a process in a stage.
+    pub(crate) fn outgoing(&self, stage: u8, peer: usize) -> Vec<Segment> {
+        let (mut segments, group) = (Vec::new(), self.group());
+        let arrays = 0..self.collective.arrays.len();
+        match (self.algorithm, stage) {
+            (Algorithm::Move, _) => {
+                for (&source, memory) in self.own_places().iter().zip(&self.memory) {
+                    for &target in self.receivers(&self.processes[peer].places) {
+                        for n in arrays.clone() {
+                            for m in self.collective.moves(n, group, source, target) {
+                                push(&mut segments, memory.operands[n] + m.from.start, m.from.len());
+                            }
+                        }
+                    }
+                }
+            }
+            (Algorithm::ReduceAll, _) => {
+                for operands in &self.contributions {
+                    arrays.clone().for_each(|n| push(&mut segments, operands[n], self.collective.arrays[n].bytes));
+                }
+            }
+            (Algorithm::ReduceSlices, 0) => {
+                for operands in &self.contributions {
+                    for n in arrays.clone() {
+                        let slice = self.slice(n, peer);
+                        push(&mut segments, operands[n] + slice.start, slice.len());
+                    }
+                }
+            }
+            (Algorithm::ReduceSlices, _) => {
+                for n in arrays {
+                    let slice = self.slice(n, self.me);
+                    push(&mut segments, self.memory[0].results[n] + slice.start, slice.len());
+                }
+            }
+            (Algorithm::ReduceBlocks, _) => {
+                for operands in &self.contributions {
+                    for &target in &self.processes[peer].places {
+                        for n in arrays.clone() {
+                            let block = self.collective.block(n, group);
+                            for row in 0..self.collective.arrays[n].rows {
+                                push(&mut segments, operands[n] + (row * group + target) * block, block);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        segments
+    }
+
+    /// Where what comes from a process in a stage is put.
+    pub(crate) fn incoming(&self, stage: u8, peer: usize) -> Vec<Segment> {
+        let (mut segments, group) = (Vec::new(), self.group());
+        match (self.algorithm, stage) {
+            (Algorithm::Move, _) => {
+                for &source in &self.processes[peer].places {
+                    for (&target, memory) in self.receivers(self.own_places()).iter().zip(&self.memory) {
+                        for n in 0..self.collective.arrays.len() {
+                            for m in self.collective.moves(n, group, source, target) {
+                                push(&mut segments, memory.results[m.result] + m.to, m.from.len());
+                            }
+                        }
+                    }
+                }
+            }
+            (Algorithm::ReduceSlices, 1) => {
+                for n in 0..self.collective.arrays.len() {
+                    let slice = self.slice(n, peer);
+                    push(&mut segments, self.memory[0].results[n] + slice.start, slice.len());
+                }
+            }
+            _ => push(&mut segments, self.inputs[peer].address(), self.input_bytes(peer)),
+        }
+        segments
+    }
+
+    /// Whether results may be received from a process already: not while the operands that they may take the place of are
+    /// still being sent to it.
+    pub(crate) fn may_receive(&self, stage: u8, peer: usize) -> bool {
+        stage == 0 || (self.stage >= 1 && !self.sending[0].contains(&peer))
+    }
+
+    /// Goes on where everything of a stage has come: `true` if another stage is to be sent now.
+    ///
+    /// # Safety
+    /// As for [`Operation::new`].
+    pub(crate) unsafe fn advance(&mut self) -> bool {
+        // Every process reduces everything into what may be the place of its operands: those must be sent by then.
+        let may_reduce = self.algorithm != Algorithm::ReduceAll || self.sending[0].is_empty();
+        if self.stage == 0 && self.missing[0].is_empty() && may_reduce {
+            self.stage = 1;
+            if self.algorithm != Algorithm::Move {
+                // SAFETY: the caller's promise; all contributions have come.
+                unsafe { self.reduce() };
+            }
+            if self.algorithm == Algorithm::ReduceSlices {
+                return true;
+            }
+        }
+        if self.stage == 1 && self.missing[1].is_empty() && self.sending.iter().all(FxHashSet::is_empty) {
+            // SAFETY: the caller's promise; nothing is being sent or received any more.
+            unsafe { self.copy_to_others() };
+            self.stage = 2;
+        }
+        false
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.stage == 2
+    }
+
+    /// # Safety
+    /// As for [`Operation::new`].
+    unsafe fn move_locally(&self) {
+        let (places, group) = (self.own_places().to_vec(), self.group());
+        for (&target, to) in places.iter().zip(&self.memory) {
+            if let CollectiveKind::Permute(pairs) = &self.collective.kind
+                && source_of(pairs, target).is_none()
+            {
+                for (n, &address) in to.results.iter().enumerate() {
+                    // SAFETY: the caller's promise.
+                    unsafe { std::ptr::write_bytes(address as *mut u8, 0, self.collective.arrays[n].bytes) };
+                }
+            }
+            for (&source, from) in places.iter().zip(&self.memory) {
+                for n in 0..self.collective.arrays.len() {
+                    for m in self.collective.moves(n, group, source, target) {
+                        let (source, target) = (from.operands[n] + m.from.start, to.results[m.result] + m.to);
+                        // SAFETY: the caller's promise; what devices share is copied onto itself at most.
+                        unsafe { std::ptr::copy(source as *const u8, target as *mut u8, m.from.len()) };
+                    }
+                }
+            }
+        }
+    }
+
+    /// Combines the operands of this process's devices.
+    ///
+    /// # Safety
+    /// As for [`Operation::new`].
+    unsafe fn combine(&mut self) {
+        let (CollectiveKind::AllReduce(reducers) | CollectiveKind::ReduceScatter(reducers)) = &self.collective.kind
+        else {
+            return;
+        };
+        let mut addresses = Vec::new();
+        for (n, reducer) in reducers.iter().enumerate() {
+            let bytes = self.collective.arrays[n].bytes;
+            let combined = AlignedBytes::new(bytes);
+            let from: Vec<usize> = self.memory.iter().map(|m| m.operands[n]).collect();
+            // SAFETY: the caller's promise.
+            unsafe { reducer.reduce(&from, &[combined.address()], bytes / reducer.element_bytes().max(1)) };
+            addresses.push(combined.address());
+            self._combined.push(combined);
+        }
+        self.contributions = vec![addresses];
+    }
+
+    /// Where the contributions lie that this process reduces, in the order of the group: how far into each of them the
+    /// bytes at `in_operand` of an operand, or at `in_input` of what has come, are.
+    fn sources(&self, n: usize, in_operand: usize, in_input: usize) -> Vec<usize> {
+        let each = self.input_bytes_of_one();
+        let of = |process: usize, k: usize| match process == self.me {
+            true => self.contributions[k][n] + in_operand,
+            false => self.inputs[process].address() + k * each + in_input,
+        };
+        if self.is_exact() {
+            return (0..self.processes.len()).map(|process| of(process, 0)).collect();
+        }
+        let mut at = vec![(0, 0); self.group()];
+        for (process, p) in self.processes.iter().enumerate() {
+            p.places.iter().enumerate().for_each(|(k, &place)| at[place] = (process, k));
+        }
+        at.into_iter().map(|(process, k)| of(process, k)).collect()
+    }
+
+    /// # Safety
+    /// As for [`Operation::new`], and all contributions must be there.
+    unsafe fn reduce(&self) {
+        let (CollectiveKind::AllReduce(reducers) | CollectiveKind::ReduceScatter(reducers)) = &self.collective.kind
+        else {
+            return;
+        };
+        let (group, mut in_input) = (self.group(), 0);
+        let targets = if self.algorithm == Algorithm::ReduceBlocks { self.own_places().to_vec() } else { vec![0] };
+        for (t, &target) in targets.iter().enumerate() {
+            for (n, reducer) in reducers.iter().enumerate() {
+                let (whole, width) = (self.collective.arrays[n].bytes, reducer.element_bytes().max(1));
+                let (rows, length) = match self.algorithm {
+                    Algorithm::ReduceBlocks => (self.collective.arrays[n].rows, self.collective.block(n, group)),
+                    Algorithm::ReduceSlices => (1, self.slice(n, self.me).len()),
+                    _ => (1, whole),
+                };
+                for row in 0..rows {
+                    let (in_operand, to) = match self.algorithm {
+                        Algorithm::ReduceBlocks => {
+                            ((row * group + target) * length, self.memory[t].results[n] + row * length)
+                        }
+                        Algorithm::ReduceSlices => {
+                            let start = self.slice(n, self.me).start;
+                            (start, self.memory[0].results[n] + start)
+                        }
+                        _ => (0, self.memory[0].results[n]),
+                    };
+                    let from = self.sources(n, in_operand, in_input);
+                    // SAFETY: the caller's promise.
+                    unsafe { reducer.reduce(&from, &[to], length / width) };
+                    in_input += length;
+                }
+            }
+        }
+    }
+
+    /// Gives what the first device of this process has got to the others that get the same.
+    ///
+    /// # Safety
+    /// As for [`Operation::new`].
+    unsafe fn copy_to_others(&self) {
+        let all_get_it = match self.algorithm {
+            Algorithm::ReduceAll | Algorithm::ReduceSlices => true,
+            Algorithm::Move => {
+                matches!(self.collective.kind, CollectiveKind::AllGather | CollectiveKind::Broadcast(_))
+            }
+            Algorithm::ReduceBlocks => false,
+        };
+        if !all_get_it {
+            return;
+        }
+        let (first, others) = self.memory.split_at(1);
+        for n in 0..self.collective.arrays.len() {
+            let bytes = self.collective.result_bytes(n, self.group());
+            for other in others.iter().filter(|o| o.results[n] != first[0].results[n]) {
+                let (from, to) = (first[0].results[n] as *const u8, other.results[n] as *mut u8);
+                // SAFETY: the caller's promise.
+                unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+            }
+        }
+    }
+
+    /// The participants from which something is still to come.
+    pub(crate) fn absent(&self) -> Vec<usize> {
+        let stage = usize::from(self.stage.min(1));
+        let missing = &self.missing[stage];
+        let mut silent: Vec<usize> = missing.iter().copied().filter(|p| !self.heard[stage].contains(p)).collect();
+        if silent.is_empty() {
+            // All have said that something comes; it does not.
+            silent = missing.iter().chain(self.sending.iter().flatten()).copied().collect();
+        }
+        let devices = |&p: &usize| self.processes[p].places.iter().map(|&place| self.participants[place]);
+        let mut absent: Vec<usize> = silent.iter().flat_map(devices).collect();
+        absent.sort_unstable();
+        absent.dedup();
+        absent
+    }
+}
+
+/// Adds bytes, to the last segment if they follow it.
+fn push(segments: &mut Vec<Segment>, address: usize, length: usize) {
+    match segments.last_mut() {
+        _ if length == 0 => {}
+        Some(last) if last.address + last.length == address => last.length += length,
+        _ => segments.push(Segment { address, length }),
+    }
+}

@@ -1,0 +1,338 @@
+//! Collectives among processes that are threads here: every kind, any split of the devices, and faults.
+
+use super::World;
+use super::message_passing::{MessagePassing, MessageRequest, TransportError};
+use crate::collective::tests::{in_process, operands, sample};
+use crate::rendezvous::{JoinError, RendezvousKey, Whereabouts};
+use crate::{Collective, CollectiveKind, CollectiveRequest, Communicator, ParticipantMemory, Serial};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A message on its way: who sent it, its tag, its bytes, and what is raised when it has been received.
+type Letter = (usize, i32, Vec<u8>, Arc<AtomicBool>);
+
+/// The wires between all processes, a queue for each receiver.
+type Wires = Arc<Vec<Mutex<VecDeque<Letter>>>>;
+
+/// A library that carries messages in memory. Long sends are complete only when they have been received.
+#[derive(Debug)]
+struct TestTransport {
+    rank: usize,
+    wires: Wires,
+    requests: Vec<TestRequest>,
+    /// Loses everything that it is given.
+    is_dead: bool,
+}
+
+#[derive(Debug)]
+enum TestRequest {
+    Send(Arc<AtomicBool>),
+    Receive { from: usize, tag: i32, address: usize, length: usize },
+}
+
+fn transports(size: usize) -> Vec<TestTransport> {
+    let wires: Wires = Arc::new((0..size).map(|_| Mutex::default()).collect());
+    (0..size).map(|rank| TestTransport { rank, wires: wires.clone(), requests: Vec::new(), is_dead: false }).collect()
+}
+
+impl MessagePassing for TestTransport {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+    fn size(&self) -> usize {
+        self.wires.len()
+    }
+    unsafe fn send(
+        &mut self,
+        to: usize,
+        tag: i32,
+        bytes: *const u8,
+        length: usize,
+        requests: &mut Vec<MessageRequest>,
+    ) -> Result<(), TransportError> {
+        // SAFETY: the bytes are there, as the caller promises.
+        let bytes = unsafe { std::slice::from_raw_parts(bytes, length) }.to_vec();
+        let taken = Arc::new(AtomicBool::new(length < 256));
+        if !self.is_dead {
+            self.wires[to].lock().unwrap().push_back((self.rank, tag, bytes, taken.clone()));
+        }
+        requests.push(MessageRequest(self.requests.len() as u64));
+        self.requests.push(TestRequest::Send(taken));
+        Ok(())
+    }
+    unsafe fn receive(
+        &mut self,
+        from: usize,
+        tag: i32,
+        bytes: *mut u8,
+        length: usize,
+        requests: &mut Vec<MessageRequest>,
+    ) -> Result<(), TransportError> {
+        requests.push(MessageRequest(self.requests.len() as u64));
+        self.requests.push(TestRequest::Receive { from, tag, address: bytes as usize, length });
+        Ok(())
+    }
+    fn is_complete(&mut self, request: MessageRequest) -> Result<bool, TransportError> {
+        match &self.requests[request.0 as usize] {
+            TestRequest::Send(taken) => Ok(taken.load(Ordering::SeqCst)),
+            &TestRequest::Receive { from, tag, address, length } => {
+                let mut wire = self.wires[self.rank].lock().unwrap();
+                let Some(n) = wire.iter().position(|l| l.0 == from && l.1 == tag) else { return Ok(false) };
+                let (.., bytes, taken) = wire.remove(n).unwrap();
+                assert_eq!(bytes.len(), length);
+                // SAFETY: the memory is there and as long, as the caller promised.
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, length) };
+                taken.store(true, Ordering::SeqCst);
+                Ok(true)
+            }
+        }
+    }
+    fn probe(&mut self, tag: i32) -> Result<Option<(usize, usize)>, TransportError> {
+        let wire = self.wires[self.rank].lock().unwrap();
+        Ok(wire.iter().find(|l| l.1 == tag).map(|l| (l.0, l.2.len())))
+    }
+    fn finalize(&mut self) -> Result<(), TransportError> {
+        Ok(())
+    }
+}
+
+/// Runs `program` for each process, and in each for every device that it owns.
+fn run<T: Send>(
+    processes: usize,
+    devices: usize,
+    limit: Duration,
+    program: impl Fn(usize, &dyn Communicator) -> T + Sync,
+) -> Vec<T> {
+    let mut results: Vec<Option<T>> = (0..devices).map(|_| None).collect();
+    std::thread::scope(|scope| {
+        let program = &program;
+        let mut threads = Vec::new();
+        for transport in transports(processes) {
+            threads.push(scope.spawn(move || {
+                let world = World::new(Box::new(transport), None);
+                let owners = world.owners(devices);
+                let own: Vec<usize> = (0..devices).filter(|&d| owners[d] == world.rank()).collect();
+                let communicator = world.communicator(0, owners, limit);
+                let results: Vec<(usize, T)> = std::thread::scope(|scope| {
+                    let device = |&d: &usize| {
+                        let communicator = &*communicator;
+                        scope.spawn(move || {
+                            let result = program(d, communicator);
+                            communicator.finish(d);
+                            (d, result)
+                        })
+                    };
+                    let threads: Vec<_> = own.iter().map(device).collect();
+                    threads.into_iter().map(|t| t.join().unwrap()).collect()
+                });
+                drop(communicator);
+                world.flush(Duration::from_millis(500));
+                results
+            }));
+        }
+        for (d, result) in threads.into_iter().flat_map(|t| t.join().unwrap()) {
+            results[d] = Some(result);
+        }
+    });
+    results.into_iter().map(Option::unwrap).collect()
+}
+
+/// One device's part in a collective of all of `group`.
+fn collective(
+    communicator: &dyn Communicator,
+    device: usize,
+    group: &[usize],
+    work: &Arc<Collective>,
+    what: &str,
+) -> Result<Vec<Vec<u32>>, JoinError> {
+    let place = group.iter().position(|&d| d == device).unwrap();
+    let inputs = operands(work, place);
+    let mut results: Vec<Vec<u32>> =
+        (0..work.arrays.len()).map(|n| vec![99; work.result_bytes(n, group.len()) / 4]).collect();
+    let memory = ParticipantMemory {
+        operands: inputs.iter().map(|a| a.as_ptr() as usize).collect(),
+        results: results.iter_mut().map(|a| a.as_mut_ptr() as usize).collect(),
+    };
+    let key = RendezvousKey::Channel(1);
+    let request =
+        CollectiveRequest { key, participants: group, what, name: what, collective: work, memory, parallel: &Serial };
+    // SAFETY: the arrays are as long as the collective says and kept until the wait has ended, or for ever.
+    let met = unsafe { communicator.start(device, &request) };
+    match met.and_then(|arrival| communicator.wait(device, arrival)) {
+        Ok(()) => Ok(results),
+        Err(error) => {
+            if !communicator.abandon(device) {
+                std::mem::forget((inputs, results));
+            }
+            Err(error)
+        }
+    }
+}
+
+#[test]
+fn every_kind_gives_what_it_gives_in_one_process() {
+    for (processes, devices) in [(2, 2), (4, 4), (2, 4), (3, 5)] {
+        for kind in 0..9 {
+            // Short ones, ones that are announced and follow, and long ones.
+            for rows in [1, 3, 700] {
+                let work = Arc::new(sample(kind, rows, devices));
+                // The group's order is its own.
+                let group: Vec<usize> = (0..devices).map(|d| (d + 1) % devices).collect();
+                let results = run(processes, devices, LIMIT, |d, c| {
+                    (0..3).map(|_| collective(c, d, &group, &work, "test").unwrap()).next_back().unwrap()
+                });
+                let expected = in_process(&work, devices);
+                for (place, &device) in group.iter().enumerate() {
+                    let same = results[device] == expected[place];
+                    assert!(same, "kind {kind}, {rows} rows, device {device} of {devices} on {processes} processes");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn groups_are_apart_and_some_are_within_a_process() {
+    let results = run(2, 4, LIMIT, |d, c| {
+        let within = if d < 2 { [0, 1] } else { [2, 3] };
+        let across = if d % 2 == 0 { [0, 2] } else { [1, 3] };
+        let work = Arc::new(sample(6, 1, 2));
+        (0..50).all(|_| {
+            let a = collective(c, d, &within, &work, "within").unwrap();
+            let b = collective(c, d, &across, &work, "across").unwrap();
+            a == b && a == in_process(&work, 2)[0]
+        })
+    });
+    assert_eq!(results, [true; 4]);
+}
+
+#[test]
+fn results_may_take_the_place_of_operands() {
+    for exact in [0, 6] {
+        for rows in [1, 4000] {
+            let work = Arc::new(sample(exact, rows, 3));
+            let expected = in_process(&work, 3);
+            let results = run(3, 3, LIMIT, |d, c| {
+                let mut array = operands(&work, d).remove(0);
+                let address = array.as_mut_ptr() as usize;
+                let memory = ParticipantMemory { operands: vec![address], results: vec![address] };
+                let request = CollectiveRequest {
+                    key: RendezvousKey::Instruction(4),
+                    participants: &[0, 1, 2],
+                    what: "in place",
+                    name: "in place",
+                    collective: &work,
+                    memory,
+                    parallel: &Serial,
+                };
+                // SAFETY: the array is as long as the collective says, and kept until the wait has ended.
+                let arrival = unsafe { c.start(d, &request) }.unwrap();
+                c.wait(d, arrival).unwrap();
+                array
+            });
+            assert!(results.iter().zip(&expected).all(|(a, b)| *a == b[0]), "{rows} rows");
+        }
+    }
+}
+
+#[test]
+fn messages_arrive_in_order_whether_short_or_long() {
+    let results = run(2, 2, LIMIT, |d, c| {
+        let sizes = [5, 100_000, 0, 40_000, 7];
+        if d == 0 {
+            for (n, size) in sizes.into_iter().enumerate() {
+                c.send(9, 0, 1, vec![n as u8; size]).unwrap();
+            }
+            return true;
+        }
+        let came = |(n, size): (usize, usize)| c.receive(9, 0, 1, "recv").unwrap() == vec![n as u8; size];
+        sizes.into_iter().enumerate().all(came)
+    });
+    assert_eq!(results, [true, true]);
+}
+
+#[test]
+fn a_device_that_is_done_is_named_at_once() {
+    let begun = Instant::now();
+    let work = Arc::new(sample(0, 1, 3));
+    let results = run(3, 3, LIMIT, |d, c| if d == 2 { Ok(vec![]) } else { collective(c, d, &[0, 1, 2], &work, "sum") });
+    assert!(begun.elapsed() < LIMIT / 2);
+    let absent = Err(JoinError::Absent(vec![(2, Whereabouts::Finished)]));
+    assert_eq!(results, [absent.clone(), absent, Ok(vec![])]);
+}
+
+#[test]
+fn a_process_that_says_nothing_is_named_after_the_time_limit() {
+    let limit = Duration::from_millis(200);
+    let work = Arc::new(sample(2, 1, 2));
+    let results = run(2, 2, limit, |d, c| {
+        if d == 1 {
+            std::thread::sleep(limit * 4);
+            return Ok(vec![]);
+        }
+        collective(c, 0, &[0, 1], &work, "gather")
+    });
+    let silent = vec![(1, Whereabouts::Elsewhere { rank: 1 })];
+    assert_eq!(results[0], Err(JoinError::TimedOut(limit, silent)));
+}
+
+#[test]
+fn processes_that_come_for_different_things_disagree() {
+    for rows in [1, 4000] {
+        let results = run(2, 2, LIMIT, |d, c| {
+            let work = Arc::new(sample(6, rows + d, 2));
+            let result = collective(c, d, &[0, 1], &work, ["f32[4]", "f32[8]"][d]);
+            if result.is_err() {
+                c.cancel(d, "devices disagree");
+            }
+            result
+        });
+        let disagrees =
+            |r: &Result<_, JoinError>| matches!(r, Err(JoinError::Disagree { .. } | JoinError::PeerFailed { .. }));
+        assert!(results.iter().all(disagrees), "{results:?}");
+    }
+}
+
+#[test]
+fn a_failure_is_told_to_those_who_wait() {
+    let work = Arc::new(sample(0, 1, 2));
+    let results = run(2, 2, LIMIT, |d, c| {
+        if d == 1 {
+            c.cancel(1, "out of memory");
+            return Ok(vec![]);
+        }
+        collective(c, 0, &[0, 1], &work, "sum")
+    });
+    let failed = JoinError::PeerFailed { rank: 1, device: Some(1), why: "out of memory".into() };
+    assert_eq!(results[0], Err(failed));
+}
+
+#[test]
+fn what_all_say_comes_to_all_and_silent_ones_are_named() {
+    let mut transports = transports(3);
+    transports[2].is_dead = true;
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let process = |t: TestTransport| {
+            scope.spawn(move || {
+                let world = World::new(Box::new(t), None);
+                let rank = world.rank();
+                world.exchange(1, &[rank as u8], Duration::from_millis(300)).map_err(|s| s.ranks)
+            })
+        };
+        let threads: Vec<_> = transports.into_iter().map(process).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    assert_eq!(results, [Err(vec![2]), Err(vec![2]), Ok(vec![vec![0], vec![1], vec![2]])]);
+}
+
+#[test]
+fn devices_are_owned_in_order() {
+    let world = World::new(Box::new(transports(3).remove(0)), None);
+    assert_eq!(world.owners(8), [0, 0, 1, 1, 1, 2, 2, 2]);
+    assert_eq!(world.owners(3), [0, 1, 2]);
+    assert!(matches!(sample(2, 1, 1).kind, CollectiveKind::AllGather));
+}
