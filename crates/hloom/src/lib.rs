@@ -31,6 +31,7 @@ pub mod load;
 pub use engine::Engine;
 pub use execute::run;
 pub use hloom_analysis as analysis;
+pub use hloom_comm as comm;
 pub use hloom_compiler as compiler;
 pub use hloom_cost as cost;
 pub use hloom_cpu as cpu;

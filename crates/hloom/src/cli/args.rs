@@ -594,6 +594,9 @@ pub(crate) struct RunArgs {
     /// Write the results here, as d0.o0, d0.o1, …; of a program over whole arrays as o0, o1, …
     #[arg(long, value_name = "OUT.npz")]
     pub(crate) output: Option<String>,
+    /// Under mpirun or srun, let each rank write the results of its own devices, to OUT.0.npz, OUT.1.npz, …
+    #[arg(long, requires = "output")]
+    pub(crate) output_per_rank: bool,
     /// The program is about whole arrays: partition it for the devices
     #[arg(long, conflicts_with = "per_device")]
     pub(crate) global: bool,
@@ -643,7 +646,7 @@ pub(crate) struct RunArgs {
     /// Make up values for constants that the dump leaves out as {...}
     #[arg(long)]
     pub(crate) fill_constants: bool,
-    /// Seconds that a device waits in a collective for one that is still computing
+    /// Seconds that a device waits in a collective for one that is still computing, or for another rank
     #[arg(long, value_name = "SECONDS")]
     pub(crate) time_limit: Option<u64>,
 }

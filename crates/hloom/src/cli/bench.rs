@@ -100,7 +100,7 @@ fn bench(args: &BenchArgs, client: &dyn Client, ceiling: Ceiling, file: &str) ->
     if let Some(path) = &args.trace {
         let record = Trace::default();
         once(Some(&record)).map_err(failed)?;
-        output::to_path(path, trace::to_json(record, compiled.compiled().module.module()).as_bytes())?;
+        output::to_path(path, trace::to_json(trace::events(record, compiled.compiled().module.module())).as_bytes())?;
     }
     let run_ms = times.first().copied().unwrap_or(0.0);
     let (flops, bytes) = work(&verified, &*compiled);

@@ -20,8 +20,10 @@ pub(crate) fn interrupted() -> &'static AtomicBool {
         let interrupt = Interrupt { raised: Arc::default(), signal: Arc::default() };
         for signal in [SIGINT, SIGTERM] {
             // Without these a signal ends the process at once, which is well enough. The second one comes first: the
-            // flag is not raised yet when the first signal asks.
-            let _ = flag::register_conditional_default(signal, interrupt.raised.clone());
+            // flag is not raised yet when the first signal asks. Launchers of several processes send more than one.
+            if hloom::comm::launched().is_none() {
+                let _ = flag::register_conditional_default(signal, interrupt.raised.clone());
+            }
             let _ = flag::register(signal, interrupt.raised.clone());
             let _ = flag::register_usize(signal, interrupt.signal.clone(), signal as usize);
         }

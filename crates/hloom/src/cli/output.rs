@@ -28,6 +28,13 @@ pub(crate) fn to_stderr(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
+/// Says something that every rank of a job would say: the first does.
+pub(crate) fn inform(text: &str) {
+    if hloom::comm::launched().is_none_or(|process| process.rank == 0) {
+        to_stderr(text);
+    }
+}
+
 /// Shows diagnostics to people.
 pub(crate) fn show(source: &Source, module: Option<&Module>, diagnostics: &[Diagnostic]) {
     if let Some(bug) = diagnostics.iter().find(|d| d.blame == Blame::Hloom) {

@@ -59,7 +59,7 @@ pub(crate) fn devices(module: &Module, asked: Option<i64>) -> Result<i64> {
         _ => {
             let implied = sharded_devices(module).unwrap_or(1);
             if implied > 1 {
-                output::to_stderr(&format!("{implied} devices, as the program's shardings imply\n"));
+                output::inform(&format!("{implied} devices, as the program's shardings imply\n"));
             }
             Ok(implied)
         }

@@ -2,11 +2,13 @@
 
 mod engine;
 mod folder;
+mod ranks;
 pub(crate) mod replay;
 mod saved;
 pub(crate) mod trace;
 mod watched;
 
+use self::ranks::Ranks;
 use super::args::RunArgs;
 use super::interrupt::interrupted;
 use super::progress::At;
@@ -29,9 +31,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) fn run(args: &RunArgs) -> Result {
-    match std::path::Path::new(&args.file).is_dir() {
-        true => folder::run(args),
-        false => run_file(args),
+    match hloom::comm::launched() {
+        Some(process) => ranks::run(args, process),
+        None => run_path(args, None),
     }
 }
 
@@ -44,13 +46,20 @@ fn whole_devices(args: &RunArgs, verified: &Verified) -> Result<Option<i64>> {
         _ => whole::devices(module, asked)?,
     };
     if devices.is_some() && !args.global && args.input.as_deref().is_some_and(arrays::names_devices) {
-        output::to_stderr("the arrays are named by devices: the program is run as that of one device\n");
+        output::inform("the arrays are named by devices: the program is run as that of one device\n");
         return Ok(None);
     }
     Ok(devices)
 }
 
-fn run_file(args: &RunArgs) -> Result {
+fn run_path(args: &RunArgs, ranks: Option<&Ranks>) -> Result {
+    match std::path::Path::new(&args.file).is_dir() {
+        true => folder::run(args, ranks),
+        false => run_file(args, ranks),
+    }
+}
+
+fn run_file(args: &RunArgs, ranks: Option<&Ranks>) -> Result {
     let saved = saved::open(args)?;
     // Makes the compiler ready while the program and its arguments are read; what is compiled already needs none.
     let _prewarm = (saved.is_none() && args.engine == Engine::Cpu).then(|| Prewarm::begin(Effort::Full));
@@ -65,7 +74,7 @@ fn run_file(args: &RunArgs) -> Result {
         }
         _ => (verified, None),
     };
-    let run = Run { args, verified: &verified, saved, snapshot: None, global: global.as_ref() };
+    let run = Run { args, verified: &verified, saved, snapshot: None, global: global.as_ref(), ranks };
     let mut grid = match &run.saved {
         Some(saved) => saved.executable.compiled().grid,
         None => run.devices()?,
@@ -99,11 +108,13 @@ struct Run<'a> {
     snapshot: Option<&'a Snapshot>,
     /// The program over whole arrays that `verified` is one device's part of.
     global: Option<&'a Global>,
+    /// The ranks of the job, if there are several.
+    ranks: Option<&'a Ranks>,
 }
 
 /// The arguments that `args` name, for the program that was read.
 pub(crate) fn loaded_inputs(args: &RunArgs, verified: &Verified, grid: DeviceGrid) -> Result<Inputs> {
-    let run = Run { args, verified, saved: None, snapshot: None, global: None };
+    let run = Run { args, verified, saved: None, snapshot: None, global: None, ranks: None };
     let snapshot = replay::snapshot(verified).map_err(|errors| run.fail(errors))?;
     Run { snapshot: snapshot.as_ref(), ..run }.inputs(grid)
 }
@@ -137,11 +148,14 @@ impl Run<'_> {
 
     /// Says why a run did not come to its end.
     fn failed(&self, fault: ExecutionError) -> Stop {
-        if interrupted().load(Ordering::Relaxed) {
-            output::to_stderr("interrupted\n");
-            return Stop(Outcome::InputAtFault);
+        match self.ranks {
+            Some(ranks) => self.fail(vec![ranks.explain(fault).into_diagnostic()]),
+            None if interrupted().load(Ordering::Relaxed) => {
+                output::to_stderr("interrupted\n");
+                Stop(Outcome::InputAtFault)
+            }
+            None => self.fail(vec![fault.into_diagnostic()]),
         }
-        self.fail(vec![fault.into_diagnostic()])
     }
 
     /// The devices that the program runs on; why, where neither it nor the command line says.
@@ -149,9 +163,12 @@ impl Run<'_> {
         let in_input = self.args.input.as_deref().and_then(arrays::ArrayFile::open);
         let in_input = in_input.and_then(|f| arrays::devices_named(&f));
         let asked = self.args.devices.map(|n| n as usize);
-        let chosen = choose_devices(self.module(), asked, in_input).map_err(|d| self.fail(vec![d]))?;
+        let mut chosen = choose_devices(self.module(), asked, in_input).map_err(|d| self.fail(vec![d]))?;
+        if let (Some(ranks), 1, None) = (self.ranks, chosen.grid.devices(), asked) {
+            chosen = choose_devices(self.module(), Some(ranks.size()), None).map_err(|d| self.fail(vec![d]))?;
+        }
         if let Some(reason) = &chosen.reason {
-            output::to_stderr(&format!("{}: {reason}\n", self.verified.source.name));
+            output::inform(&format!("{}: {reason}\n", self.verified.source.name));
         }
         Ok(chosen.grid)
     }
@@ -211,10 +228,26 @@ impl Run<'_> {
         self.args.fill.iter().map(pair).collect()
     }
 
+    /// The results of all devices, where they are to be written; `None` on ranks that have nothing more to do.
+    fn collected(&self, grid: DeviceGrid, results: Vec<Value>) -> Result<Option<Vec<Value>>> {
+        match self.ranks {
+            Some(ranks) if self.args.output_per_rank => {
+                let path = ranks.own_path(self.args.output.as_deref().unwrap_or_default());
+                output::to_path(&path, &arrays::to_npz(&ranks.named(grid, &results)))?;
+                Ok(None)
+            }
+            Some(ranks) => ranks.collect(grid, results),
+            None => Ok(Some(results)),
+        }
+    }
+
     /// Runs once with everything that was asked for, and gives the results.
     fn once(&self, grid: DeviceGrid, inputs: Inputs) -> Result {
         let expected =
             replay::Expected::read(self.module(), self.args).map_err(|message| super::usage_error(&message))?;
+        if self.ranks.is_some() {
+            ranks::check_supported(self.args)?;
+        }
         let watch = Watch::new(self.module(), self.args, &expected).map_err(|message| super::usage_error(&message))?;
         let kept = (self.args.snapshot.is_some() || self.args.compare_with.is_some()).then(|| inputs.clone());
         let begun = Instant::now();
@@ -234,6 +267,7 @@ impl Run<'_> {
         };
         let elapsed = begun.elapsed();
         watch.report()?;
+        let Some(results) = self.collected(grid, results)? else { return Ok(Outcome::Well) };
         if let Some(path) = &self.args.output {
             output::to_path(path, &arrays::to_npz(&self.named(&results)?))?;
         }
@@ -256,9 +290,10 @@ impl Run<'_> {
 
     /// Times `count` runs after one to warm up.
     fn bench(&self, grid: DeviceGrid, inputs: Inputs, count: u32) -> Result {
-        let timed = engine::bench(self, grid, inputs, count)?;
+        let mut timed = engine::bench(self, grid, inputs, count)?;
+        let Some(results) = self.collected(grid, std::mem::take(&mut timed.results))? else { return Ok(Outcome::Well) };
         if let Some(path) = &self.args.output {
-            output::to_path(path, &arrays::to_npz(&self.named(&timed.results)?))?;
+            output::to_path(path, &arrays::to_npz(&self.named(&results)?))?;
         }
         let mut times: Vec<f64> = timed.runs.iter().map(|t| t.as_secs_f64() * 1e3).collect();
         times.sort_by(f64::total_cmp);

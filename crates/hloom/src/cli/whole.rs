@@ -15,7 +15,7 @@ pub(crate) fn devices(module: &Module, asked: Option<i64>) -> Result<Option<i64>
 
 /// The program of one device, and the global one; that it is partitioned is said.
 pub(crate) fn partitioned(verified: Verified, devices: i64) -> Result<(Verified, Global)> {
-    output::to_stderr(&format!("the program is about whole arrays: it is partitioned for {devices} devices\n"));
+    output::inform(&format!("the program is about whole arrays: it is partitioned for {devices} devices\n"));
     let Verified { source, module, .. } = verified;
     let kept = module.module().clone();
     let made = Global::partition(module, devices).map_err(|found| {

@@ -20,12 +20,15 @@ fn client(run: &Run<'_>) -> Result<Arc<dyn Client>> {
     if let Some(saved) = &run.saved {
         return Ok(saved.client.clone());
     }
-    let threads = run.args.threads.map(|n| n as usize);
+    let threads = run.args.threads.map(|n| n as usize).or_else(|| run.ranks.map(|r| r.threads()));
     run.args.engine.client(threads).map_err(|error| run.fail(error.into_diagnostics(run.module())))
 }
 
 fn compile(run: &Run<'_>, client: &dyn Client, grid: DeviceGrid) -> Result<Arc<dyn LoadedExecutable>> {
     if let Some(saved) = &run.saved {
+        if let Some(ranks) = run.ranks {
+            ranks.check_same_program(saved.executable.compiled())?;
+        }
         return Ok(saved.executable.clone());
     }
     // The same code whether it runs once or often: what is measured is what runs.
@@ -39,10 +42,20 @@ fn compile(run: &Run<'_>, client: &dyn Client, grid: DeviceGrid) -> Result<Arc<d
     let loaded = loaded.map_err(|error| run.fail(error.into_diagnostics(run.module())))?;
     let report = &loaded.compiled().report;
     match run.args.report {
-        true => output::to_stderr(&describe(report)),
-        false => output::to_stderr(&warnings(report)),
+        true => output::inform(&describe(report)),
+        false => output::inform(&warnings(report)),
+    }
+    if let Some(ranks) = run.ranks {
+        ranks.check_same_program(loaded.compiled())?;
     }
     Ok(loaded)
+}
+
+/// The arguments of the devices that run in this process.
+fn own(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs) -> Inputs {
+    let Some(ranks) = run.ranks else { return inputs };
+    let devices = ranks.own_devices(grid);
+    inputs.into_iter().enumerate().filter(|(d, _)| devices.contains(d)).map(|(_, arguments)| arguments).collect()
 }
 
 /// For each leaf of the arguments, whether a result takes its place.
@@ -63,7 +76,11 @@ fn execute(
     trace: Option<&Trace>,
 ) -> Result<Vec<Vec<Buffer>>> {
     let at = AtomicU32::new(u32::MAX);
+    let grid = compiled.compiled().grid;
+    let devices = run.ranks.map(|ranks| ranks.own_devices(grid));
     let options = ExecuteOptions {
+        devices: devices.as_deref(),
+        communicator: run.ranks.map(|ranks| ranks.communicator(grid)),
         max_steps: run.args.max_steps,
         time_limit: run.args.time_limit.map(Duration::from_secs),
         cancel: Some(interrupted()),
@@ -79,12 +96,23 @@ fn execute(
 /// Compiles and runs the program once.
 pub(super) fn once(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs) -> Result<Vec<Value>> {
     let client = client(run)?;
+    let inputs = own(run, grid, inputs);
     let compiled = compile(run, &*client, grid)?;
     let arguments = upload(&*client, inputs).map_err(|fault| run.failed(fault))?;
+    if let (Some(ranks), Some(_)) = (run.ranks, &run.args.trace) {
+        // All begin their records at the same time.
+        ranks.meet()?;
+    }
     let record = run.args.trace.as_ref().map(|_| Trace::default());
     let results = execute(run, &*compiled, arguments, record.as_ref())?;
     if let (Some(path), Some(record)) = (&run.args.trace, record) {
-        output::to_path(path, trace::to_json(record, compiled.compiled().module.module()).as_bytes())?;
+        let mut events = trace::events(record, compiled.compiled().module.module());
+        if let Some(ranks) = run.ranks {
+            events = ranks.collect_events(events)?;
+        }
+        if run.ranks.is_none_or(|r| r.rank() == 0) {
+            output::to_path(path, trace::to_json(events).as_bytes())?;
+        }
     }
     download(run.module(), results).map_err(|fault| run.failed(fault))
 }
@@ -92,7 +120,7 @@ pub(super) fn once(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs) -> Result<Ve
 /// Times compiling, and `count` runs after one to warm up.
 pub(super) fn bench(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs, count: u32) -> Result<Timed> {
     let client = client(run)?;
-    let arguments = upload(&*client, inputs).map_err(|fault| run.failed(fault))?;
+    let arguments = upload(&*client, own(run, grid, inputs)).map_err(|fault| run.failed(fault))?;
     let begun = Instant::now();
     let compiled = compile(run, &*client, grid)?;
     let compile = begun.elapsed();

@@ -2,13 +2,14 @@
 
 use super::super::table::{Align, Table};
 use super::super::{Outcome, Result, usage_error};
+use super::ranks::Ranks;
 use super::{RunArgs, output, run_file};
 use hloom::dump::{DumpFolder, DumpedModule, scan};
 use hloom::load::plain_reason;
 use std::path::Path;
 
 /// Runs the module that is asked for, or the only one; otherwise says what is there.
-pub(super) fn run(args: &RunArgs) -> Result {
+pub(super) fn run(args: &RunArgs, ranks: Option<&Ranks>) -> Result {
     let folder = scan(Path::new(&args.file))
         .map_err(|e| usage_error(&format!("cannot list `{}`: {}", args.file, plain_reason(&e))))?;
     let runnable: Vec<&DumpedModule> = folder.modules.iter().filter(|m| m.to_run().is_some()).collect();
@@ -34,7 +35,7 @@ pub(super) fn run(args: &RunArgs) -> Result {
     };
     let Some(path) = chosen.to_run() else { return Ok(Outcome::Well) };
     output::to_stderr(&format!("{}: {}\nrunning {}\n", chosen.key, chosen.words(), path.display()));
-    run_file(&RunArgs { file: path.display().to_string(), ..args.clone() })
+    run_file(&RunArgs { file: path.display().to_string(), ..args.clone() }, ranks)
 }
 
 fn what_is_there(folder: &DumpFolder) -> String {

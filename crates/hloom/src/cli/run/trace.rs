@@ -4,8 +4,8 @@ use hloom::ir::module::Module;
 use hloom::runtime::trace::Trace;
 use std::collections::BTreeMap;
 
-/// The record of a run of `module`, which is the program as it was compiled.
-pub(crate) fn to_json(trace: Trace, module: &Module) -> String {
+/// What happened in a run of `module`, which is the program as it was compiled.
+pub(crate) fn events(trace: Trace, module: &Module) -> Vec<serde_json::Value> {
     // Threads of a device: its own is 0, helpers are numbered as they come.
     let mut threads: BTreeMap<(usize, String), usize> = BTreeMap::new();
     let mut events = Vec::new();
@@ -34,5 +34,10 @@ pub(crate) fn to_json(trace: Trace, module: &Module) -> String {
             "name": "thread_name", "ph": "M", "pid": device, "tid": thread, "args": { "name": name },
         }));
     }
+    events
+}
+
+/// The record of a run.
+pub(crate) fn to_json(events: Vec<serde_json::Value>) -> String {
     format!("{}\n", serde_json::json!({ "traceEvents": events, "displayTimeUnit": "ns" }))
 }

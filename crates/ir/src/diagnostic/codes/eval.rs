@@ -41,6 +41,10 @@ super::codes! {
         "A layout with tiles leaves places in memory that belong to no element, and what they hold is not defined. Here a \
          bitcast reads such places as elements, and something computes with them: the program has no defined result.",
         "x = f32[5]{0:T(8)} parameter(0)\nb = f32[8]{0} bitcast(x)\nROOT n = f32[8]{0} negate(b)";
+    1014 RANKS "the ranks of a job cannot work together",
+        "Under mpirun or srun every rank runs some of the program's devices. A rank never started, died, was stopped, failed or \
+         was given another program, or there is no MPI library for it. The message names the ranks.",
+        "mpirun -n 4 hloom run four_devices.hlo --seed 0";
     1020 DISAGREES "a value is not what was expected",
         "With --compare-with the results, and the values of instructions that the file names, are held against those given. The message names the first instruction that goes wrong and its source line.",
         "hloom run p.hlo --seed 0 --compare-with other.npz";

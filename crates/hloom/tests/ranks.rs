@@ -1,0 +1,247 @@
+//! `hloom run` under mpirun: the results are those of one process, and a rank that goes astray ends all with an error.
+//!
+//! Every launcher that is there is tried; where there is none, the tests say so and pass.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The launchers on this machine.
+fn launchers() -> Vec<&'static str> {
+    let is_there = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
+    let found: Vec<_> = ["mpirun.openmpi", "mpirun.mpich"].into_iter().filter(is_there).collect();
+    match found.is_empty() && is_there(&"mpirun") {
+        true => vec!["mpirun"],
+        false => found,
+    }
+}
+
+fn skipped(launchers: &[&str]) -> bool {
+    if launchers.is_empty() {
+        eprintln!("skipped: there is no mpirun here");
+    }
+    launchers.is_empty()
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("a folder for the test");
+    folder
+}
+
+/// A job of so many ranks, which runs a shell script that has `$HLOOM` and `$RANK`.
+fn job(launcher: &str, ranks: usize, folder: &Path, script: &str) -> Child {
+    let script = format!("RANK=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}; {script}");
+    Command::new(launcher)
+        .args(["-n", &ranks.to_string(), "sh", "-c", &script])
+        .current_dir(folder)
+        .env("HLOOM", env!("CARGO_BIN_EXE_hloom"))
+        .env("NO_COLOR", "1")
+        // More ranks than processors, as root, on this host alone.
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
+        .env("OMPI_MCA_hwloc_base_binding_policy", "none")
+        .env("OMPI_MCA_btl", "self,vader")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the launcher starts")
+}
+
+/// Waits for the job's end, but not for ever; what was said on standard error.
+fn ended(mut job: Child) -> (bool, String) {
+    let begun = Instant::now();
+    loop {
+        match job.try_wait().expect("it can be waited for") {
+            Some(_) => {
+                let output = job.wait_with_output().expect("it has ended");
+                return (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned());
+            }
+            None if begun.elapsed() > Duration::from_secs(240) => {
+                let _ = job.kill();
+                panic!("the job does not end");
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// A program whose devices meet in every kind of collective.
+const PROGRAM: &str = r#"HloModule kinds, replica_count=4
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }
+sum { a = s32[] parameter(0) b = s32[] parameter(1) ROOT s = s32[] add(a, b) }
+ENTRY e {
+  x = f32[4,2500] parameter(0)
+  k = s32[] constant(3)
+  r = u32[] replica-id()
+  f = f32[] convert(r)
+  fs = f32[4,2500] broadcast(f), dimensions={}
+  y = f32[4,2500] add(x, fs)
+  reduced = f32[4,2500] all-reduce(y), to_apply=add, replica_groups={}
+  pairs = f32[4,2500] all-reduce(y), to_apply=add, replica_groups={{3,0},{1,2}}
+  small = s32[] all-reduce(k), to_apply=sum, replica_groups={}
+  gathered = f32[4,10000] all-gather(y), dimensions={1}, replica_groups={}
+  scattered = f32[1,2500] reduce-scatter(y), dimensions={0}, to_apply=add, replica_groups={}
+  exchanged = f32[4,2500] all-to-all(y), dimensions={0}, replica_groups={}
+  moved = f32[4,2500] collective-permute(y), source_target_pairs={{0,1},{1,2},{2,3}}
+  shared = f32[4,2500] collective-broadcast(y), replica_groups={{2,0},{1,3}}
+  ROOT out = (f32[4,2500], f32[4,2500], s32[], f32[4,10000], f32[1,2500], f32[4,2500], f32[4,2500], f32[4,2500])
+    tuple(reduced, pairs, small, gathered, scattered, exchanged, moved, shared)
+}
+"#;
+
+#[test]
+fn results_are_those_of_one_process() {
+    let launchers = launchers();
+    if skipped(&launchers) {
+        return;
+    }
+    let folder = folder("ranks-results");
+    fs::write(folder.join("kinds.hlo"), PROGRAM).expect("the program is written");
+    for engine in ["cpu", "eval"] {
+        let run = format!("\"$HLOOM\" run kinds.hlo --seed 7 --engine {engine} --threads 1 --time-limit 100");
+        let alone = Command::new("sh")
+            .args(["-c", &format!("{run} --output alone.npz")])
+            .current_dir(&folder)
+            .env("HLOOM", env!("CARGO_BIN_EXE_hloom"))
+            .status();
+        assert!(alone.expect("it starts").success());
+        let alone = fs::read(folder.join("alone.npz")).expect("there are results");
+        for launcher in &launchers {
+            for ranks in [2, 3, 4] {
+                let _ = fs::remove_file(folder.join("out.npz"));
+                let (well, said) = ended(job(launcher, ranks, &folder, &format!("{run} --output out.npz")));
+                assert!(well, "{launcher} with {ranks} ranks: {said}");
+                let together = fs::read(folder.join("out.npz")).expect("there are results");
+                assert!(together == alone, "{launcher} with {ranks} ranks gives other results, engine {engine}");
+            }
+        }
+    }
+}
+
+#[test]
+fn each_rank_writes_its_own_and_records_are_merged() {
+    let launchers = launchers();
+    if skipped(&launchers) {
+        return;
+    }
+    let folder = folder("ranks-own");
+    fs::write(folder.join("kinds.hlo"), PROGRAM).expect("the program is written");
+    let run = "exec \"$HLOOM\" run kinds.hlo --seed 7 --threads 1 --time-limit 100 --output out.npz --output-per-rank";
+    let (well, said) = ended(job(launchers[0], 2, &folder, &format!("{run} --trace trace.json")));
+    assert!(well, "{said}");
+    assert!(folder.join("out.0.npz").exists() && folder.join("out.1.npz").exists() && !folder.join("out.npz").exists());
+    let record = fs::read_to_string(folder.join("trace.json")).expect("there is a record");
+    assert!((0..4).all(|d| record.contains(&format!("\"pid\":{d}"))), "not all devices are in the record");
+}
+
+/// Runs that take long, in which every rank notes its process and what it said.
+fn astray(launcher: &str, name: &str, prepare: &str, meddle: impl FnOnce(&Path)) -> Vec<String> {
+    let folder = folder(name);
+    let steps = |count: u64| {
+        format!(
+            r#"HloModule steps, replica_count=3
+add {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }}
+body {{
+  i = s32[] parameter(0)
+  f = f32[] convert(i)
+  z = f32[] all-reduce(f), to_apply=add, replica_groups={{}}, metadata={{source_file="train.py" source_line=12}}
+  g = f32[] constant(3)
+  q = f32[] divide(z, g)
+  t = s32[] convert(q)
+  one = s32[] constant(1)
+  ROOT n = s32[] add(t, one)
+}}
+more {{ i = s32[] parameter(0) c = s32[] constant({count}) ROOT m = pred[] compare(i, c), direction=LT }}
+ENTRY e {{ z = s32[] constant(0) ROOT w = s32[] while(z), condition=more, body=body }}
+"#
+        )
+    };
+    fs::write(folder.join("steps.hlo"), steps(10_000_000)).expect("the program is written");
+    fs::write(folder.join("other.hlo"), steps(10_000_001)).expect("the program is written");
+    // The shell stays, so that it can say how the rank ended; the launcher's signals reach both.
+    let script = format!(
+        "FILE=steps.hlo; {prepare}; trap : TERM; \
+         \"$HLOOM\" run $FILE --threads 1 --time-limit 4 --output out.npz 2> err.$RANK & echo $! > pid.$RANK; \
+         wait $!; code=$?; while kill -0 $(cat pid.$RANK) 2> /dev/null; do wait $(cat pid.$RANK); code=$?; done; \
+         echo $code > code.$RANK; exit $code"
+    );
+    let job = job(launcher, 3, &folder, &script);
+    meddle(&folder);
+    let (well, _) = ended(job);
+    assert!(!well && !folder.join("out.npz").exists(), "{name}: there are results");
+    let read = |file: String| fs::read_to_string(folder.join(file)).unwrap_or_default();
+    (0..3)
+        .map(|rank| format!("exit {}\n{}", read(format!("code.{rank}")).trim(), read(format!("err.{rank}"))))
+        .collect()
+}
+
+/// Sends a signal to a rank once it has begun.
+fn signal(folder: &Path, rank: usize, name: &str) {
+    let file = folder.join(format!("pid.{rank}"));
+    let begun = Instant::now();
+    while fs::read_to_string(&file).map_or(true, |t| t.trim().is_empty()) && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Some time for it to be in the middle of its work.
+    std::thread::sleep(Duration::from_millis(1500));
+    let pid = fs::read_to_string(&file).expect("it has noted its process");
+    assert!(Command::new("kill").args([name, pid.trim()]).status().expect("kill is there").success());
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named() {
+    for launcher in launchers() {
+        let said = astray(launcher, "ranks-killed", ":", |folder| signal(folder, 1, "-KILL"));
+        for rank in [0, 2] {
+            assert!(said[rank].starts_with("exit 4") && said[rank].contains("rank 1"), "{launcher}: {}", said[rank]);
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_is_stopped_is_named_with_the_collective() {
+    for launcher in launchers() {
+        let stopped = |folder: &Path| {
+            signal(folder, 2, "-STOP");
+            let folder = folder.to_owned();
+            // Launchers wait for what is stopped; by then the others have ended.
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_secs(12));
+                let pid = fs::read_to_string(folder.join("pid.2")).unwrap_or_default();
+                let _ = Command::new("kill").args(["-KILL", pid.trim()]).status();
+            });
+        };
+        let said = astray(launcher, "ranks-stopped", ":", stopped);
+        for text in &said[..2] {
+            let names_all = ["device 2 on rank 2", "[0, 1, 2]", "train.py:12"].iter().all(|part| text.contains(part));
+            assert!(text.starts_with("exit 4") && names_all, "{launcher}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_with_another_program_is_named_before_the_first_step() {
+    for launcher in launchers() {
+        let other = "if [ $RANK = 1 ]; then FILE=other.hlo; fi";
+        for text in astray(launcher, "ranks-other", other, |_| {}) {
+            assert!(text.starts_with("exit 4") && text.contains("rank 1 runs another program"), "{launcher}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_fails_ends_the_others() {
+    for launcher in launchers() {
+        let missing = "if [ $RANK = 2 ]; then FILE=missing.hlo; fi";
+        let said = astray(launcher, "ranks-failed", missing, |_| {});
+        assert!(said[2].starts_with("exit 1") && said[2].contains("missing.hlo"), "{launcher}: {}", said[2]);
+        for text in &said[..2] {
+            assert!(text.starts_with("exit 4") && text.contains("rank 2 failed"), "{launcher}: {text}");
+        }
+    }
+}
