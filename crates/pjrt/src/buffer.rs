@@ -236,8 +236,8 @@ impl Buffer {
 
     /// A copy on another device or in another memory.
     fn copy_to(&self, device: usize, memory_kind: usize) -> Result<Buffer, Status> {
-        if device >= self.client.devices.len() {
-            return Err(Status::invalid("the device is not one of the client's"));
+        if !self.client.local.contains(&device) {
+            return Err(Status::invalid("the device is not one of this process"));
         }
         let (content, client) = (self.content()?, self.client.clone());
         let copy = move || Ok(client.runtime.duplicate(device, &content.wait()?)?);

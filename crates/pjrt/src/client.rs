@@ -10,12 +10,13 @@ use crate::abi::{
 use crate::device::{Device, DeviceDescription};
 use crate::dispatch::Dispatcher;
 use crate::memory::{KINDS, Memory};
+use crate::processes::{Node, Processes};
 use crate::status::{Code, Status};
 use crate::topology::TopologyDescription;
 use hloom_compiler::{CompileError, Effort};
 use hloom_cpu::{CpuClient, CpuClientOptions, Prewarm};
 use hloom_cuda::CudaClient;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
 
 /// More virtual devices than anybody means.
@@ -33,6 +34,10 @@ pub struct Shared {
     pub devices: Vec<Device>,
     /// The memories, [`KINDS`] for each device.
     pub memories: Vec<Memory>,
+    /// The devices of this process.
+    pub local: Range<usize>,
+    /// All processes, if there are several.
+    pub processes: Option<Processes>,
     device_handles: Vec<Handle<Device>>,
     memory_handles: Vec<Handle<Memory>>,
     topology: TopologyDescription,
@@ -67,6 +72,8 @@ pub struct Options {
     pub threads: Option<usize>,
     /// What runs programs.
     pub engine: Engine,
+    /// Which of how many processes this is, if there are several.
+    pub node: Option<Node>,
 }
 
 /// What runs programs.
@@ -110,11 +117,14 @@ impl Options {
                 )));
             }
         };
-        let nodes = find("num_nodes", "").and_then(|v| v.as_int()).unwrap_or(1);
-        if nodes > 1 {
-            return Err(Status::unimplemented(format!("devices of {nodes} processes cannot work together yet")));
-        }
+        let count = |name: &str| find(name, "").and_then(|v| usize::try_from(v.as_int()?).ok());
+        let node = match (count("node_id"), count("num_nodes")) {
+            (_, None | Some(0 | 1)) => None,
+            (Some(id), Some(count)) if id < count => Some(Node { id, count }),
+            (id, Some(count)) => return Err(Status::invalid(format!("node_id is {id:?}, of {count} nodes"))),
+        };
         Ok(Options {
+            node,
             devices: number("num_devices", "HLOOM_NUM_DEVICES")?.unwrap_or(1),
             platform_name,
             threads: number("num_threads", "HLOOM_NUM_THREADS")?,
@@ -124,22 +134,27 @@ impl Options {
 }
 
 impl Client {
-    /// A client with virtual devices.
-    pub fn new(options: &Options) -> Result<Client, Status> {
+    /// A client with virtual devices, together with those of other processes if there are any.
+    pub fn new(options: &Options, processes: Option<Processes>) -> Result<Client, Status> {
         let failed = |error: CompileError| Status::from_diagnostics(&error.diagnostics);
         let of_cpu = CpuClientOptions { threads: options.threads, ..Default::default() };
         let runtime: Arc<dyn hloom_runtime::Client> = match options.engine {
             Engine::Cpu => Arc::new(CpuClient::new(&of_cpu).map_err(failed)?),
             Engine::Cuda => Arc::new(CudaClient::new().map_err(failed)?),
         };
+        let nodes = processes.as_ref().map_or_else(|| vec![0; options.devices], |p| p.nodes.clone());
+        let own = processes.as_ref().map_or(0, |p| p.node);
+        let first = nodes.iter().position(|&n| n == own).unwrap_or(0);
+        let local = first..first + nodes.iter().filter(|&&n| n == own).count();
         let device = |id| Device {
-            description: DeviceDescription::new(id, &options.platform_name),
+            description: DeviceDescription::new(id, &options.platform_name, nodes[id]),
+            local_hardware_id: local.contains(&id).then(|| (id - first) as i32),
             memories: Vec::new(),
             runtime: runtime.clone(),
         };
-        let mut devices: Vec<Device> = (0..options.devices).map(device).collect();
+        let mut devices: Vec<Device> = (0..nodes.len()).map(device).collect();
         let memory = |id| Memory::new(id / KINDS.len(), id % KINDS.len());
-        let mut memories: Vec<Memory> = (0..options.devices * KINDS.len()).map(memory).collect();
+        let mut memories: Vec<Memory> = (0..nodes.len() * KINDS.len()).map(memory).collect();
         // The elements of the vectors stay where they are, so each can know the others' addresses.
         let device_handles: Vec<_> = devices.iter().map(Handle::lend).collect();
         for memory in &mut memories {
@@ -149,13 +164,15 @@ impl Client {
         for (device, handles) in devices.iter_mut().zip(memory_handles.chunks(KINDS.len())) {
             device.memories = handles.to_vec();
         }
-        let topology = TopologyDescription::new(&options.platform_name, options.devices);
+        let topology = TopologyDescription::new(&options.platform_name, &nodes);
         Ok(Client(Arc::new(Shared {
             runtime,
             dispatcher: Dispatcher::default(),
             platform_name: options.platform_name.clone(),
             devices,
             memories,
+            local,
+            processes,
             device_handles,
             memory_handles,
             topology,
@@ -207,8 +224,9 @@ pub(crate) fn attributes(args: &mut PluginAttributesArgs) -> Result<(), Status> 
 
 pub(crate) fn create(args: &mut ClientCreateArgs) -> Result<(), Status> {
     // SAFETY: the caller's options.
-    let options = unsafe { read_options(args.create_options, args.num_options) };
-    args.client = Handle::give(Client::new(&Options::new(&options)?)?);
+    let options = Options::new(&unsafe { read_options(args.create_options, args.num_options) })?;
+    let processes = options.node.map(|node| Processes::join(node, options.devices, args)).transpose()?;
+    args.client = Handle::give(Client::new(&options, processes)?);
     Ok(())
 }
 
@@ -224,8 +242,7 @@ pub(crate) fn platform_name(args: &mut ClientPlatformNameArgs) -> Result<(), Sta
 }
 
 pub(crate) fn process_index(args: &mut ClientProcessIndexArgs) -> Result<(), Status> {
-    args.client.get()?;
-    args.process_index = 0;
+    args.process_index = args.client.get()?.processes.as_ref().map_or(0, |p| p.node as i32);
     Ok(())
 }
 
@@ -247,7 +264,8 @@ pub(crate) fn devices(args: &mut ClientDevicesArgs) -> Result<(), Status> {
 }
 
 pub(crate) fn addressable_devices(args: &mut ClientAddressableDevicesArgs) -> Result<(), Status> {
-    let devices = &args.client.get()?.device_handles;
+    let client = args.client.get()?;
+    let devices = &client.device_handles[client.local.clone()];
     (args.addressable_devices, args.num_addressable_devices) = (devices.as_ptr().cast_mut(), devices.len());
     Ok(())
 }
@@ -267,12 +285,16 @@ pub(crate) fn lookup_device(args: &mut ClientLookupDeviceArgs) -> Result<(), Sta
 }
 
 pub(crate) fn lookup_addressable_device(args: &mut ClientLookupAddressableDeviceArgs) -> Result<(), Status> {
-    args.addressable_device = lookup(args.client, args.local_hardware_id)?;
+    let local = &args.client.get()?.local;
+    let id = i32::try_from(local.start).ok().and_then(|first| first.checked_add(args.local_hardware_id));
+    let id = id.filter(|&id| usize::try_from(id).is_ok_and(|id| local.contains(&id)));
+    args.addressable_device = lookup(args.client, id.unwrap_or(-1))?;
     Ok(())
 }
 
 pub(crate) fn addressable_memories(args: &mut ClientAddressableMemoriesArgs) -> Result<(), Status> {
-    let memories = &args.client.get()?.memory_handles;
+    let client = args.client.get()?;
+    let memories = &client.memory_handles[client.local.start * KINDS.len()..client.local.end * KINDS.len()];
     (args.addressable_memories, args.num_addressable_memories) = (memories.as_ptr().cast_mut(), memories.len());
     Ok(())
 }
@@ -296,7 +318,7 @@ pub(crate) fn default_device_assignment(args: &mut ClientDefaultDeviceAssignment
     Ok(())
 }
 
-/// Other processes are not known here, so nothing changes with them.
+/// A process that is gone is noticed where it is missed.
 pub(crate) fn update_global_process_info(_: &mut ClientUpdateGlobalProcessInfoArgs) -> Result<(), Status> {
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Devices: virtual ones, all in this process.
+//! Devices: virtual ones, in this process and in others.
 
 use crate::abi::{
     AsyncTrackingEventDestroyArgs, DeviceAddressableMemoriesArgs, DeviceClearMemoryStatsArgs,
@@ -17,6 +17,8 @@ use std::ptr::null_mut;
 pub struct DeviceDescription {
     /// Its number.
     pub id: i32,
+    /// The number of its process.
+    pub process: i32,
     kind: String,
     debug_string: String,
     to_string: String,
@@ -24,14 +26,15 @@ pub struct DeviceDescription {
 }
 
 impl DeviceDescription {
-    /// The device of that number on that platform.
-    pub(crate) fn new(id: usize, platform: &str) -> DeviceDescription {
+    /// The device of that number on that platform, in that process.
+    pub(crate) fn new(id: usize, platform: &str, process: usize) -> DeviceDescription {
         // Whoever takes us for JAX's CPU knows its devices by these names.
         let (debug_string, to_string) = match platform {
             "cpu" => (format!("TFRT_CPU_{id}"), format!("CpuDevice(id={id})")),
             _ => (format!("HLOOM_{id}"), format!("HloomDevice(id={id})")),
         };
         DeviceDescription {
+            process: i32::try_from(process).unwrap_or(i32::MAX),
             id: i32::try_from(id).unwrap_or(i32::MAX),
             kind: platform.to_owned(),
             debug_string,
@@ -50,6 +53,8 @@ impl DeviceDescription {
 pub struct Device {
     /// What there is to say of it.
     pub description: DeviceDescription,
+    /// Its number among the devices of this process, if it is one of them.
+    pub local_hardware_id: Option<i32>,
     /// Its memories, in the order of [`crate::memory::KINDS`]; set when the client is complete.
     pub(crate) memories: Vec<Handle<Memory>>,
     pub(crate) runtime: std::sync::Arc<dyn hloom_runtime::Client>,
@@ -66,8 +71,7 @@ pub(crate) fn description_id(args: &mut DeviceDescriptionIdArgs) -> Result<(), S
 }
 
 pub(crate) fn description_process_index(args: &mut DeviceDescriptionProcessIndexArgs) -> Result<(), Status> {
-    args.device_description.get()?;
-    args.process_index = 0;
+    args.process_index = args.device_description.get()?.process;
     Ok(())
 }
 
@@ -101,13 +105,12 @@ pub(crate) fn get_description(args: &mut DeviceGetDescriptionArgs) -> Result<(),
 }
 
 pub(crate) fn is_addressable(args: &mut DeviceIsAddressableArgs) -> Result<(), Status> {
-    args.device.get()?;
-    args.is_addressable = 1;
+    args.is_addressable = u8::from(args.device.get()?.local_hardware_id.is_some());
     Ok(())
 }
 
 pub(crate) fn local_hardware_id(args: &mut DeviceLocalHardwareIdArgs) -> Result<(), Status> {
-    args.local_hardware_id = args.device.get()?.description.id;
+    args.local_hardware_id = args.device.get()?.local_hardware_id.unwrap_or(-1);
     Ok(())
 }
 

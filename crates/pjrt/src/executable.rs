@@ -109,8 +109,9 @@ impl LoadedExecutable {
     /// A program that can be run.
     pub fn new(program: Program) -> LoadedExecutable {
         let options = &program.options;
-        let devices = options.devices.iter().map(|&d| program.client.device(d)).collect();
-        let ids = (0..options.devices.len()).map(|i| LogicalDeviceIds {
+        let local = program.local_ordinals();
+        let devices = local.iter().map(|&i| program.client.device(options.devices[i])).collect();
+        let ids = local.into_iter().map(|i| LogicalDeviceIds {
             replica: (i / options.partitions) as i32,
             partition: (i % options.partitions) as i32,
         });

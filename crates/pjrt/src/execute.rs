@@ -14,6 +14,7 @@ use crate::ffi::{self, UserContext};
 use crate::profiler;
 use crate::program::{Program, located};
 use crate::status::{Code, Status};
+use hloom_comm::Communicator;
 use hloom_ir::Shape;
 use hloom_runtime::Buffer as Data;
 use rustc_hash::FxHashMap;
@@ -44,9 +45,11 @@ pub(crate) fn execute(args: &mut LoadedExecutableExecuteArgs) -> Result<(), Stat
     let inline = !program.fixed_shapes
         || program.is_bound_to_process
         || (here && program.is_short && client.dispatcher.is_idle());
+    // Runs with other processes are counted in the order of the calls, which is the same in all of them.
+    let communicator = client.processes.as_ref().and_then(|p| p.communicator(&program.options.devices));
     let events = match inline {
-        true => give_results(program, &devices, &outputs, run(program, inputs, &context)?),
-        false => dispatch(&loaded.compiled, &devices, &outputs, inputs, context),
+        true => give_results(program, &devices, &outputs, run(program, inputs, &context, communicator)?),
+        false => dispatch(&loaded.compiled, &devices, &outputs, inputs, (context, communicator)),
     };
     if !args.device_complete_events.is_null() {
         for i in 0..devices.len() {
@@ -64,7 +67,7 @@ type Outputs = SmallVec<[*mut Handle<Buffer>; 1]>;
 
 /// The devices that a call runs on: those that the program was compiled for, or the one that the caller names.
 fn devices(program: &Program, args: &LoadedExecutableExecuteArgs) -> Result<Devices, Status> {
-    let assigned = &program.options.devices;
+    let assigned: &Devices = &program.local_ordinals().into_iter().map(|i| program.options.devices[i]).collect();
     let devices = match args.execute_device.is_null() {
         true => Devices::from_slice(assigned),
         false if assigned.len() == 1 => Devices::from_slice(&[args.execute_device.get()?.description.id as usize]),
@@ -146,8 +149,16 @@ fn take_donated(lists: &[&[Handle<Buffer>]], is_donated: impl Fn(usize) -> bool)
     Ok(())
 }
 
+/// How the devices of a run meet, where several processes take part in it.
+type Meeting = Option<Arc<dyn Communicator>>;
+
 /// Runs the program here, once its arguments are there.
-fn run(program: &Program, inputs: Inputs, context: &UserContext) -> Result<Vec<Vec<Data>>, Status> {
+fn run(
+    program: &Program,
+    inputs: Inputs,
+    context: &UserContext,
+    communicator: Meeting,
+) -> Result<Vec<Vec<Data>>, Status> {
     let taken = inputs.into_iter().map(|list| list.into_iter().map(Content::take).collect());
     let inputs: Vec<Vec<Data>> = taken.collect::<Result<_, _>>()?;
     let custom_calls = match program.custom_calls.is_empty() {
@@ -155,7 +166,13 @@ fn run(program: &Program, inputs: Inputs, context: &UserContext) -> Result<Vec<V
         false => Some(ffi::custom_calls(program, context)),
     };
     let arguments = program.dump.as_ref().and_then(|d| d.arguments(program.module.module(), &inputs));
-    let options = hloom_runtime::ExecuteOptions { custom_calls: custom_calls.as_ref(), ..Default::default() };
+    let ordinals = communicator.is_some().then(|| program.local_ordinals());
+    let options = hloom_runtime::ExecuteOptions {
+        custom_calls: custom_calls.as_ref(),
+        devices: ordinals.as_deref(),
+        communicator,
+        ..Default::default()
+    };
     let run = || program.executable.execute(inputs, &options);
     let results = catch_unwind(AssertUnwindSafe(|| profiler::noted(program.name(), run)));
     let results = results.map_err(|panic| Status::from_panic(panic.as_ref()))?;
@@ -198,14 +215,14 @@ fn dispatch(
     devices: &[usize],
     outputs: &[*mut Handle<Buffer>],
     inputs: Inputs,
-    context: UserContext,
+    (context, communicator): (UserContext, Meeting),
 ) -> Event {
     let program = &compiled.program;
     let event = Event::coming();
     let (promised, buffers) = promises(program, devices, &event);
     let (compiled, over) = (compiled.clone(), event.clone());
     let task: Task = Box::new(move || {
-        let results = run(&compiled.program, inputs, &context);
+        let results = run(&compiled.program, inputs, &context, communicator);
         let outcome = results.map(|results| {
             for (promise, data) in promised.iter().flatten().zip(results.into_iter().flatten()) {
                 promise.keep(data);

@@ -20,6 +20,7 @@ pub mod ffi;
 pub mod layouts;
 pub mod memory;
 pub mod options;
+pub mod processes;
 pub mod profiler;
 pub mod program;
 pub mod promised;

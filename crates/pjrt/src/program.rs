@@ -130,6 +130,12 @@ pub struct Program {
 }
 
 impl Program {
+    /// Which of its devices are in this process.
+    pub fn local_ordinals(&self) -> Vec<usize> {
+        let is_here = |&i: &usize| self.client.local.contains(&self.options.devices[i]);
+        (0..self.options.devices.len()).filter(is_here).collect()
+    }
+
     /// Compiles a program.
     pub fn compile(client: &Client, source: Source) -> Result<Program, Status> {
         Program::new(client, source, None)

@@ -30,9 +30,10 @@ unsafe impl Sync for TopologyDescription {}
 const VERSION: &str = concat!("hloom ", env!("CARGO_PKG_VERSION"));
 
 impl TopologyDescription {
-    /// That many devices.
-    pub fn new(platform_name: &str, devices: usize) -> TopologyDescription {
-        let descriptions: Vec<_> = (0..devices).map(|id| DeviceDescription::new(id, platform_name)).collect();
+    /// Devices, given the process of each.
+    pub fn new(platform_name: &str, processes: &[usize]) -> TopologyDescription {
+        let describe = |(id, &process): (usize, &usize)| DeviceDescription::new(id, platform_name, process);
+        let descriptions: Vec<_> = processes.iter().enumerate().map(describe).collect();
         let handles = descriptions.iter().map(Handle::lend).collect();
         let platform_name = platform_name.to_owned();
         TopologyDescription { platform_name, descriptions, handles, attributes: NamedValues::default() }
@@ -64,7 +65,7 @@ pub(crate) fn give_bytes(bytes: Vec<u8>) -> (*const u8, usize, *mut c_void, Opti
 pub(crate) fn create(args: &mut TopologyDescriptionCreateArgs) -> Result<(), Status> {
     // SAFETY: the caller's options.
     let options = Options::new(&unsafe { read_options(args.create_options, args.num_options) })?;
-    args.topology = Handle::give(TopologyDescription::new(&options.platform_name, options.devices));
+    args.topology = Handle::give(TopologyDescription::new(&options.platform_name, &vec![0; options.devices]));
     Ok(())
 }
 
@@ -117,7 +118,7 @@ pub(crate) fn deserialize(args: &mut TopologyDescriptionDeserializeArgs) -> Resu
     let text = std::str::from_utf8(bytes).ok().and_then(|t| t.strip_prefix("hloom-topology "));
     let parts = text.and_then(|t| t.split_once(' ')).and_then(|(n, name)| Some((n.parse::<u16>().ok()?, name)));
     let (devices, name) = parts.ok_or_else(|| Status::invalid("the bytes are not a topology of hloom"))?;
-    args.topology = Handle::give(TopologyDescription::new(name, usize::from(devices)));
+    args.topology = Handle::give(TopologyDescription::new(name, &vec![0; usize::from(devices)]));
     Ok(())
 }
 

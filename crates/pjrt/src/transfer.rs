@@ -48,9 +48,9 @@ pub(crate) fn place(client: &Client, device: Handle<Device>, memory: Handle<Memo
         false => memory.get().map(|m| (m.device, m.kind))?,
         true => (device.get()?.description.id as usize, 0),
     };
-    match device < client.devices.len() {
+    match client.local.contains(&device) {
         true => Ok((device, kind)),
-        false => Err(Status::invalid(format!("device {device} is not one of the client's"))),
+        false => Err(Status::invalid(format!("device {device} is not one of this process"))),
     }
 }
 
