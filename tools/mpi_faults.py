@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Kills, stops and misleads ranks of a job at random, and checks that every other rank ends with an error that names them.
+
+    tools/mpi_faults.py [--hloom PATH] [--mpirun CMD] [--count 200] [--seed 0] [--time-limit 5]
+
+A fault is one of: a rank is killed, stopped, given another program, given inputs of another shape, or never starts. All
+must end within the time limit and some seconds more, with exit status 4 on the ranks that can still say something, and
+without a result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from mpi_corpus import ROOT, environment  # noqa: E402
+
+PROGRAM = """HloModule steps, replica_count={ranks}
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}}
+body {{
+  state = (s32[], f32[{size}]) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  x = f32[{size}] get-tuple-element(state), index=1
+  sum = f32[{size}] all-reduce(x), to_apply=add, replica_groups={{}}, metadata={{source_file="train.py" source_line=12}}
+  few = f32[] constant({scale})
+  scale = f32[{size}] broadcast(few), dimensions={{}}
+  mean = f32[{size}] multiply(sum, scale)
+  ROOT out = (s32[], f32[{size}]) tuple(next, mean)
+}}
+condition {{
+  state = (s32[], f32[{size}]) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  last = s32[] constant({steps})
+  ROOT more = pred[] compare(i, last), direction=LT
+}}
+ENTRY e {{
+  x = f32[{size}] parameter(0)
+  zero = s32[] constant(0)
+  begin = (s32[], f32[{size}]) tuple(zero, x)
+  end = (s32[], f32[{size}]) while(begin), condition=condition, body=body
+  ROOT r = f32[{size}] get-tuple-element(end), index=1
+}}
+"""
+
+# Each rank starts through this: it notes its process and takes what is meant for it.
+WRAPPER = """#!/bin/sh
+rank="${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}"
+if [ "$FAULT" = missing ] && [ "$rank" = "$VICTIM" ]; then exec sleep 1000; fi
+program="$FOLDER/program.hlo"
+if [ "$FAULT" = program ] && [ "$rank" = "$VICTIM" ]; then program="$FOLDER/other.hlo"; fi
+if [ "$FAULT" = shape ] && [ "$rank" = "$VICTIM" ]; then program="$FOLDER/shape.hlo"; fi
+echo $$ > "$FOLDER/pid.$rank"
+"$HLOOM" run "$program" --seed 1 --threads 1 --time-limit "$LIMIT" --output "$FOLDER/out.npz" 2> "$FOLDER/err.$rank" &
+child=$!
+echo $child > "$FOLDER/pid.$rank"
+trap 'kill -TERM $child 2>/dev/null' TERM
+wait $child; code=$?
+while kill -0 $child 2>/dev/null; do wait $child; code=$?; done
+echo $code > "$FOLDER/code.$rank"
+exit $code
+"""
+
+
+def one(args: argparse.Namespace, folder: pathlib.Path, fault: str, ranks: int, victim: int, delay: float) -> str:
+    """Lets one fault happen; what is wrong with how it ended, if anything."""
+    for old in folder.glob("*.*"):
+        old.unlink()
+    text = lambda size, steps: PROGRAM.format(ranks=ranks, size=size, steps=steps, scale=1 / ranks)  # noqa: E731
+    (folder / "program.hlo").write_text(text(2048, 100_000_000))
+    (folder / "other.hlo").write_text(text(2048, 100_000_001))
+    (folder / "shape.hlo").write_text(text(2052, 100_000_000))
+    wrapper = folder / "wrapper.sh"
+    wrapper.write_text(WRAPPER)
+    wrapper.chmod(0o755)
+    env = {**environment(), "FOLDER": str(folder), "HLOOM": args.hloom, "LIMIT": str(args.time_limit), "FAULT": fault, "VICTIM": str(victim)}
+    begun = time.monotonic()
+    job = subprocess.Popen(
+        [*shlex.split(args.mpirun), "-n", str(ranks), str(wrapper)],
+        env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )
+    stopped = None
+    if fault in ("kill", "stop"):
+        # A rank that is ended before it has begun can say nothing.
+        pid_file = folder / f"pid.{victim}"
+        while not all((folder / f"pid.{r}").exists() for r in range(ranks)) and time.monotonic() - begun < 60:
+            time.sleep(0.05)
+        time.sleep(0.5 + delay)
+        pid = int(pid_file.read_text() or 0)
+        os.kill(pid, signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
+        stopped = pid if fault == "stop" else None
+    from_fault = time.monotonic()
+    try:
+        # Besides the limit: to start, to notice, and for the launcher to end the rest.
+        job.wait(timeout=args.time_limit + 60)
+    except subprocess.TimeoutExpired:
+        if fault not in ("stop", "missing"):
+            os.killpg(job.pid, signal.SIGKILL)
+            return "the job did not end"
+    # A launcher waits for what is stopped or asleep: the other ranks must have ended.
+    took = time.monotonic() - from_fault
+    if stopped:
+        try:
+            os.kill(stopped, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    if job.poll() is None:
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+    if (folder / "out.npz").exists():
+        return "there is a result"
+    for rank in range(ranks):
+        error = folder / f"err.{rank}"
+        said = error.read_text() if error.exists() else ""
+        if rank == victim and fault in ("kill", "stop", "missing"):
+            continue
+        code = folder / f"code.{rank}"
+        status = code.read_text().strip() if code.exists() else "none"
+        if status not in ("4", "1") or "error" not in said:
+            return f"rank {rank} ended with {status} and said: {said[-300:]!r}"
+        # The victim is named, or whoever failed because of it.
+        if fault in ("kill", "stop", "missing") and rank != victim and "rank" not in said and "started" not in said:
+            return f"rank {rank} names nobody: {said[-300:]!r}"
+    if took > args.time_limit + 55:
+        return f"it took {took:.0f} s"
+    return ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hloom", default=str(ROOT / "target/release/hloom"))
+    parser.add_argument("--mpirun", default="mpirun")
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--time-limit", type=int, default=5)
+    parser.add_argument("--ranks", type=int, nargs=2, default=(2, 4), metavar=("FEWEST", "MOST"))
+    args = parser.parse_args()
+    rng = random.Random(args.seed)
+    bad = 0
+    with tempfile.TemporaryDirectory() as name:
+        for n in range(args.count):
+            fault = rng.choice(["kill", "stop", "program", "shape", "missing"])
+            ranks = rng.randint(*args.ranks)
+            victim, delay = rng.randrange(ranks), rng.uniform(0, 3)
+            why = one(args, pathlib.Path(name), fault, ranks, victim, delay)
+            if why:
+                bad += 1
+            print(f"{n}: {fault} rank {victim} of {ranks} after {delay:.1f} s: {why or 'well'}", flush=True)
+    print(f"{args.count - bad} of {args.count} ended as they should")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
