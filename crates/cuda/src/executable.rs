@@ -12,6 +12,7 @@ use hloom_compiler::CompiledModule;
 use hloom_eval::Options;
 use hloom_eval::interpreter::Device;
 use hloom_eval::run::{Leaving, Prepared, Shared, constant_value};
+use hloom_ir::diagnostic::{Blame, codes};
 use hloom_ir::shape::Shape;
 use hloom_runtime::placement::{AllocationSource, Location};
 use hloom_runtime::{Buffer, Client, ExecuteOptions, LoadedExecutable, check_arguments};
@@ -183,7 +184,11 @@ impl LoadedExecutable for CudaExecutable {
         arguments: Vec<Vec<Buffer>>,
         options: &ExecuteOptions<'_>,
     ) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
-        check_arguments(&self.compiled, &arguments)?;
+        if options.communicator.is_some() {
+            let message = "devices of several processes cannot work together on GPUs yet";
+            return Err(ExecutionError::new(&codes::eval::UNSUPPORTED, message).blame(Blame::Machine));
+        }
+        check_arguments(&self.compiled, &arguments, &options.local_devices(&self.compiled))?;
         let program = &code(&self.compiled)?.program;
         let for_evaluator = program.evaluates.then(|| eval_options(options, self.compiled.fill_constants));
         let shared = match &for_evaluator {
@@ -213,7 +218,7 @@ impl LoadedExecutable for CudaExecutable {
             slots.push(of_device);
         }
         let mut leaving: Vec<Leaving<'_, '_>> = match &shared {
-            Some(shared) => (0..devices).map(|ordinal| Leaving { shared, ordinal, failed: true }).collect(),
+            Some(shared) => (0..devices).map(|ordinal| Leaving::new(shared, ordinal)).collect(),
             None => Vec::new(),
         };
         let loaded = LoadedProgram {
@@ -229,7 +234,7 @@ impl LoadedExecutable for CudaExecutable {
             gpu.wait(Patience { cancel: options.cancel, time_limit: options.time_limit })?;
             executor.finish_trace()
         });
-        leaving.iter_mut().for_each(|l| l.failed = outcome.is_err());
+        leaving.iter_mut().for_each(|l| l.ended(&outcome));
         outcome?;
         let slots = executor.into_slots();
         let mut results = Vec::with_capacity(devices);
