@@ -79,6 +79,8 @@ pub(crate) struct Ir<'c> {
     pub(crate) has_masks: bool,
     /// Whether this is code for an NVIDIA GPU: values are scalars, and there is no system library to call.
     pub(crate) is_gpu: bool,
+    /// Whether this GPU adds several neighbouring floats at once, atomically.
+    pub(crate) adds_vectors: bool,
     /// Whether what is computed now is rounded to a few bits in the end, so that f32 need not be exact to the last ones.
     pub(crate) is_rough: Cell<bool>,
     /// The room for rows that are kept, and the function it is in.
@@ -122,7 +124,9 @@ impl<'c> Ir<'c> {
     pub(crate) fn new(context: &'c Context, machine: &Machine) -> Ir<'c> {
         let (module, builder) = (context.create_module("kernels"), context.create_builder());
         let (has_masks, is_gpu) = (machine.simd.has_masks, machine.is_gpu());
-        Ir { context, module, builder, has_masks, is_gpu, is_rough: Cell::new(false), rows: Cell::new(None) }
+        let adds_vectors = is_gpu && machine.cpu.starts_with("sm_9");
+        let (is_rough, rows) = (Cell::new(false), Cell::new(None));
+        Ir { context, module, builder, has_masks, is_gpu, adds_vectors, is_rough, rows }
     }
 
     /// The room for rows that are kept: one for each function, since no two of its nests run at once.

@@ -2,7 +2,49 @@
 
 use super::points::{At, Points};
 use crate::emit::ir::{Repr, Val};
-use hloom_loops::affine::{Affine, Term};
+use hloom_loops::affine::{Affine, Term, VarId};
+use smallvec::{SmallVec, smallvec};
+
+/// The loops along which the points of a thread are neighbours, the innermost first: for each how many lanes apart its
+/// neighbours are, and how many of them there are.
+pub(super) struct Lanes {
+    along: SmallVec<[(VarId, u32, u32); 2]>,
+}
+
+impl Lanes {
+    /// So many neighbours along one loop.
+    pub(super) fn along(var: Option<VarId>, count: u32) -> Lanes {
+        Lanes { along: var.filter(|_| count > 1).map_or_else(SmallVec::new, |v| smallvec![(v, 1, count)]) }
+    }
+
+    /// All of one loop, and so many neighbours along another.
+    pub(super) fn along_two(inner: (VarId, u32), outer: (VarId, u32)) -> Lanes {
+        Lanes { along: smallvec![(inner.0, 1, inner.1), (outer.0, inner.1, outer.1)] }
+    }
+
+    /// How many lanes there are.
+    pub(super) fn count(&self) -> u32 {
+        self.along.iter().map(|l| l.2).product()
+    }
+
+    /// Whether a loop is one of theirs.
+    pub(super) fn has(&self, var: VarId) -> bool {
+        self.along.iter().any(|l| l.0 == var)
+    }
+
+    /// What an index is more at a lane than at the first.
+    pub(super) fn offset(&self, affine: &Affine, lane: u32) -> i64 {
+        let of = |&(var, apart, count): &(VarId, u32, u32)| {
+            affine.factor(Term::Var(var)).wrapping_mul(i64::from(lane / apart % count))
+        };
+        self.along.iter().map(of).fold(0, i64::wrapping_add)
+    }
+
+    /// Whether an index counts the lanes.
+    pub(super) fn are_counted_by(&self, affine: &Affine) -> bool {
+        !self.along.is_empty() && self.along.iter().all(|l| affine.factor(Term::Var(l.0)) == i64::from(l.1))
+    }
+}
 
 impl<'c> Points<'_, 'c> {
     /// An index without its constant, in that type.
@@ -16,13 +58,10 @@ impl<'c> Points<'_, 'c> {
             return sum;
         }
         let mut sum: Option<Val<'c>> = None;
-        let mut lane_offset = 0;
+        let lane_offset = self.lanes_along.offset(affine, at.lane);
         for &(term, factor) in &affine.terms {
             let value = match term {
                 Term::Var(v) => {
-                    if Some(v) == self.lane_var {
-                        lane_offset = factor.wrapping_mul(i64::from(at.lane));
-                    }
                     let chunk = if self.chunk_vars.contains(&v) { at.chunk } else { 0 };
                     let value = *self.vars.get(&(v, chunk)).expect("a loop variable is used inside its loop");
                     self.to_repr(value, repr)
@@ -42,7 +81,7 @@ impl<'c> Points<'_, 'c> {
         let mut varies = (false, false);
         for &(term, _) in &affine.terms {
             let (chunk, lane) = match term {
-                Term::Var(v) => (self.chunk_vars.contains(&v), Some(v) == self.lane_var),
+                Term::Var(v) => (self.chunk_vars.contains(&v), self.lanes_along.has(v)),
                 Term::Item(i) => self.varies[i as usize],
             };
             varies = (varies.0 || chunk, varies.1 || lane);

@@ -1,6 +1,7 @@
 //! Kernels as functions of a module: their parameters, their threads, and which blocks do which part.
 
 use super::constants::{Constants, GLOBAL};
+use super::indices::Lanes;
 use super::parts::{LikeParts, like_parts};
 use super::points::{Place, Points};
 use super::{GridBody, GridKernel, LoopGrid};
@@ -226,11 +227,23 @@ fn write_loops<'c>(
     let (index, threads) = (kernel.index(), kernel.threads);
     let scan = program.scan().is_some();
     let nest = if scan { &program.nest[..program.nest.len() - 1] } else { &program.nest[..] };
-    let lanes = nest.last().map(|&v| (v, grid.lanes));
     let mut sizes: Vec<i64> = nest.iter().map(|&v| program.extents[v as usize]).collect();
-    if let Some(last) = sizes.last_mut() {
-        *last /= i64::from(grid.lanes);
-    }
+    // How many neighbours along each loop a thread has: some of the innermost, or all of it and some of the next.
+    let mut steps = vec![1; nest.len()];
+    let inner = sizes.last().copied().unwrap_or(1);
+    let lanes = match nest {
+        [.., outer, last] if i64::from(grid.lanes) > inner => {
+            let outer_lanes = grid.lanes / inner as u32;
+            steps[nest.len() - 2] = i64::from(outer_lanes);
+            steps[nest.len() - 1] = inner;
+            Lanes::along_two((*last, inner as u32), (*outer, outer_lanes))
+        }
+        _ => {
+            steps.last_mut().into_iter().for_each(|s| *s = i64::from(grid.lanes));
+            Lanes::along(nest.last().copied(), grid.lanes)
+        }
+    };
+    sizes.iter_mut().zip(&steps).for_each(|(size, step)| *size /= step);
     let total: i64 = sizes.iter().product();
     let per_block = i64::from(threads) * i64::from(grid.chunks);
     let fits = groups.is_none() && total % per_block == 0;
@@ -245,9 +258,8 @@ fn write_loops<'c>(
         let inside = (!fits).then(|| ir.icmp(ULT, number, total));
         // A thread without points has those of the first for a while, and does not write them.
         let number = inside.map_or(number, |i| ir.select(i, number, ir.int(index, 0)));
-        for (n, (&var, value)) in nest.iter().zip(ir.positions(number, &sizes)).enumerate() {
-            let is_lane = n + 1 == nest.len() && grid.lanes > 1;
-            let value = if is_lane { ir.mul(value, ir.int(index, grid.lanes.into())) } else { value };
+        for ((&var, value), &step) in nest.iter().zip(ir.positions(number, &sizes)).zip(&steps) {
+            let value = if step > 1 { ir.mul(value, ir.int(index, step)) } else { value };
             points.set_var(var, chunk, value);
         }
         valid.push(inside);

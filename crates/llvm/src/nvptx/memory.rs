@@ -101,6 +101,47 @@ impl<'c> Ir<'c> {
         }
     }
 
+    /// Adds elements to those at an address that is a multiple of their bytes together, or of 16, whoever else does so at
+    /// the same time.
+    pub(super) fn add_lanes(&self, pointer: PointerValue<'c>, values: &[V<'c>], t: ElementType) {
+        let elements: Vec<Val<'c>> = values.iter().map(|v| v.re).collect();
+        let (name, words): (&str, Vec<Val<'c>>) = match (t, elements.len()) {
+            (ElementType::F32, _) => ("f32", elements),
+            (_, 1) => {
+                let bits = self.bitcast(self.as_memory(elements[0], t), Repr::I16);
+                (if t == ElementType::F16 { "f16" } else { "bf16" }, vec![bits])
+            }
+            _ => {
+                let pairs = elements.chunks(2).map(|pair| self.pack(pair, t, false)).collect();
+                (if t == ElementType::F16 { "f16x2" } else { "bf16x2" }, pairs)
+            }
+        };
+        let rounding = if t == ElementType::F32 { "" } else { ".noftz" };
+        let class = match self.repr(words[0]) {
+            Repr::F32 => "f",
+            Repr::I16 => "h",
+            _ => "r",
+        };
+        for (n, part) in words.chunks(4).enumerate() {
+            let at = self.offset(pointer, self.i64(n as i64 * 16));
+            let address = self.builder.build_ptr_to_int(at, self.context.i64_type(), "");
+            let address: Val<'c> = address.expect("the builder is positioned").into();
+            let names: Vec<String> = (1..=part.len()).map(|k| format!("${k}")).collect();
+            let (vector, operand) = match part.len() {
+                1 => (String::new(), "$1".to_owned()),
+                count => (format!(".v{count}"), format!("{{{}}}", names.join(", "))),
+            };
+            let text = format!("red.global.add{rounding}{vector}.{name} [$0], {operand};");
+            let constraints = format!("l{},~{{memory}}", format!(",{class}").repeat(part.len()));
+            let operands: Vec<Val<'c>> = std::iter::once(address).chain(part.iter().copied()).collect();
+            let types: Vec<_> = operands.iter().map(|o| o.get_type().into()).collect();
+            let signature = self.context.void_type().fn_type(&types, false);
+            let assembly = self.context.create_inline_asm(signature, text, constraints, true, false, None, false);
+            let operands: Vec<_> = operands.iter().map(|&o| o.into()).collect();
+            self.builder.build_indirect_call(signature, assembly, &operands, "").expect("the builder is positioned");
+        }
+    }
+
     /// The values as lanes of a vector.
     fn vector_of(&self, values: &[Val<'c>]) -> Val<'c> {
         if let [one] = values {

@@ -4,6 +4,7 @@
 //! [`rows`] that of threads that walk rows together, [`tiles`] that of transposes, [`kernel`] the function around it. Blocks have one dimension.
 
 mod constants;
+mod exchange;
 mod indices;
 mod kernel;
 mod memory;
@@ -49,7 +50,7 @@ pub enum GridBody {
 pub struct LoopGrid {
     /// What is computed. Stores that combine do so by atomic operations, in any order.
     pub program: LoopProgram,
-    /// Points of a thread along the innermost loop, which they divide.
+    /// Points of a thread along the innermost loop, which they divide; or all of it and some of the next, which these divide.
     pub lanes: u32,
     /// How many such groups a thread has, as far apart as a block has threads.
     pub chunks: u32,

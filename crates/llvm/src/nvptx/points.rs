@@ -5,6 +5,7 @@
 //! lie next to each other in memory are loaded and stored together, up to 16 bytes at once.
 
 use super::constants::Constants;
+use super::indices::Lanes;
 use crate::emit::ir::{Ir, Repr, Val};
 use crate::emit::value::V;
 use hloom_ir::ElementType;
@@ -53,8 +54,8 @@ pub(super) struct Points<'e, 'c> {
     rough: Vec<bool>,
     /// The type of indices: 32 bits where all arrays are small enough.
     pub(super) index: Repr,
-    /// The loop whose neighbours are lanes, and how many there are.
-    pub(super) lane_var: Option<VarId>,
+    /// The loops whose neighbours are lanes, and how many there are.
+    pub(super) lanes_along: Lanes,
     pub(super) lanes: u32,
     /// For each item whether it varies with the chunk, and with the lane.
     pub(super) varies: Vec<(bool, bool)>,
@@ -74,18 +75,18 @@ impl<'e, 'c> Points<'e, 'c> {
         place: &'e mut Place<'_, 'c>,
         program: &'e LoopProgram,
         index: Repr,
-        lanes: Option<(VarId, u32)>,
+        lanes: Lanes,
         chunk_vars: &[VarId],
     ) -> Points<'e, 'c>
     where
         'c: 'e,
     {
-        // SAFETY of lifetimes is the borrow checker's: the place lends what it borrows itself.
         let Place { ir, function, buffers, constants } = place;
-        let is_lane = |v: &VarId| lanes.is_some_and(|(l, count)| l == *v && count > 1);
+        let is_lane = |v: &VarId| lanes.has(*v);
         let varies = |d: &hloom_loops::program::ItemData| {
             (d.vars.iter().any(|v| chunk_vars.contains(v)), d.vars.iter().any(is_lane))
         };
+        let varies = program.items.iter().map(varies).collect();
         Points {
             ir,
             program,
@@ -95,9 +96,9 @@ impl<'e, 'c> Points<'e, 'c> {
             exact: exact(program),
             rough: rough(program),
             index,
-            lane_var: lanes.filter(|l| l.1 > 1).map(|l| l.0),
-            lanes: lanes.map_or(1, |l| l.1),
-            varies: program.items.iter().map(varies).collect(),
+            lanes: lanes.count(),
+            lanes_along: lanes,
+            varies,
             chunk_vars: chunk_vars.to_vec(),
             vars: FxHashMap::default(),
             values: FxHashMap::default(),
@@ -480,14 +481,13 @@ impl<'e, 'c> Points<'e, 'c> {
 
     /// How many lanes that begin at a multiple of as many lie next to each other at a multiple of as many elements.
     pub(super) fn together(&self, offset: &Affine) -> u32 {
-        let Some(lane_var) = self.lane_var else { return 1 };
-        if offset.factor(Term::Var(lane_var)) != 1 {
+        if !self.lanes_along.are_counted_by(offset) {
             return 1;
         }
         let mut together = i64::from(self.lanes);
         for &(term, factor) in &offset.terms {
             match term {
-                Term::Var(v) if v == lane_var => {}
+                Term::Var(v) if self.lanes_along.has(v) => {}
                 Term::Item(i) if self.varies[i as usize].1 => return 1,
                 _ => together = gcd(together, factor),
             }
@@ -529,7 +529,7 @@ impl<'e, 'c> Points<'e, 'c> {
         at: At,
     ) -> PointerValue<'c> {
         let size = t.bytes() as i64;
-        let lane = self.lane_var.map_or(0, |v| offset.factor(Term::Var(v)).wrapping_mul(i64::from(at.lane)));
+        let lane = self.lanes_along.offset(offset, at.lane);
         let varies_by_item = offset.terms.iter().any(|t| matches!(t.0, Term::Item(i) if self.varies[i as usize].1));
         // What is the same for all lanes is computed once; the rest is a constant in the instruction.
         let (sum, constant) = match varies_by_item {

@@ -6,6 +6,8 @@
 //! results, bit by bit, and two runs give the same.
 
 use super::RowGrid;
+use super::exchange::{get, put};
+use super::indices::Lanes;
 use super::points::{At, Place, Points};
 use crate::emit::ir::{Ir, Repr, Val};
 use crate::emit::value::V;
@@ -15,7 +17,8 @@ use hloom_loops::program::{Item, Reduce, Store};
 use inkwell::IntPredicate::{EQ, SLT, ULT};
 use inkwell::values::PointerValue;
 
-const WARP: u32 = 32;
+/// Threads of a warp.
+pub(super) const WARP: u32 = 32;
 
 /// What is done with chunks of a row: from the accumulators before to those after.
 type WalkBody<'b, R, P, V> = &'b mut dyn FnMut(&mut R, &mut P, &[V]) -> Vec<V>;
@@ -29,7 +32,7 @@ pub(super) fn write_rows<'c>(place: &mut Place<'_, 'c>, grid: &RowGrid, block: V
         false => along.last(),
     };
     let ir = place.ir;
-    let lanes = lane_var.map(|&v| (v, grid.lanes));
+    let lanes = Lanes::along(lane_var.copied(), grid.lanes);
     let mut points = Points::new(place, program, index, lanes, along);
     let int32 = |n: u32| ir.int(Repr::I32, n.into());
     let thread = ir.special_register("tid");
@@ -431,7 +434,8 @@ impl<'c> Rows<'_, 'c> {
             }
             return states;
         }
-        // By columns: all of a block's accumulators lie in shared memory, and each thread adds up those of its rows.
+        // By columns: the accumulators of a block lie in shared memory, and half of those that are left take in the other
+        // half, until those of the first threads are left.
         let groups = self.grid.rows;
         let shared: Vec<Vec<PointerValue<'c>>> =
             states.iter().map(|s| self.shared_for(ir, s, groups * slots)).collect();
@@ -439,15 +443,23 @@ impl<'c> Rows<'_, 'c> {
             put(ir, state, shared, self.thread);
         }
         ir.barrier();
-        for (n, (state, shared)) in states.iter_mut().zip(&shared).enumerate() {
-            let (reduce, start) = of(n);
-            let mut whole: Option<Vec<V<'c>>> = None;
-            for slot in 0..slots {
-                let from = ir.add(self.row, int32(slot * groups));
-                let read = get(ir, state, shared, from);
-                whole = Some(whole.map_or(read.clone(), |w| self.join(ir, reduce, start, &w, &read)));
-            }
-            *state = whole.unwrap_or_default();
+        let slot = ir.trunc(self.slot, Repr::I32);
+        let mut left = slots / 2;
+        while left > 0 {
+            let from = ir.add(self.thread, int32(left * groups));
+            points.when(Some(ir.icmp(ULT, slot, int32(left))), |_| {
+                for (n, (state, shared)) in states.iter().zip(&shared).enumerate() {
+                    let (reduce, start) = of(n);
+                    let mine = get(ir, state, shared, self.thread);
+                    let other = get(ir, state, shared, from);
+                    put(ir, &self.join(ir, reduce, start, &mine, &other), shared, self.thread);
+                }
+            });
+            ir.barrier();
+            left /= 2;
+        }
+        for (state, shared) in states.iter_mut().zip(&shared) {
+            *state = get(ir, state, shared, self.row);
         }
         states
     }
@@ -538,62 +550,5 @@ impl<'c> Rows<'_, 'c> {
             }
             Vec::new()
         });
-    }
-}
-
-/// Puts accumulators into shared memory.
-fn put<'c>(ir: &Ir<'c>, state: &[V<'c>], shared: &[PointerValue<'c>], place: Val<'c>) {
-    for (part, &base) in state.iter().flat_map(|v| v.parts()).zip(shared) {
-        let part = if ir.repr(part) == Repr::I1 { ir.zext(part, Repr::I8) } else { part };
-        let bytes = ir.repr(part).bits() / 8;
-        let offset = ir.mul(ir.zext(place, Repr::I64), ir.i64(bytes.into()).into()).into_int_value();
-        ir.store(ir.offset(base, offset), part, bytes);
-    }
-}
-
-/// Accumulators like `state` from shared memory.
-fn get<'c>(ir: &Ir<'c>, state: &[V<'c>], shared: &[PointerValue<'c>], place: Val<'c>) -> Vec<V<'c>> {
-    let mut shared = shared.iter();
-    let mut one = |like: Val<'c>| {
-        let repr = ir.repr(like);
-        let memory = if repr == Repr::I1 { Repr::I8 } else { repr };
-        let bytes = memory.bits() / 8;
-        let base = *shared.next().expect("there is room for each part");
-        let offset = ir.mul(ir.zext(place, Repr::I64), ir.i64(bytes.into()).into()).into_int_value();
-        let value = ir.load(ir.ty(memory, 1), ir.offset(base, offset), bytes);
-        if repr == Repr::I1 { ir.trunc(value, Repr::I1) } else { value }
-    };
-    let mut read = Vec::new();
-    for v in state {
-        let re = one(v.re);
-        read.push(V { re, im: v.im.map(&mut one) });
-    }
-    read
-}
-
-impl<'c> Ir<'c> {
-    /// The value that the thread has whose number in the warp differs in the bits of `distance`.
-    fn shuffle_xor(&self, value: Val<'c>, distance: u32) -> Val<'c> {
-        let repr = self.repr(value);
-        let word = |v: Val<'c>| {
-            let int = |n: i64| self.int(Repr::I32, n);
-            let arguments = [int(-1), v, int(distance.into()), int(i64::from(WARP) - 1)];
-            self.intrinsic("llvm.nvvm.shfl.sync.bfly.i32", &[], &arguments).expect("the intrinsic has a result")
-        };
-        match repr.bits() {
-            32 => self.bitcast(word(self.bitcast(value, Repr::I32)), repr),
-            64 => {
-                let bits = self.bitcast(value, Repr::I64);
-                let high = word(self.trunc(self.lshr(bits, self.i64(32).into()), Repr::I32));
-                let low = word(self.trunc(bits, Repr::I32));
-                let wide = self.shl(self.zext(high, Repr::I64), self.i64(32).into());
-                self.bitcast(self.or(wide, self.zext(low, Repr::I64)), repr)
-            }
-            _ => {
-                let bits = self.bitcast(value, repr.as_int());
-                let narrow = self.trunc(word(self.zext(bits, Repr::I32)), repr.as_int());
-                self.bitcast(narrow, repr)
-            }
-        }
     }
 }

@@ -54,7 +54,8 @@ impl<'c> Points<'_, 'c> {
             let varies = self.store_varies_by_lane(store);
             let lanes = if varies { self.lanes } else { 1 };
             let condition_varies = store.condition.is_some_and(|c| self.key(c, At { chunk, lane: 1 }).1.lane == 1);
-            let together = match store.combine.is_some() || condition_varies {
+            let combines_apart = store.combine.as_ref().is_some_and(|f| !self.adds_lanes(f, store.element_type));
+            let together = match combines_apart || condition_varies {
                 true => 1,
                 false => self.together(&store.offset).min(lanes),
             };
@@ -79,6 +80,9 @@ impl<'c> Points<'_, 'c> {
         self.when(active, |points| {
             for p in pending {
                 points.when(p.condition, |points| match &p.store.combine {
+                    Some(function) if points.adds_lanes(function, p.store.element_type) => {
+                        points.ir.add_lanes(p.pointer, &p.values, p.store.element_type);
+                    }
                     Some(function) => points.combine_at(p.pointer, p.values[0], p.store.element_type, function),
                     None => points.ir.store_lanes(p.pointer, &p.values, p.store.element_type, p.unrounded),
                 });
@@ -92,9 +96,16 @@ impl<'c> Points<'_, 'c> {
         of_item(store.item)
             || store.condition.is_some_and(of_item)
             || store.offset.terms.iter().any(|t| match t.0 {
-                Term::Var(v) => Some(v) == self.lane_var,
+                Term::Var(v) => self.lanes_along.has(v),
                 Term::Item(i) => of_item(i),
             })
+    }
+
+    /// Whether there is an instruction that adds neighbouring elements of the type to those in memory.
+    fn adds_lanes(&self, function: &Function, t: ElementType) -> bool {
+        self.ir.adds_vectors
+            && function.single_operation() == Some(BinaryOp::Add)
+            && matches!(t, ElementType::F32 | ElementType::F16 | ElementType::Bf16)
     }
 
     /// Combines a value with what is in memory, whoever else does so at the same time.

@@ -3,6 +3,7 @@
 //! column of it then meet few others in the same bank.
 
 use super::TileGrid;
+use super::indices::Lanes;
 use super::points::{At, Place, Points};
 use crate::emit::ir::{Ir, Repr, Val};
 use hloom_ir::ElementType;
@@ -44,7 +45,7 @@ pub(super) fn write_tiles<'c>(place: &mut Place<'_, 'c>, grid: &TileGrid, block:
     // First the tiles are filled, along the other loop.
     for (&id, &tile) in grid.loads.iter().zip(&shared) {
         let lanes = grid.lanes_across;
-        let mut points = Points::new(place, program, index, Some((across, lanes)), &[across, inner]);
+        let mut points = Points::new(place, program, index, Lanes::along(Some(across), lanes), &[across, inner]);
         for (&var, &value) in others.iter().zip(&numbers) {
             points.set_var(var, 0, value);
         }
@@ -79,7 +80,7 @@ pub(super) fn write_tiles<'c>(place: &mut Place<'_, 'c>, grid: &TileGrid, block:
     }
     ir.barrier();
     // Then all is computed along the innermost loop.
-    let mut points = Points::new(place, program, index, Some((inner, grid.lanes)), &[across]);
+    let mut points = Points::new(place, program, index, Lanes::along(Some(inner), grid.lanes), &[across]);
     for (&var, &value) in others.iter().zip(&numbers) {
         points.set_var(var, 0, value);
     }
