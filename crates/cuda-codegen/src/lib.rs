@@ -48,7 +48,9 @@ pub fn supports(module: &Module, instruction: InstructionId) -> Result<(), Unsup
     if let Some(answer) = locked().as_ref().and_then(|answers| answers.get(&graph)) {
         return answer.clone();
     }
-    let answer = plan::plan(&graph, false).map(|_| ());
+    // What there are kernels for is the same on all of them.
+    let architecture = Architecture { capability: 80, accelerated: false };
+    let answer = plan::plan(&graph, false, architecture).map(|_| ());
     remember(&mut locked(), graph, answer.clone());
     answer
 }
@@ -73,7 +75,7 @@ fn sequence(graph: Graph, in_place: bool, architecture: Architecture) -> Result<
     if let Some(made) = locked().as_ref().and_then(|made| made.get(&key)) {
         return Ok(made.clone());
     }
-    let plan = plan::plan(&key.0, in_place)?;
+    let plan = plan::plan(&key.0, in_place, architecture)?;
     let sequence = written(&key.0, &plan, architecture)?;
     remember(&mut locked(), key, sequence.clone());
     Ok(sequence)

@@ -4,6 +4,7 @@
 //! read neighbouring bytes, there are enough threads to keep the memory busy, and what is read once stays in registers as
 //! long as it fits.
 
+use hloom_cuda_kernels::Architecture;
 use hloom_ir::ElementType;
 use hloom_ir::op::{BinaryOp, UnaryOp};
 use hloom_llvm::nvptx::{GridBody, LoopGrid, PartialRows, RowGrid, TileGrid};
@@ -97,15 +98,45 @@ fn code_of(program: &LoopProgram) -> i64 {
     program.items.iter().map(of).sum()
 }
 
+/// How many neighbours along `outer` a thread takes beside all of the `lanes` of the innermost loop, where what is written
+/// lies side by side.
+fn more_lanes(program: &LoopProgram, outer: VarId, lanes: i64) -> i64 {
+    let widest = program.stores.iter().map(|s| bytes(s.element_type)).max().unwrap_or(1);
+    let side_by_side = program.stores.iter().all(|s| s.offset.factor(Term::Var(outer)) == lanes);
+    match side_by_side {
+        true => power_of_two_in(program.extents[outer as usize], (ACCESS / (widest * lanes)).max(1)),
+        false => 1,
+    }
+}
+
+/// Whether all that a program combines with memory is added, in types of which the machine adds several at once.
+fn adds_vectors(program: &LoopProgram, architecture: Architecture) -> bool {
+    let is_added = |s: &hloom_loops::program::Store| match &s.combine {
+        Some(function) => {
+            function.single_operation() == Some(BinaryOp::Add)
+                && matches!(s.element_type, ElementType::F32 | ElementType::F16 | ElementType::Bf16)
+        }
+        None => true,
+    };
+    architecture.capability / 10 == 9 && program.stores.iter().all(is_added)
+}
+
 /// A thread for each group of points.
-pub(crate) fn loop_grid(program: LoopProgram) -> (u32, LoopGrid) {
+pub(crate) fn loop_grid(program: LoopProgram, architecture: Architecture) -> (u32, LoopGrid) {
     let scans = program.scan().is_some();
     let nest = if scans { &program.nest[..program.nest.len() - 1] } else { &program.nest[..] };
     let combines = program.stores.iter().any(|s| s.combine.is_some());
     let mut lanes = match nest.last() {
-        Some(&var) if !combines && !scans => lanes_along(&program, var),
+        Some(&var) if !scans && (!combines || adds_vectors(&program, architecture)) => lanes_along(&program, var),
         _ => 1,
     };
+    if let [.., outer, inner] = *nest
+        && !combines
+        && lanes == program.extents[inner as usize]
+        && !program.items.iter().any(|i| i.item.is_loop())
+    {
+        lanes *= more_lanes(&program, outer, lanes);
+    }
     // Reductions that a thread makes alone take as many accumulators as lanes: they pay where the lanes are loaded together.
     if let Some(&var) = nest.last()
         && program.items.iter().any(|i| i.item.is_loop())
@@ -196,11 +227,11 @@ fn tile_grid(program: &LoopProgram) -> Option<(u32, TileGrid)> {
 }
 
 /// The threads of a nest whose points are independent.
-pub(crate) fn nest_body(program: LoopProgram) -> (u32, GridBody) {
+pub(crate) fn nest_body(program: LoopProgram, architecture: Architecture) -> (u32, GridBody) {
     match tile_grid(&program) {
         Some((blocks, grid)) => (blocks, GridBody::Tiles(grid)),
         None => {
-            let (blocks, grid) = loop_grid(program);
+            let (blocks, grid) = loop_grid(program, architecture);
             (blocks, GridBody::Loops(grid))
         }
     }

@@ -4,7 +4,7 @@
 //! two steps where rows are few. What fits neither is cut: a reduction is computed first and put into memory.
 
 use crate::mapping::{BLOCK, CeilDiv, loop_grid, nest_body, row_mapping, wants_cutting, wants_rows};
-use hloom_cuda_kernels::Scratch;
+use hloom_cuda_kernels::{Architecture, Scratch};
 use hloom_ir::ElementType;
 use hloom_llvm::nvptx::{GridBody, GridKernel};
 use hloom_loops::affine::{Affine, ItemId, Term, VarId};
@@ -40,10 +40,10 @@ const MAX_PARTS: usize = 64;
 const MAX_PART_ITEMS: usize = 4000;
 
 /// Plans the kernels of a graph.
-pub(crate) fn plan(graph: &Graph, in_place: bool) -> Result<Plan, Unsupported> {
+pub(crate) fn plan(graph: &Graph, in_place: bool, architecture: Architecture) -> Result<Plan, Unsupported> {
     check(graph)?;
     let first_scratch = graph.inputs + graph.outputs.len() as u32;
-    let mut planner = Planner { plan: Plan::default(), first_scratch, is_wide: is_wide(graph) };
+    let mut planner = Planner { plan: Plan::default(), first_scratch, is_wide: is_wide(graph), architecture };
     let mut work = vec![(graph.clone(), in_place)];
     while let Some((graph, in_place)) = work.pop() {
         if let Some((first, rest)) = planner.graph(&graph, in_place)? {
@@ -77,6 +77,7 @@ struct Planner {
     plan: Plan,
     first_scratch: u32,
     is_wide: bool,
+    architecture: Architecture,
 }
 
 impl Planner {
@@ -286,7 +287,7 @@ impl Planner {
                 items = 0;
             }
             items += count;
-            parts.push(nest_body(program));
+            parts.push(nest_body(program, self.architecture));
         }
         if !parts.is_empty() {
             self.push("loops", BLOCK, parts);
@@ -314,7 +315,7 @@ impl Planner {
             return Ok(());
         }
         program.is_sequential = false;
-        let (blocks, grid) = loop_grid(program);
+        let (blocks, grid) = loop_grid(program, self.architecture);
         self.push("scatter", BLOCK, vec![(blocks, GridBody::Loops(grid))]);
         Ok(())
     }
