@@ -13,8 +13,8 @@ use hloom_ir::layout::DimVec;
 use hloom_ir::module::Module;
 use hloom_ir::op::{Dot, Op};
 use hloom_ir::shape::ArrayShape;
-use hloom_passes::legalize_products::sum_of_products;
 use hloom_passes::facts::flow_computations;
+use hloom_passes::legalize_products::sum_of_products;
 use hloom_passes::{Context, Pass};
 
 /// The pass.

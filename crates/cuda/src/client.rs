@@ -4,6 +4,7 @@ use crate::backend::CudaBackend;
 use crate::executable::CudaExecutable;
 use crate::gpu::Gpu;
 use crate::memory::Block;
+use crate::prewarm::Prewarm;
 use hloom_compiler::{Backend, CompileError, CompiledModule};
 use hloom_ir::shape::ArrayShape;
 use hloom_runtime::memory::MemoryStatistics;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 pub struct CudaClient {
     backend: Arc<CudaBackend>,
     gpu: Arc<Gpu>,
+    prewarm: Arc<Prewarm>,
 }
 
 impl CudaClient {
@@ -24,14 +26,8 @@ impl CudaClient {
         let failed = |error: ExecutionError| CompileError::of_source("device", vec![error.into_diagnostic()]);
         let gpu = Arc::new(Gpu::open().map_err(failed)?);
         let backend = CudaBackend::named(target_of(&gpu.description.name, gpu.description.capability))?;
-        let (assembler, architecture) = (gpu.assembler.clone(), backend.architecture());
-        // Loading these takes longer than reading and optimising a program: begin now. Who needs one that cannot be loaded
-        // will hear of it.
-        let thread = || std::thread::Builder::new().name("prewarm".into());
-        let _ = thread().spawn(move || assembler.prewarm(architecture));
-        let of_products = gpu.clone();
-        let _ = thread().spawn(move || crate::cublaslt::prewarm(&of_products));
-        Ok(CudaClient { backend: Arc::new(backend), gpu })
+        let prewarm = Arc::new(Prewarm::begin(&gpu, backend.architecture()));
+        Ok(CudaClient { backend: Arc::new(backend), gpu, prewarm })
     }
 
     pub(crate) fn gpu(&self) -> &Arc<Gpu> {
@@ -73,6 +69,10 @@ impl Client for CudaClient {
 
     fn load(&self, compiled: Arc<CompiledModule>) -> Result<Arc<dyn LoadedExecutable>, ExecutionError> {
         Ok(Arc::new(CudaExecutable::new(self.clone(), compiled)?))
+    }
+
+    fn wait_until_ready(&self) {
+        self.prewarm.wait();
     }
 
     fn memory_statistics(&self, _: usize) -> MemoryStatistics {

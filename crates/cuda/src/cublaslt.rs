@@ -46,9 +46,9 @@ pub(crate) struct Heuristic {
 }
 
 /// How many algorithms are looked at.
-const CANDIDATES: usize = 6;
+const CANDIDATES: usize = 4;
 /// Operations from which on a wrong choice costs more than measuring.
-const WORTH_MEASURING: u64 = 4_000_000_000;
+const WORTH_MEASURING: u64 = 100_000_000_000;
 /// How long the algorithms of one product are measured.
 const MEASURING_TIME: Duration = Duration::from_millis(12);
 

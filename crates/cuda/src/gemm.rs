@@ -149,6 +149,9 @@ impl Gemm {
         if left.is_dynamic() || right.is_dynamic() {
             return Err(NoGemm::Types("it has a size that is known at run time only".to_owned()));
         }
+        if [left, right].iter().any(|a| a.element_count().unwrap_or(0) == 0) {
+            return Err(NoGemm::Types("it has no elements".to_owned()));
+        }
         let dims = &dot.dims;
         let rest = |shape: &ArrayShape, lists: [&[i64]; 2]| -> Vec<i64> {
             (0..shape.rank() as i64).filter(|d| !lists.iter().any(|l| l.contains(d))).collect()

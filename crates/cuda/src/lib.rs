@@ -32,6 +32,7 @@ mod kernels;
 mod library;
 mod lower;
 mod memory;
+mod prewarm;
 mod thunk;
 mod thunk_display;
 

@@ -28,6 +28,7 @@ impl ThunkProgram {
                     format!("constant {}, {bytes} bytes", module[*instruction].name())
                 }
                 AllocationSource::Result { bytes } => format!("result, {bytes} bytes"),
+                AllocationSource::Temporary { offset } if *offset >= self.temporary_bytes => continue,
                 AllocationSource::Temporary { offset } => format!("temporary at {offset}"),
                 AllocationSource::SharedBuffer { number } => format!("shared buffer {number}"),
             };

@@ -34,6 +34,9 @@ pub trait Client: std::fmt::Debug + Send + Sync {
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<Buffer, ExecutionError>;
 
+    /// Waits until what the client began to load in the background is there.
+    fn wait_until_ready(&self) {}
+
     /// Makes a compiled module ready to run.
     fn load(&self, compiled: Arc<CompiledModule>) -> Result<Arc<dyn LoadedExecutable>, ExecutionError>;
 

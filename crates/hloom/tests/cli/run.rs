@@ -26,7 +26,7 @@ fn an_engine_whose_machine_is_not_there_says_what_is_missing() {
     let folder = sum("run-cuda", &[("p0", &[2, 3], &SIX), ("p1", &[2, 3], &[10.0; 6])]);
     let ran = folder.hloom(&["run", "sum.hlo", "--input", "in.npz", "--engine", "cuda"]);
     if ran.status == 0 {
-        println!("skipped: there is a GPU on this machine");
+        eprintln!("skipped: there is a GPU on this machine");
         return;
     }
     let ran = ran.exits(4);

@@ -121,6 +121,7 @@ pub(super) fn once(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs) -> Result<Ve
 pub(super) fn bench(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs, count: u32) -> Result<Timed> {
     let client = client(run)?;
     let arguments = upload(&*client, own(run, grid, inputs)).map_err(|fault| run.failed(fault))?;
+    client.wait_until_ready();
     let begun = Instant::now();
     let compiled = compile(run, &*client, grid)?;
     let compile = begun.elapsed();

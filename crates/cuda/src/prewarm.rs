@@ -1,0 +1,41 @@
+//! What takes long to load, loaded in threads while a program is read: the assembler, and cuBLASLt.
+//!
+//! A process that ends destroys a library's tables. A thread that is inside of the library then reads what is gone, and the
+//! process dies by a signal: so whoever drops the last handle of a client waits for its threads.
+
+use crate::gpu::Gpu;
+use hloom_cuda_kernels::Architecture;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Threads that load libraries.
+#[derive(Debug, Default)]
+pub(crate) struct Prewarm(Mutex<Vec<JoinHandle<()>>>);
+
+impl Prewarm {
+    /// Begins to load for programs of that architecture. Who needs a library that cannot be loaded will hear of it.
+    pub(crate) fn begin(gpu: &Arc<Gpu>, architecture: Architecture) -> Prewarm {
+        let (assembler, of_products) = (gpu.assembler.clone(), gpu.clone());
+        let thread = || std::thread::Builder::new().name("prewarm".into());
+        let threads = [
+            thread().spawn(move || assembler.prewarm(architecture)),
+            thread().spawn(move || drop(crate::cublaslt::prewarm(&of_products))),
+        ];
+        Prewarm(Mutex::new(threads.into_iter().flatten().collect()))
+    }
+
+    /// Waits until all is loaded.
+    pub(crate) fn wait(&self) {
+        let threads = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // One that panicked has loaded nothing: who needs the library will try again.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Prewarm {
+    fn drop(&mut self) {
+        self.wait();
+    }
+}
