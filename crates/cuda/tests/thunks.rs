@@ -48,39 +48,58 @@ fn products_of_heads_are_one_call_without_a_copy() {
     );
 }
 
+#[cfg(feature = "llvm")]
 #[test]
 fn a_loop_whose_length_can_be_seen_needs_no_condition() {
     thunks(
         "HloModule m
 
          body {
-           s = (s32[], f32[8,8], f32[8,8]) parameter(0)
+           s = (s32[], f32[128,128], f32[128,128]) parameter(0)
            i = s32[] get-tuple-element(s), index=0
-           x = f32[8,8] get-tuple-element(s), index=1
-           w = f32[8,8] get-tuple-element(s), index=2
+           x = f32[128,128] get-tuple-element(s), index=1
+           w = f32[128,128] get-tuple-element(s), index=2
            one = s32[] constant(1)
            n = s32[] add(i, one)
-           y = f32[8,8] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-           ROOT t = (s32[], f32[8,8], f32[8,8]) tuple(n, y, w)
+           y = f32[128,128] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+           ROOT t = (s32[], f32[128,128], f32[128,128]) tuple(n, y, w)
          }
 
          condition {
-           s = (s32[], f32[8,8], f32[8,8]) parameter(0)
+           s = (s32[], f32[128,128], f32[128,128]) parameter(0)
            i = s32[] get-tuple-element(s), index=0
            limit = s32[] constant(12)
            ROOT c = pred[] compare(i, limit), direction=LT
          }
 
          ENTRY e {
-           x = f32[8,8] parameter(0)
-           w = f32[8,8] parameter(1)
+           x = f32[128,128] parameter(0)
+           w = f32[128,128] parameter(1)
            zero = s32[] constant(0)
-           t = (s32[], f32[8,8], f32[8,8]) tuple(zero, x, w)
-           l = (s32[], f32[8,8], f32[8,8]) while(t), condition=condition, body=body
-           ROOT r = f32[8,8] get-tuple-element(l), index=1
+           t = (s32[], f32[128,128], f32[128,128]) tuple(zero, x, w)
+           l = (s32[], f32[128,128], f32[128,128]) while(t), condition=condition, body=body
+           ROOT r = f32[128,128] get-tuple-element(l), index=1
          }",
         1,
-        expect![[""]],
+        expect![[r#"
+            allocations:
+              a0: result, 65536 bytes
+              a1: argument 0
+              a2: argument 1
+              a3: constant one, 4 bytes
+              a4: constant zero, 4 bytes
+              a5: constant limit, 4 bytes
+              a6: temporary at 0
+            66048 bytes of temporaries
+            thunks:
+              copy: copy 4 bytes [a4+0, a6+65792]
+              copy.1: copy 65536 bytes [a1+0, a0+0]
+              l: while, 12 times [a6+256, a6+65792, a0+0, a2+0]
+               body:
+                n: kernel loops <<<1, 256>>> [a6+65792, a3+0, a6+65792]
+                y: gemm 128x128x128 f32[k] f32[-] -> f32 in Tf32 [a0+0, a2+0, a6+256]
+                copy.2: copy 65536 bytes [a6+256, a0+0]
+        "#]],
     );
 }
 
