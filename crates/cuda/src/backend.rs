@@ -47,6 +47,7 @@ static PIPELINE: &[PipelineStep] = &[
         ],
     ),
     Once("hoist-invariants"),
+    Once("unroll-double-buffers"),
     Fixpoint(2, &["simplify", "cse", "dce"]),
     Once("combine-collectives"),
     Once("remove-barriers"),
