@@ -149,7 +149,7 @@ impl CudaExecutable {
                         }
                     }
                 }
-                AllocationSource::Result { bytes } => Block::new(gpu, bytes)?,
+                AllocationSource::Result { bytes } => Block::new(gpu, bytes).map_err(|e| e.note("for a result"))?,
             };
             bases[n] = block.address();
             kept[n] = Some(Arc::new(block));
@@ -200,7 +200,9 @@ impl LoadedExecutable for CudaExecutable {
         let mut workspace = self.workspace();
         let _enqueue = gpu.lock()?;
         while workspace.temporaries.len() < devices {
-            workspace.temporaries.push(Block::new(gpu, program.temporary_bytes)?);
+            let device = workspace.temporaries.len();
+            let block = Block::new(gpu, program.temporary_bytes);
+            workspace.temporaries.push(block.map_err(|e| e.note(format!("for the temporaries of device {device}")))?);
         }
         let (mut given, mut bases, mut kept, mut slots) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (device, arguments) in arguments.into_iter().enumerate() {
@@ -369,7 +371,7 @@ fn constant_block(
     source: &AllocationSource,
 ) -> Result<Option<Arc<Block>>, ExecutionError> {
     let &AllocationSource::Constant { instruction, leaf, bytes } = source else { return Ok(None) };
-    let block = Block::new(client.gpu(), bytes)?;
+    let block = Block::new(client.gpu(), bytes).map_err(|e| e.at(instruction))?;
     let value = constant_value(compiled.module.module(), instruction, compiled.fill_constants);
     if let Some(value) = value.map_err(|error| error.at(instruction))? {
         let leaves = value.leaves();
