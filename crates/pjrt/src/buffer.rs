@@ -12,7 +12,7 @@ use crate::abi::{
     BufferOpaqueDeviceMemoryDataPointerArgs, BufferReadyEventArgs, BufferUnpaddedDimensionsArgs,
     BufferUnsafePointerArgs, Handle, LayoutOf,
 };
-use crate::client::Client;
+use crate::client::{Client, Engine};
 use crate::element_type;
 use crate::event::Event;
 use crate::status::{Code, Status};
@@ -335,8 +335,8 @@ pub(crate) fn copy_to_memory(args: &mut BufferCopyToMemoryArgs) -> Result<(), St
 }
 
 pub(crate) fn is_on_cpu(args: &mut BufferIsOnCpuArgs) -> Result<(), Status> {
-    args.buffer.get()?;
-    args.is_on_cpu = 1;
+    // Whoever hears yes reads the memory by its address.
+    args.is_on_cpu = u8::from(args.buffer.get()?.client.engine == Engine::Cpu);
     Ok(())
 }
 

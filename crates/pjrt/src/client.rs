@@ -26,6 +26,8 @@ const MAX_DEVICES: i64 = 4096;
 pub struct Shared {
     /// Where programs run.
     pub runtime: Arc<dyn hloom_runtime::Client>,
+    /// What runs programs.
+    pub(crate) engine: Engine,
     /// What runs programs that callers do not wait for.
     pub(crate) dispatcher: Dispatcher,
     /// The name of the platform that is reported.
@@ -167,6 +169,7 @@ impl Client {
         let topology = TopologyDescription::new(&options.platform_name, &nodes);
         Ok(Client(Arc::new(Shared {
             runtime,
+            engine: options.engine,
             dispatcher: Dispatcher::default(),
             platform_name: options.platform_name.clone(),
             devices,
