@@ -32,10 +32,10 @@ pub(crate) fn interrupted() -> &'static AtomicBool {
     &interrupt.raised
 }
 
-/// Ends the process by the signal that was sent to it, if one was.
+/// Ends the process by the signal that was sent to it, if one was. A rank of a job tells by its status why it ended.
 pub(crate) fn end_by_signal() {
     let signal = INTERRUPT.get().map_or(0, |i| i.signal.load(Ordering::Relaxed));
-    if signal != 0 {
+    if signal != 0 && hloom::comm::launched().is_none() {
         let _ = low_level::emulate_default_handler(signal as i32);
     }
 }

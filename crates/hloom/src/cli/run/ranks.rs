@@ -30,7 +30,7 @@ const MEETING: i64 = 5;
 const END: i64 = 6;
 
 /// How long a rank that has failed stays, so that the others hear of it before the launcher ends them.
-const FAREWELL: Duration = Duration::from_millis(500);
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The ranks of the job, as one of them sees it.
 pub(super) struct Ranks {
@@ -57,8 +57,12 @@ pub(super) fn run(args: &RunArgs, process: LaunchedProcess) -> Result {
         && *outcome != Outcome::Well
     {
         ranks.world.fail(&format!("rank {} ended early", ranks.rank()));
-        ranks.world.flush(FAREWELL);
-        std::thread::sleep(FAREWELL);
+        // A launcher that has told this rank to end waits for it no longer than a second.
+        let until = Instant::now() + FAREWELL;
+        while Instant::now() < until && !is_interrupted() {
+            ranks.world.flush(Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
     outcome
 }
