@@ -2,6 +2,8 @@
 //!
 //! Every launcher that is there is tried; where there is none, the tests say so and pass.
 
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -34,7 +34,7 @@ impl<H> Functions<H> {
         macro_rules! function {
             ($name:literal) => {
                 // SAFETY: the C functions of these names have these types in every MPI, with `H` for handles.
-                unsafe { std::mem::transmute(library.symbol($name)?) }
+                unsafe { library.function($name)? }
             };
         }
         Ok(Functions {

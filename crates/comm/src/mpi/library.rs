@@ -76,11 +76,22 @@ impl Library {
         if address.is_null() { Err(absent()) } else { Ok(address) }
     }
 
+    /// A function.
+    ///
+    /// # Safety
+    /// `F` must be the type of a pointer to the function of that name.
+    pub(crate) unsafe fn function<F: Copy>(&self, name: &str) -> Result<F, MpiError> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        let address = self.symbol(name)?;
+        // SAFETY: both are pointers, and the caller promises that it is one to such a function.
+        Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&address) })
+    }
+
     /// What the library says that it is; may be asked before MPI is initialised, and takes no handle.
     pub(crate) fn version(&self) -> Result<String, MpiError> {
         type GetVersion = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
         // SAFETY: the function has this type in every MPI since 3.0.
-        let get: GetVersion = unsafe { std::mem::transmute(self.symbol("MPI_Get_library_version")?) };
+        let get: GetVersion = unsafe { self.function("MPI_Get_library_version")? };
         // MPI_MAX_LIBRARY_VERSION_STRING is 8192 at most.
         let (mut text, mut length) = (vec![0u8; 16 << 10], 0);
         // SAFETY: the buffer is longer than any version.

@@ -4,7 +4,7 @@
 //! processes the last to come here makes an operation of the engine, and all who came wait for that.
 
 use super::WorldState;
-use super::engine::RunListener;
+use super::engine_state::RunListener;
 use super::message::OperationKey;
 use super::operation::{Operation, OperationStatus};
 use crate::collective::{Collective, ParticipantMemory};
@@ -150,7 +150,7 @@ impl AcrossProcesses {
             }
             // Whoever is done sends nothing any more: what it sent before would be here.
             let finished = engine.finished_among(self.run, &absent);
-            (!finished.is_empty()).then(|| Err(JoinError::Absent(finished)))
+            (!finished.is_empty()).then_some(Err(JoinError::Absent(finished)))
         });
         match ended {
             Ok(result) => result,
@@ -220,7 +220,7 @@ impl Communicator for AcrossProcesses {
                 return Some(Ok(message));
             }
             let finished = engine.finished_among(self.run, &[from]);
-            (!finished.is_empty() && !engine.is_coming(&mailbox)).then(|| Err(JoinError::Absent(finished)))
+            (!finished.is_empty() && !engine.is_coming(&mailbox)).then_some(Err(JoinError::Absent(finished)))
         });
         taken.unwrap_or_else(|stop| Err(stop.error(self.elsewhere(vec![from]))))
     }

@@ -4,12 +4,15 @@
 //! waits, or, when devices compute while collectives are under way, by the communication thread. So a short collective costs
 //! no change of threads, and a long one goes on beside the computation.
 
+use super::engine_state::{
+    ClosedRuns, InFlight, MailState, Mailbox, NUMBER, RunListener, RunState, SERIES_SHIFT, Then, pack, unpack,
+};
 use super::message::{CONTROL_RUN, Message, OperationKey, Payload, Subject};
 use super::message_passing::{MessagePassing, MessageRequest, TransportError};
 use super::operation::{Operation, Segment};
 use crate::rendezvous::{JoinError, Whereabouts};
-use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::{BTreeSet, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 /// The tag of announcements.
@@ -18,19 +21,6 @@ const ANNOUNCE: i32 = 1;
 const DATA_TAGS: std::ops::Range<i32> = 2..32_768;
 /// Bytes that go with their announcement.
 const INLINE: usize = 16 << 10;
-/// Runs are numbered within their series, in so many bits.
-pub(crate) const SERIES_SHIFT: u32 = 40;
-
-/// What a run is told when a device leaves it.
-pub(crate) trait RunListener: Send + Sync {
-    /// A device of another process is done.
-    fn finished(&self, device: usize);
-    /// The run cannot go on.
-    fn failed(&self);
-}
-
-/// A mailbox: run, channel, sender and receiver.
-type Mailbox = (u64, i64, usize, usize);
 
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -50,57 +40,6 @@ pub(crate) struct Engine {
     broken: Option<JoinError>,
     /// The library has been ended: it must not be called any more.
     ended: bool,
-}
-
-/// The runs of a series that are over: all below the first, and the others.
-#[derive(Debug, Default)]
-struct ClosedRuns {
-    first_open: u64,
-    others: BTreeSet<u64>,
-}
-
-/// The number of a run within its series.
-const NUMBER: u64 = (1 << SERIES_SHIFT) - 1;
-
-#[derive(Debug)]
-enum MailState {
-    Here(Vec<u8>),
-    Coming(u64),
-}
-
-#[derive(Default)]
-struct RunState {
-    listener: Option<std::sync::Weak<dyn RunListener>>,
-    finished: FxHashSet<usize>,
-    failure: Option<JoinError>,
-}
-
-impl std::fmt::Debug for RunState {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RunState")
-            .field("finished", &self.finished)
-            .field("failure", &self.failure)
-            .finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug)]
-struct InFlight {
-    requests: Vec<MessageRequest>,
-    /// Keeps what is sent, or takes what comes.
-    buffer: Vec<u8>,
-    then: Then,
-}
-
-/// What follows when bytes have gone or come.
-#[derive(Debug)]
-enum Then {
-    Nothing,
-    /// The arrays of an operation have been sent to a process in a stage.
-    Sent(OperationKey, u8, usize),
-    /// Bytes from a process have come, to these places or, where there are none, where they belong.
-    Received(OperationKey, u8, usize, Vec<Segment>),
-    Mail(Mailbox, u64),
 }
 
 impl Engine {
@@ -609,28 +548,5 @@ impl Engine {
         }
         self.ended = true;
         self.transport.finalize()
-    }
-}
-
-/// # Safety
-/// The segments must be there.
-unsafe fn pack(segments: &[Segment]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(segments.iter().map(|s| s.length).sum());
-    for s in segments {
-        // SAFETY: the caller's promise.
-        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(s.address as *const u8, s.length) });
-    }
-    bytes
-}
-
-/// # Safety
-/// The segments must be there, nobody else's, and together no longer than the bytes.
-unsafe fn unpack(bytes: &[u8], segments: &[Segment]) {
-    let mut first = 0;
-    for s in segments {
-        let part = &bytes[first..first + s.length];
-        // SAFETY: the caller's promise.
-        unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), s.address as *mut u8, s.length) };
-        first += s.length;
     }
 }

@@ -5,6 +5,7 @@
 
 mod across_processes;
 mod engine;
+mod engine_state;
 mod message;
 pub mod message_passing;
 mod operation;
@@ -130,7 +131,8 @@ impl World {
     /// The run of that number in a series. Processes that run programs together number these alike, from 0 and each once;
     /// those that also run programs with others number them in another series.
     pub fn run_in_series(series: u32, number: u64) -> u64 {
-        (u64::from(series & 0x7f_ffff) << engine::SERIES_SHIFT) | (number & ((1 << engine::SERIES_SHIFT) - 1))
+        (u64::from(series & 0x7f_ffff) << engine_state::SERIES_SHIFT)
+            | (number & ((1 << engine_state::SERIES_SHIFT) - 1))
     }
 
     /// How the devices of a run meet, device `d` being in the process `owners[d]`.
