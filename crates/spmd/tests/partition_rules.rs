@@ -90,6 +90,21 @@ fn an_axis_moves_to_a_dimension_that_it_does_not_divide() {
 }
 
 #[test]
+fn a_product_written_as_a_convolution_is_cut_as_one() {
+    // b and g are dimensions of either side alone, w is summed over.
+    let text = "HloModule m\nENTRY e {
+        x = f32[2,8,1,4] parameter(0), sharding={devices=[1,2,1,1]<=[2]}
+        y = f32[4,6,8,3] parameter(1), sharding={devices=[1,1,2,1]<=[2]}
+        ROOT z = f32[2,1,6,3] convolution(x, y), window={size=8x6 pad=0_0x5_5 rhs_reversal=0x1}, dim_labels=b01f_i10o->b01f,
+          sharding={replicated}
+      }";
+    assert_eq!(sent(2, text), ["all-reduce f32[2,1,6,3]"]);
+    let text = text.replace("devices=[1,2,1,1]<=[2]", "replicated").replace("[1,1,2,1]<=[2]", "[1,2,1,1]<=[2]");
+    let text = text.replace("sharding={replicated}\n      }", "sharding={devices=[1,1,2,1]<=[2]}\n      }");
+    assert_eq!(sent(2, &text), [""; 0], "the kernel's own dimension stays where it is");
+}
+
+#[test]
 fn what_has_no_elements_is_made_anew() {
     let text = "HloModule m\nENTRY e {
         x = f32[4,4] parameter(0), sharding={devices=[2,1]<=[2]}

@@ -71,6 +71,9 @@ impl Body<'_, '_> {
         if operands.len() != 2 || shape.element_count() == Some(0) {
             return self.compute_whole(at);
         }
+        if let Some(value) = self.product_convolution(at, convolution, &parts)? {
+            return Ok(value);
+        }
         let wanted = self.wanted_array(at);
         let mut best: Option<(f64, Assignment, Rule, Space)> = None;
         let numbers = &convolution.dims;

@@ -25,6 +25,7 @@ mod moving;
 mod one_device;
 pub mod plan;
 mod predict;
+mod product_convolution;
 mod reduce;
 mod reshape;
 mod reshard;
