@@ -68,6 +68,7 @@ impl Body<'_, '_> {
         // Parts of a sum go in as they are where the region takes care of their axes.
         let parts = annotated.partial.intersection(manual);
         let outside = Spec { manual: part.spec.manual, ..annotated.clone() }.with_partial(parts, annotated.reduction);
+        let outside = self.nested(outside, manual, shape.dims());
         let part = self.resharded(&part, &outside)?;
         let rest = |list: &AxisList| list.iter().copied().filter(|&a| !manual.has(a)).collect::<AxisList>();
         let spec = Spec { manual, ..Spec::tiled(outside.dims.iter().map(rest)) };
@@ -81,6 +82,18 @@ impl Body<'_, '_> {
         Ok(self.array(part.id, shape, spec))
     }
 
+    /// How an array lies outside a region, where its shards are arrays of those sizes inside: axes that do not cut these
+    /// into equal parts would cut the whole elsewhere, and are left out.
+    fn nested(&self, mut outside: Spec, manual: AxisSet, inside: &[i64]) -> Spec {
+        for (list, &n) in outside.dims.iter_mut().zip(inside) {
+            let rest: AxisList = list.iter().copied().filter(|&a| !manual.has(a)).collect();
+            if n % self.axes().product(&rest) != 0 {
+                list.retain(|a| manual.has(*a));
+            }
+        }
+        outside
+    }
+
     /// Out of a manual region.
     fn shard_to_full(&mut self, at: InstructionId) -> Emit<Val> {
         let operand = self.p.source[at].operands()[0];
@@ -88,6 +101,7 @@ impl Body<'_, '_> {
         let part = self.raw_part(operand)?;
         let outside = self.annotated_array(at);
         let leaving = part.spec.manual.without(outside.manual);
+        let outside = self.nested(outside, leaving, part.shape.dims());
         let rest = |list: &AxisList| list.iter().copied().filter(|&a| !leaving.has(a)).collect::<AxisList>();
         let inside = Spec { manual: part.spec.manual, ..Spec::tiled(outside.dims.iter().map(rest)) };
         let id = self.reshard(&part, &inside)?;
