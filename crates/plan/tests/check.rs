@@ -329,7 +329,8 @@ body {
   one = s32[]{:T(128)} constant(1)
   i2 = s32[]{:T(128)} add(i, one)
   x2 = bf16[8,128]{1,0:T(8,128)(2,1)} add(x, x)
-  ROOT t = (s32[]{:T(128)}, bf16[8,128]{1,0:T(8,128)(2,1)}) tuple(i2, x2)
+  x3 = bf16[8,128]{1,0:T(8,128)(2,1)} copy(x2)
+  ROOT t = (s32[]{:T(128)}, bf16[8,128]{1,0:T(8,128)(2,1)}) tuple(i2, x3)
 }
 
 ENTRY e {
@@ -349,7 +350,7 @@ ENTRY e {
     let assignment = Assignment::from(&plan);
     assert_eq!(check(&module, &target, &assignment), []);
     let pieces: Vec<&Piece> = assignment.allocations.iter().flat_map(|a| &a.pieces).collect();
-    for name in ["start", "x2"] {
+    for name in ["start", "x3"] {
         let id = module.module().instruction_by_name(name).unwrap();
         let piece = pieces.iter().find(|p| p.instruction == id && p.index.is_empty()).unwrap();
         assert_eq!(piece.size, 4096, "{name} is a state of the loop, which has f32 in it");
