@@ -20,6 +20,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -80,7 +81,10 @@ class Program:
             operands = [pick("constant-add", "constant-mul", "div")]
         else:
             operands = [pick()]
-        if None in operands or (op == "div" and operands[0] == operands[1]):
+        # An operation of a value with itself is dropped by one and not by the other.
+        if None in operands or (op in ("div", "sub", "max", "min") and operands[0] == operands[1]):
+            return None
+        if op == "select" and operands[1] == operands[2]:
             return None
         made = kind
         if op == "convert":
@@ -190,6 +194,7 @@ def main():
     parser.add_argument("--hloom", default="target/release/hloom")
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no program after this time")
     parser.add_argument("--keep", help="a folder for the programs that differ")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
@@ -199,8 +204,11 @@ def main():
         "eval": (["--engine", "eval"], "never"),
     }
     counts = {name: {"programs": 0, "equal": 0, "near": 0, "different": 0, "elements": 0, "unequal": 0} for name in engines}
+    begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(options.seed, options.seed + options.programs):
+            if time.monotonic() - begun > options.seconds:
+                break
             program = Program(seed)
             arguments = program.arguments(seed)
             lowered = jax.jit(program, keep_unused=True).lower(*arguments)
