@@ -101,17 +101,6 @@ def case_errors():
     else:
         raise AssertionError("the call did not raise it")
 
-def case_global_arrays():
-    seen = []
-    mesh = jax.make_mesh((4,), ("x",))
-    spec = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
-    def f(x):
-        jax.debug.callback(lambda a: seen.append(np.asarray(a).tolist()), x)
-        return x + io_callback(lambda a: np.float32(len(seen)), F32, x)
-    y = jax.jit(f, in_shardings=spec)(jnp.arange(8.0))
-    jax.effects_barrier()
-    assert len(seen) == 1 and seen[0] == list(range(8)), seen
-
 def case_buffers():
     from jax.experimental import buffer_callback
     def negate(context, out, x):

@@ -95,16 +95,6 @@ def _is_ours(ctx, platform) -> bool:
     return len(platforms) == 1 and backend is not None and "hloom" in backend.platform_version
 
 
-def _single_device(sharding) -> dict[str, np.uint64]:
-    """The device that calls for all, as an attribute, where the program is over global arrays."""
-    devices = ()
-    if hasattr(sharding, "shardings"):
-        devices = sharding.shardings[0].logical_device_ids or ()
-    elif sharding is not None and sharding.type == sharding.Type.MAXIMAL:
-        devices = sharding.tile_assignment_devices
-    return {"device": np.uint64(devices[0])} if len(devices) == 1 else {}
-
-
 def _emit_callback(original, platform, ctx, callback, token, operands, operand_avals, result_avals, **options):
     """As `emit_python_callback` of JAX, for a platform that it does not know."""
     if options.get("partitioned") or not _is_ours(ctx, platform):
@@ -151,7 +141,7 @@ def _emit_callback(original, platform, ctx, callback, token, operands, operand_a
             ctx, avals_in=[core.abstract_token, *ctx.avals_in], avals_out=[core.abstract_token, *ctx.avals_out]
         )
     call = ffi.build_ffi_lowering_function("hloom_python_callback", has_side_effect=options.get("has_side_effect", False))
-    result = call(ctx, *operands, number=np.uint64(kept.number), **_single_device(sharding))
+    result = call(ctx, *operands, number=np.uint64(kept.number))
     if sharding is not None:
         mlir.set_sharding(ctx.module_context, result, sharding)
     results = result.results

@@ -6,7 +6,6 @@
 mod abi;
 mod attributes;
 mod call;
-mod single_device;
 
 use crate::abi::{Entry, ExecuteContextCreateArgs, ExecuteContextDestroyArgs, ExtensionBase, Handle, slice};
 use crate::abi::{c_structs_for_extensions as c_structs, entry};
@@ -21,10 +20,9 @@ use hloom_ir::diagnostic::codes;
 use hloom_ir::module::Module;
 use hloom_value::{Array, ExecutionError};
 use rustc_hash::FxHashMap;
-use single_device::SharedResults;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
+use std::sync::{LazyLock, Mutex, PoisonError, RwLock};
 
 /// What a caller passes on to the custom calls of a run: pointers by the numbers of their types.
 #[derive(Default)]
@@ -241,12 +239,9 @@ pub(crate) fn destroy_context(args: &mut ExecuteContextDestroyArgs) -> Result<()
 /// What provides the custom calls of a program in one run.
 pub(crate) fn custom_calls(program: &Program, context: &UserContext) -> CustomCalls {
     let mut calls = CustomCalls::default();
-    let shared = Arc::new(SharedResults::default());
-    let devices = program.options.devices.len();
     for target in &program.custom_calls {
         let name = target.clone();
         let user = context.clone();
-        let shared = shared.clone();
         calls.register(
             target.as_str(),
             Box::new(move |device, i, operands| {
@@ -276,12 +271,9 @@ pub(crate) fn custom_calls(program: &Program, context: &UserContext) -> CustomCa
                     }
                     frame.into_value(&instruction.shape)
                 };
-                let run = || run().map_err(|status: Status| format!("{name}: {}", status.message));
-                let made = match number("device").filter(|_| name == PYTHON_CALLBACK && devices > 1) {
-                    Some(caller) => shared.once(i, (device.ordinal, caller as usize, devices), run),
-                    None => run(),
-                };
-                made.map_err(|message| ExecutionError::new(&codes::eval::CUSTOM_CALL_FAILED, message))
+                run().map_err(|status: Status| {
+                    ExecutionError::new(&codes::eval::CUSTOM_CALL_FAILED, format!("{name}: {}", status.message))
+                })
             }),
         );
     }
