@@ -146,6 +146,46 @@ pub fn backward_tiled(
     Ok(KernelSequence { kernels, scratch: vec![Scratch { bytes: planes.bytes(), zeroed: false }] })
 }
 
+/// The kernels for the gradients of Q, K and V from the operands of the forward pass and the output's gradient alone: the
+/// forward pass is run again for the output and its statistics.
+pub fn gradient(shape: &BackwardShape, architecture: Architecture) -> Result<KernelSequence, Unsupported> {
+    let forward = &shape.forward;
+    let with_statistics = AttentionShape { statistics: true, ..forward.clone() };
+    let mut sequence = super::forward(&with_statistics, architecture)?;
+    let rows = u64::from(forward.batch) * u64::from(forward.query_heads) * u64::from(forward.query_length);
+    let strides = forward.output;
+    let reach = u64::from(forward.batch - 1) * strides.batch
+        + u64::from(forward.query_heads - 1) * strides.head
+        + u64::from(forward.query_length - 1) * strides.row;
+    let output_bytes = 2 * (reach + u64::from(forward.value_dim));
+    let own = sequence.scratch.len() as u32;
+    sequence.scratch.push(Scratch { bytes: output_bytes, zeroed: false });
+    sequence.scratch.push(Scratch { bytes: 8 * rows, zeroed: false });
+    for argument in sequence.kernels.iter_mut().flat_map(|kernel| &mut kernel.arguments) {
+        if let KernelArgument::Result(number) = *argument {
+            *argument = KernelArgument::Scratch(own + number);
+        }
+    }
+    let inputs = 3 + u32::from(forward.bias.is_some()) + u32::from(forward.mask.is_some());
+    let gradients = backward(shape, architecture)?;
+    let moved = sequence.scratch.len() as u32;
+    for mut kernel in gradients.kernels {
+        for argument in &mut kernel.arguments {
+            *argument = match *argument {
+                KernelArgument::Operand(n) if n == inputs || n == inputs + 1 => {
+                    KernelArgument::Scratch(own + n - inputs)
+                }
+                KernelArgument::Operand(n) if n == inputs + 2 => KernelArgument::Operand(inputs),
+                KernelArgument::Scratch(n) => KernelArgument::Scratch(moved + n),
+                other => other,
+            };
+        }
+        sequence.kernels.push(kernel);
+    }
+    sequence.scratch.extend(gradients.scratch);
+    Ok(sequence)
+}
+
 fn finish(
     k: PtxBuilder,
     name: &str,

@@ -12,7 +12,7 @@ mod rows;
 mod scores;
 mod tiles;
 
-pub use backward::{BackwardShape, BackwardTiling, backward, backward_tiled};
+pub use backward::{BackwardShape, BackwardTiling, backward, backward_tiled, gradient};
 
 use serde::{Deserialize, Serialize};
 

@@ -1,0 +1,226 @@
+//! Attention in programs: what is recognised, that its fusion still means the same, and that its kernels give it.
+
+use hloom_cuda_attention::{attention_kernels, fuse_attention};
+use hloom_cuda_kernels::{Architecture, emulate};
+use hloom_eval::run::{DeviceGrid, Options, run};
+use hloom_formats::hlo_text;
+use hloom_ir::element_type::ElementType;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::module::Module;
+use hloom_ir::op::Op;
+use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
+use hloom_value::{Array, Value};
+
+const HOPPER: Architecture = Architecture { capability: 90, accelerated: true };
+const GRID: DeviceGrid = DeviceGrid { replicas: 1, partitions: 1 };
+
+fn verified(module: Module, text: &str) -> VerifiedModule {
+    verify(module, &VerifyOptions::default()).unwrap_or_else(|e| panic!("{:?}\n{text}", e.diagnostics))
+}
+
+fn parse(text: &str) -> Module {
+    let read = hlo_text::read(text.as_bytes());
+    read.module.unwrap_or_else(|| panic!("{:?}\n{text}", read.diagnostics))
+}
+
+/// A program whose entry is `body`, with the reducers that attention uses.
+fn program(body: &str) -> String {
+    format!(
+        "HloModule m\n
+         max {{\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] maximum(a, b)\n}}\n
+         sum {{\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}}\n
+         ENTRY e {{\n{body}\n}}\n"
+    )
+}
+
+/// The fusions of the entry that kernels by hand are for.
+fn fusions(module: &Module) -> Vec<InstructionId> {
+    let entry = module.entry().expect("an entry");
+    let instructions = module[entry].instructions().iter().copied();
+    instructions.filter(|&i| attention_kernels(module, i, HOPPER).is_some()).collect()
+}
+
+/// Checks that attention is found, that the program means the same, and that the kernels of each fusion give what the
+/// evaluator gives.
+fn check(body: &str, expected_fusions: usize) {
+    let text = program(body);
+    let original = verified(parse(&text), &text);
+    let mut module = original.module().clone();
+    fuse_attention(&mut module, HOPPER);
+    let found = fusions(&module);
+    assert_eq!(found.len(), expected_fusions, "{text}");
+    let arguments = vec![arguments(original.module())];
+    let options = Options::default();
+    let expected = run(&original, GRID, arguments.clone(), &options).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
+    let same =
+        run(&verified(module.clone(), &text), GRID, arguments.clone(), &options).expect("the fused program runs");
+    compare(&same, &expected, Agreement::Exact)
+        .unwrap_or_else(|e| panic!("the fusion means something else: {e}\n{text}"));
+
+    let [fusion] = found[..] else { return };
+    let operands: Vec<Vec<u8>> = module[fusion]
+        .operands()
+        .iter()
+        .map(|&o| match module[o].op {
+            Op::Parameter { number, .. } => {
+                arguments[0][number as usize].as_array().expect("an array").bytes().to_vec()
+            }
+            _ => panic!("{} is no parameter\n{text}", module[o].name()),
+        })
+        .collect();
+    let results: Vec<_> = module[fusion].shape.leaves().iter().filter_map(|(_, s)| s.as_array().cloned()).collect();
+    let sizes: Vec<usize> = results.iter().map(|s| s.byte_size().expect("a size") as usize).collect();
+    let sequence = attention_kernels(&module, fusion, HOPPER).expect("kernels").expect("supported");
+    let bytes = emulate::run(&sequence, &operands, &sizes).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let values: Vec<&Value> = expected[0].leaves();
+    assert_eq!(values.len(), bytes.len(), "{text}");
+    for (n, (made, expected)) in bytes.iter().zip(values).enumerate() {
+        let expected = floats(expected.as_array().expect("an array").bytes());
+        let made = floats(made);
+        let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+        let error = norm(&mut made.iter().zip(&expected).map(|(m, e)| m - e)) / norm(&mut expected.iter().copied());
+        assert!(error < 1e-2, "result {n} is off by {error}\n{text}");
+    }
+}
+
+/// Numbers in bf16.
+fn floats(bytes: &[u8]) -> Vec<f64> {
+    bytes.chunks(2).map(|b| half::bf16::from_le_bytes([b[0], b[1]]).to_f64()).collect()
+}
+
+/// Values for the parameters of a program: bf16 in [-1, 1), predicates that mostly hold.
+fn arguments(module: &Module) -> Vec<Value> {
+    let mut state = 17u64;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    let entry = module.entry().expect("an entry");
+    let value = |&id: &InstructionId| {
+        let shape = module[id].shape.as_array().expect("an array").clone();
+        let count = shape.element_count().expect("a count");
+        let bytes: Vec<u8> = (0..count)
+            .flat_map(|_| match shape.element_type {
+                ElementType::Pred => vec![u8::from(next() > -0.5)],
+                ElementType::Bf16 => half::bf16::from_f32(next()).to_le_bytes().to_vec(),
+                other => panic!("a parameter of {other:?}"),
+            })
+            .collect();
+        Value::Array(Array::from_bytes(shape.element_type, shape.dims(), &bytes).expect("an array"))
+    };
+    module.parameters(entry).iter().map(value).collect()
+}
+
+const SOFTMAX: &str = "
+  lowest = f32[] constant(-inf)
+  largest = f32[2,4,70] reduce(x, lowest), dimensions={3}, to_apply=max
+  largest_rows = f32[2,4,70,90] broadcast(largest), dimensions={0,1,2}
+  moved = f32[2,4,70,90] subtract(x, largest_rows)
+  e = f32[2,4,70,90] exponential(moved)
+  zero = f32[] constant(0)
+  s = f32[2,4,70] reduce(e, zero), dimensions={3}, to_apply=sum
+  sums = f32[2,4,70,90] broadcast(s), dimensions={0,1,2}
+  p = f32[2,4,70,90] divide(e, sums)
+  p16 = bf16[2,4,70,90] convert(p)";
+
+#[test]
+fn heads_first() {
+    check(
+        &format!(
+            "q = bf16[2,4,70,64] parameter(0)
+  k = bf16[2,4,90,64] parameter(1)
+  v = bf16[2,4,90,64] parameter(2)
+  qk = f32[2,4,70,90] dot(q, k), lhs_batch_dims={{0,1}}, rhs_batch_dims={{0,1}}, lhs_contracting_dims={{3}}, rhs_contracting_dims={{3}}
+  scale = f32[] constant(0.125)
+  scales = f32[2,4,70,90] broadcast(scale), dimensions={{}}
+  x = f32[2,4,70,90] multiply(qk, scales){SOFTMAX}
+  ROOT o = bf16[2,4,70,64] dot(p16, v), lhs_batch_dims={{0,1}}, rhs_batch_dims={{0,1}}, lhs_contracting_dims={{3}}, rhs_contracting_dims={{2}}"
+        ),
+        1,
+    );
+}
+
+#[test]
+fn causal_with_repeated_heads_and_transposed_layouts() {
+    check(
+        &format!(
+            "q0 = bf16[2,70,4,64] parameter(0)
+  q = bf16[2,4,70,64] transpose(q0), dimensions={{0,2,1,3}}
+  k0 = bf16[2,90,2,64] parameter(1)
+  k1 = bf16[2,2,90,64] transpose(k0), dimensions={{0,2,1,3}}
+  k2 = bf16[2,2,2,90,64] broadcast(k1), dimensions={{0,1,3,4}}
+  k = bf16[2,4,90,64] reshape(k2)
+  v0 = bf16[2,2,90,64] parameter(2)
+  v1 = bf16[2,2,2,90,64] broadcast(v0), dimensions={{0,1,3,4}}
+  v = bf16[2,4,90,64] reshape(v1)
+  qk = f32[2,4,70,90] dot(q, k), lhs_batch_dims={{0,1}}, rhs_batch_dims={{0,1}}, lhs_contracting_dims={{3}}, rhs_contracting_dims={{3}}
+  root = f32[] constant(8)
+  roots = f32[2,4,70,90] broadcast(root), dimensions={{}}
+  scaled = f32[2,4,70,90] divide(qk, roots)
+  rows = s32[70,90] iota(), iota_dimension=0
+  five = s32[] constant(5)
+  fives = s32[70,90] broadcast(five), dimensions={{}}
+  moved_rows = s32[70,90] add(rows, fives)
+  columns = s32[70,90] iota(), iota_dimension=1
+  sees = pred[70,90] compare(moved_rows, columns), direction=GE
+  seen = pred[2,4,70,90] broadcast(sees), dimensions={{2,3}}
+  hidden = f32[] constant(-1e30)
+  hiddens = f32[2,4,70,90] broadcast(hidden), dimensions={{}}
+  x = f32[2,4,70,90] select(seen, scaled, hiddens){SOFTMAX}
+  o = bf16[2,4,70,64] dot(p16, v), lhs_batch_dims={{0,1}}, rhs_batch_dims={{0,1}}, lhs_contracting_dims={{3}}, rhs_contracting_dims={{2}}
+  ROOT r = bf16[2,70,4,64] transpose(o), dimensions={{0,2,1,3}}"
+        ),
+        1,
+    );
+}
+
+#[test]
+fn bias_and_mask_with_the_weights_on_the_right() {
+    check(
+        &format!(
+            "q = bf16[2,70,4,64] parameter(0)
+  k = bf16[2,90,4,64] parameter(1)
+  v = bf16[2,90,4,64] parameter(2)
+  qk = f32[2,4,70,90] dot(q, k), lhs_batch_dims={{0,2}}, rhs_batch_dims={{0,2}}, lhs_contracting_dims={{3}}, rhs_contracting_dims={{3}}
+  scale = f32[] constant(0.125)
+  scales = f32[2,4,70,90] broadcast(scale), dimensions={{}}
+  scaled = f32[2,4,70,90] multiply(qk, scales)
+  b0 = bf16[4,70,90] parameter(3)
+  b1 = f32[4,70,90] convert(b0)
+  b = f32[2,4,70,90] broadcast(b1), dimensions={{1,2,3}}
+  biased = f32[2,4,70,90] add(b, scaled)
+  m0 = pred[2,1,1,90] parameter(4)
+  m1 = pred[2,90] reshape(m0)
+  m = pred[2,4,70,90] broadcast(m1), dimensions={{0,3}}
+  hidden = f32[] constant(-2e38)
+  hiddens = f32[2,4,70,90] broadcast(hidden), dimensions={{}}
+  x = f32[2,4,70,90] select(m, biased, hiddens){SOFTMAX}
+  o = bf16[2,4,64,70] dot(v, p16), lhs_batch_dims={{0,2}}, rhs_batch_dims={{0,1}}, lhs_contracting_dims={{1}}, rhs_contracting_dims={{3}}
+  ROOT r = bf16[2,70,4,64] transpose(o), dimensions={{0,3,1,2}}"
+        ),
+        1,
+    );
+}
+
+#[test]
+fn what_is_no_attention_is_left_alone() {
+    // A sum over another dimension is no softmax.
+    check(
+        "q = bf16[2,64,64] parameter(0)
+  k = bf16[2,64,64] parameter(1)
+  v = bf16[2,64,64] parameter(2)
+  x = f32[2,64,64] dot(q, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}
+  lowest = f32[] constant(-inf)
+  largest = f32[2,64] reduce(x, lowest), dimensions={1}, to_apply=max
+  largest_rows = f32[2,64,64] broadcast(largest), dimensions={0,1}
+  moved = f32[2,64,64] subtract(x, largest_rows)
+  e = f32[2,64,64] exponential(moved)
+  zero = f32[] constant(0)
+  s = f32[2,64] reduce(e, zero), dimensions={2}, to_apply=sum
+  sums = f32[2,64,64] broadcast(s), dimensions={0,1}
+  p = f32[2,64,64] divide(e, sums)
+  p16 = bf16[2,64,64] convert(p)
+  ROOT o = bf16[2,64,64] dot(p16, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}",
+        0,
+    );
+}
