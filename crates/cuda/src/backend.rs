@@ -8,12 +8,14 @@ use crate::gemm;
 use crate::kernels::{self, KernelSource};
 use crate::lower::lower;
 use hloom_compiler::{Backend, Code, CompileError, CompileOptions, CompileReport};
+use hloom_cuda_attention::fuse_attention;
 use hloom_cuda_kernels::Architecture;
+use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::verify::VerifiedModule;
-use hloom_passes::{Pass, PipelineStep, TargetInfo};
+use hloom_passes::{Context, Pass, PipelineStep, TargetInfo};
 use hloom_plan::Packer;
 use hloom_target::Target;
 use std::sync::Arc;
@@ -31,6 +33,9 @@ static PIPELINE: &[PipelineStep] = &[
     Once("inline-calls"),
     Once("dce"),
     Once("flatten-call-graph"),
+    Fixpoint(1, &["simplify", "cse", "dce"]),
+    Once("fuse-attention"),
+    Once("dce"),
     Once("bf16-normalization"),
     Once("canonicalize-dots"),
     Fixpoint(
@@ -63,7 +68,17 @@ static PIPELINE: &[PipelineStep] = &[
 ];
 
 /// The passes of this backend alone.
-static PASSES: &[&Pass] = &[&canonicalize::PASS, &canonicalize_convolutions::PASS];
+static PASSES: &[&Pass] = &[&FUSE_ATTENTION, &canonicalize::PASS, &canonicalize_convolutions::PASS];
+
+/// Before dots are canonicalized, so that heads and batches are still apart.
+static FUSE_ATTENTION: Pass = Pass {
+    name: "fuse-attention",
+    statement: "makes each attention one fusion, and its gradients another, where there are kernels for them",
+    keeps_schedule: false,
+    run: |module: &mut Module, context: &Context<'_>| {
+        Ok(fuse_attention(module, architecture(&context.target().name))) as Result<usize, Diagnostic>
+    },
+};
 
 /// The compiler for a GPU of NVIDIA's.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
-//! Instructions for which there are kernels by hand: sorts by one key, top-k, and prefix scans.
+//! Instructions for which there are kernels by hand: attention, sorts by one key, top-k, and prefix scans.
 
+use hloom_cuda_attention::attention_kernels;
 use hloom_cuda_kernels::number::Number;
 use hloom_cuda_kernels::order::{FloatOrder, KeyOrder};
 use hloom_cuda_kernels::scan::{ScanOperation, ScanShape, prefix_scan};
@@ -21,6 +22,7 @@ pub(crate) fn kernels(module: &Module, id: InstructionId, architecture: Architec
         Op::Sort { .. } => sort(module, id, architecture),
         Op::TopK { .. } => largest(module, id, architecture),
         Op::ReduceWindow { .. } => scan(module, id, architecture),
+        Op::Fusion(_) => attention_kernels(module, id, architecture)?.ok(),
         _ => None,
     }
 }
