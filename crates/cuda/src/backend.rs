@@ -33,23 +33,11 @@ static PIPELINE: &[PipelineStep] = &[
     Once("inline-calls"),
     Once("dce"),
     Once("flatten-call-graph"),
-    Fixpoint(1, &["simplify", "cse", "dce"]),
-    Once("fuse-attention"),
-    Once("dce"),
     Once("bf16-normalization"),
     Once("canonicalize-dots"),
     Fixpoint(
         4,
-        &[
-            "simplify",
-            "simplify-conditionals",
-            "simplify-loops",
-            "sink-shapes",
-            "fold-constants",
-            "canonicalize-dots",
-            "cse",
-            "dce",
-        ],
+        &["simplify", "simplify-conditionals", "simplify-loops", "fold-constants", "canonicalize-dots", "cse", "dce"],
     ),
     Once("hoist-invariants"),
     Once("unroll-double-buffers"),
@@ -57,6 +45,10 @@ static PIPELINE: &[PipelineStep] = &[
     Once("combine-collectives"),
     Once("remove-barriers"),
     Once("remove-placements"),
+    // Before shapes move away from the products that they are of; and after all that changes the operands of fusions, which
+    // the config of an attention names by their numbers.
+    Once("fuse-attention"),
+    Once("sink-shapes"),
     Once("canonicalize-gemms"),
     Once("canonicalize-convolutions"),
     Once("dce"),
@@ -70,7 +62,7 @@ static PIPELINE: &[PipelineStep] = &[
 /// The passes of this backend alone.
 static PASSES: &[&Pass] = &[&FUSE_ATTENTION, &canonicalize::PASS, &canonicalize_convolutions::PASS];
 
-/// Before dots are canonicalized, so that heads and batches are still apart.
+/// Attention as one instruction each.
 static FUSE_ATTENTION: Pass = Pass {
     name: "fuse-attention",
     statement: "makes each attention one fusion, and its gradients another, where there are kernels for them",

@@ -130,6 +130,7 @@ pub struct AttentionShape {
     /// Which keys a query sees.
     pub band: Band,
     /// The score of a key that is not seen, by the band or by the mask.
+    #[serde(with = "bits")]
     pub masked_score: f32,
     /// Added to scores after the scale.
     pub bias: Option<(BiasType, ScoreStrides)>,
@@ -237,4 +238,17 @@ pub fn forward_tiled(
 ) -> Result<KernelSequence, Unsupported> {
     shape.check(architecture)?;
     forward::kernels(shape, architecture, tiling)
+}
+
+/// A float in files, infinities too: as its bits.
+mod bits {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(value: &f32, serializer: S) -> Result<S::Ok, S::Error> {
+        value.to_bits().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<f32, D::Error> {
+        u32::deserialize(deserializer).map(f32::from_bits)
+    }
 }
