@@ -12,7 +12,7 @@ use hloom_ir::ElementType;
 use hloom_ir::op::BinaryOp;
 use hloom_loops::affine::{Affine, ItemId, Term, VarId};
 use hloom_loops::graph::ScalarOp;
-use hloom_loops::precision::{carried, exact, rough};
+use hloom_loops::precision::rough;
 use hloom_loops::program::{Item, LoadSource, LoopProgram, Reduce};
 use inkwell::IntPredicate::{SLT, ULT};
 use inkwell::basic_block::BasicBlock;
@@ -48,8 +48,6 @@ pub(super) struct Points<'e, 'c> {
     function: FunctionValue<'c>,
     pub(super) buffers: &'e FxHashMap<u32, PointerValue<'c>>,
     constants: &'e mut Constants<'c>,
-    /// Which values must be ones that their types have.
-    exact: Vec<bool>,
     /// Which values are rounded to a few bits in the end.
     rough: Vec<bool>,
     /// The type of indices: 32 bits where all arrays are small enough.
@@ -93,7 +91,6 @@ impl<'e, 'c> Points<'e, 'c> {
             function: *function,
             buffers,
             constants,
-            exact: exact(program),
             rough: rough(program),
             index,
             lanes: lanes.count(),
@@ -415,7 +412,7 @@ impl<'e, 'c> Points<'e, 'c> {
                 let size = self.ir.int(repr, high.wrapping_sub(*low));
                 self.ir.icmp(ULT, from_low, size).into()
             }
-            Item::Scalar(op, operands) => self.scalar(id, *op, operands, self.exact[id as usize], at),
+            Item::Scalar(op, operands) => self.scalar(id, *op, operands, false, at),
             Item::Apply(function, operands) => {
                 let values: Vec<V<'c>> = operands.iter().map(|&o| self.known(o, at)).collect();
                 self.ir.apply(function, &values).first().copied()?
@@ -427,7 +424,7 @@ impl<'e, 'c> Points<'e, 'c> {
         })
     }
 
-    fn scalar(&mut self, id: ItemId, op: ScalarOp, operands: &[ItemId], exact: bool, at: At) -> V<'c> {
+    fn scalar(&mut self, id: ItemId, op: ScalarOp, operands: &[ItemId], is_unrounded: bool, at: At) -> V<'c> {
         let program = self.program;
         let to = program.item(id).element_type;
         if op == ScalarOp::Convert
@@ -439,11 +436,11 @@ impl<'e, 'c> Points<'e, 'c> {
             return self.index_of(affine, at, Repr::of(to)).into();
         }
         let values: Vec<V<'c>> = operands.iter().map(|&o| self.known(o, at)).collect();
-        let carried = |t| carried(op, t, exact);
-        let types: Vec<_> = operands.iter().map(|&o| carried(program.item(o).element_type)).collect();
+        let as_computed = |t| if is_unrounded && t == ElementType::Bf16 { ElementType::F32 } else { t };
+        let types: Vec<_> = operands.iter().map(|&o| as_computed(program.item(o).element_type)).collect();
         let varies = |v: (bool, bool)| v.0 || v.1;
         if op == ScalarOp::Binary(BinaryOp::Divide)
-            && carried(to) == ElementType::F32
+            && as_computed(to) == ElementType::F32
             && !self.rough[id as usize]
             && varies(self.varies[id as usize])
             && !varies(self.varies[operands[1] as usize])
@@ -454,7 +451,7 @@ impl<'e, 'c> Points<'e, 'c> {
             return ir.divide_by(values[0].re, known).into();
         }
         self.ir.is_rough.set(self.rough[id as usize]);
-        let value = self.ir.scalar_op(op, &values, &types, carried(to));
+        let value = self.ir.scalar_op(op, &values, &types, as_computed(to));
         self.ir.is_rough.set(false);
         value
     }
@@ -471,9 +468,9 @@ impl<'e, 'c> Points<'e, 'c> {
             {
                 (self.value(operands[0], at), true)
             }
-            Item::Scalar(op, operands) if carried(*op, ElementType::Bf16, false) == ElementType::F32 => {
+            Item::Scalar(op @ (ScalarOp::Unary(_) | ScalarOp::Binary(_)), operands) => {
                 self.compute(operands, at);
-                (self.scalar(id, *op, operands, false, at), true)
+                (self.scalar(id, *op, operands, true, at), true)
             }
             _ => (self.value(id, at), false),
         }
