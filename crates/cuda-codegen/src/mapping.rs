@@ -22,7 +22,7 @@ const ENOUGH_THREADS: i64 = 132 * 1024;
 /// Bytes that a thread has under way at once.
 const UNDER_WAY: i64 = 64;
 /// Code that is written out for several groups of points of a thread is not longer than this, in instructions.
-const MAX_AT_ONCE: i64 = 512;
+const MAX_AT_ONCE: i64 = 128;
 /// Elements of a row that a thread may hold in registers.
 const MAX_HELD: i64 = 32;
 /// The most code that is written out for one thread, in instructions.
@@ -280,10 +280,9 @@ fn along_rows(passes: RowPasses) -> RowMapping {
     let program = &passes.program;
     let (rows, length) = (passes.rows(), passes.length());
     let lanes = passes.along().last().map_or(1, |&v| lanes_along(program, v)).min(8);
-    // A warp to a row as long as it can hold it; else as few threads as hold it.
+    // As few threads as hold a row with half of what they can hold: more would be longer code, not quicker.
     let most_held = (MAX_HELD.min(MAX_CODE as i64 / code_of(program).max(1)) / lanes).max(1) * lanes;
-    let mut slots =
-        power_of_two_above(length.ceil_div(if length <= 32 * most_held { most_held } else { most_held / 2 }));
+    let mut slots = power_of_two_above(length.ceil_div((most_held / 2).max(lanes)));
     // At least 64 bytes of a row side by side, and no more than four groups a thread.
     let groups = length / lanes;
     let least = power_of_two_above(groups).min(power_of_two_above(groups.ceil_div(4)).max(4)).min(32);

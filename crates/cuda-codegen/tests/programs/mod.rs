@@ -53,7 +53,7 @@ pub(crate) fn program(name: &str) -> String {
         )
     };
     match name {
-        "softmax" => softmax(65536, 1024),
+        "softmax" => softmax(65536, 512),
         "softmax_long" => softmax(4096, 16384),
         "updates" => {
             // Forty arrays w ← w − g, one of them of another size.
