@@ -117,7 +117,7 @@ fn run_body(body: &str, data: &[u8]) -> Result<Verdict, String> {
         "proto" => bodies::proto_reader(data),
         "run" => bodies::evaluator(data),
         "memory" => memory::planner(data),
-        "dump" => memory::judge(data),
+        "dump" => memory::check_dump(data),
         "mlir" => bodies::stablehlo_text(data),
         "mlirbc" => bodies::stablehlo_bytecode(data),
         _ => bodies::text_reader(data),

@@ -99,8 +99,8 @@ pub fn planner(data: &[u8]) -> Result<Verdict, String> {
     Ok(Verdict::Verified)
 }
 
-/// Any bytes as a module and a dump of its memory: the dump is judged, and what is wrong with it is placed within it.
-pub fn judge(data: &[u8]) -> Result<Verdict, String> {
+/// Any bytes as a module and a dump of its memory: the dump is checked, and what is wrong with it is placed within it.
+pub fn check_dump(data: &[u8]) -> Result<Verdict, String> {
     let at = data.windows(SEPARATOR.len()).position(|w| w == SEPARATOR);
     let Some(at) = at else { return Ok(Verdict::Refused) };
     let module = match read(&data[..at]) {
@@ -109,7 +109,7 @@ pub fn judge(data: &[u8]) -> Result<Verdict, String> {
     };
     let dump = &data[at + SEPARATOR.len()..];
     let Ok(text) = hloom_plan::dump_checker::text_of(dump) else { return Ok(Verdict::Refused) };
-    let faults = hloom_plan::dump_checker::judge(&module, &target(&data[..at])?, text);
+    let faults = hloom_plan::dump_checker::check_dump(&module, &target(&data[..at])?, text);
     let places = faults.iter().flat_map(|f| f.notes.iter().map(|n| &n.place).chain([&f.place]));
     for place in places {
         match place {

@@ -47,7 +47,7 @@ fn any_valid_text_has_its_memory_planned_or_is_refused() {
 fn any_dump_is_judged() {
     let dumps = memory::dumps(&seeds::texts(100, MAX_SEED_BYTES), 16 << 10);
     assert!(dumps.len() > 100, "{} are too few", dumps.len());
-    fuzz(&dumps, memory::judge);
+    fuzz(&dumps, memory::check_dump);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use hloom_fuzz::choices::Choices;
 use hloom_ir::diagnostic::{Diagnostic, Place};
 use hloom_ir::verify::VerifiedModule;
 use hloom_plan::dump::{Part, dump_a, dump_b};
-use hloom_plan::dump_checker::judge;
+use hloom_plan::dump_checker::check_dump;
 use hloom_plan::plan;
 use hloom_target::Target;
 use std::path::{Path, PathBuf};
@@ -113,7 +113,7 @@ fn theirs() -> Vec<Case> {
 }
 
 fn faults(case: &Case, text: &str) -> Vec<Diagnostic> {
-    judge(&case.module, &case.target, text)
+    check_dump(&case.module, &case.target, text)
 }
 
 /// The text from the place of a diagnostic to the end of its line.
@@ -180,7 +180,7 @@ fn a_fault_of_the_assignment_is_shown_at_its_value() {
 fn the_dump_of_another_module_is_found_out() {
     let other = parse("HloModule m, is_scheduled=true\nENTRY e { x = f32[4] parameter(0) ROOT y = f32[4] negate(x) }");
     for case in own() {
-        let faults = judge(&other, &case.target, &case.text);
+        let faults = check_dump(&other, &case.target, &case.text);
         assert_eq!(faults.len(), 1, "{}: {faults:#?}", case.name);
         assert!([610, 611].contains(&faults[0].code.number), "{}: {faults:#?}", case.name);
     }

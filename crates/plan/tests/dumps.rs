@@ -7,7 +7,7 @@ use hloom_ir::shape::ArrayShape;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_plan::check::{Assignment, check};
 use hloom_plan::dump::{Part, dump_a, dump_b};
-use hloom_plan::dump_checker::judge;
+use hloom_plan::dump_checker::check_dump;
 use hloom_plan::plan;
 use hloom_target::Target;
 use std::fs;
@@ -86,7 +86,7 @@ fn the_replicated_seed_is_dumped_byte_for_byte() {
     let ours = dump_a(&plan(&module, &target).unwrap(), &target);
     let theirs = fs::read_to_string(seed(&seeds, "004")).unwrap();
     assert!(ours == theirs, "{}", first_difference(&ours, &theirs));
-    assert_eq!(judge(&module, &target, &theirs), []);
+    assert_eq!(check_dump(&module, &target, &theirs), []);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn the_partitioned_seed_is_dumped_but_for_the_order_of_two_uses() {
     // In which order two instructions came to use `param` is the compiler's history, which the text does not tell.
     assert_eq!(other.len(), 2, "{}", first_difference(&ours, &theirs));
     assert_eq!((other[0].0, other[1].0), (other[1].1, other[0].1));
-    assert_eq!(judge(&module, &target, &theirs), []);
+    assert_eq!(check_dump(&module, &target, &theirs), []);
 }
 
 /// Allocations without what depends on the compiler's history: their order and the numbers of values.
@@ -148,7 +148,7 @@ fn cpu_assignments_are_those_of_xla() {
         exact += usize::from(ours == assignment);
         assert_eq!(check(&module, &target, &Assignment::from(&plan)), [], "{}", case.display());
         for part in ["assignment.txt", "assignment-values.txt", "live-range.txt"] {
-            assert_eq!(judge(&module, &target, &theirs(part)), [], "{}: {part}", case.display());
+            assert_eq!(check_dump(&module, &target, &theirs(part)), [], "{}: {part}", case.display());
         }
         let live = dump_b(&plan, &target, Part::LiveRange);
         if live != theirs("live-range.txt") {

@@ -7,7 +7,7 @@ use hloom_ir::verify::{VerifyOptions, verify};
 use hloom_plan::check::{Assignment, check};
 use hloom_plan::copies::{Inserted, insert_copies};
 use hloom_plan::dump::{Part, dump_a, dump_b};
-use hloom_plan::dump_checker::judge;
+use hloom_plan::dump_checker::check_dump;
 use hloom_plan::plan;
 use hloom_plan::summary::{advise, sharings, summarise};
 use hloom_target::Target;
@@ -162,6 +162,6 @@ fn a_long_dump_is_judged() {
     text.push_str("}\n");
     let (module, target) = (parse(&text), Target::named("cpu").unwrap());
     let dump = dump_a(&plan(&module, &target).unwrap(), &target);
-    assert_eq!(judge(&module, &target, &dump), []);
-    assert_eq!(judge(&module, &target, &dump[..dump.len() - 20]).len(), 1);
+    assert_eq!(check_dump(&module, &target, &dump), []);
+    assert_eq!(check_dump(&module, &target, &dump[..dump.len() - 20]).len(), 1);
 }

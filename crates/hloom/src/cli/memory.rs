@@ -29,7 +29,7 @@ pub(crate) fn run(args: &MemoryArgs) -> Result {
     }
     let target = target;
     if let Some(dump) = &args.check {
-        return judge(args, &verified, &target, dump);
+        return check_dump(args, &verified, &target, dump);
     }
     let options = PlanOptions { schedule: args.schedule, packer: packer(args.packer) };
     let shown = with_plan(verified, &target, options, |planned| show_plan(args, planned, &target));
@@ -90,14 +90,14 @@ fn dump(planned: &Plan<'_>, target: &Target, part: Option<PartArg>) -> Result<St
     }
 }
 
-/// Judges a dump of another compiler, or of ours.
-fn judge(args: &MemoryArgs, verified: &Verified, target: &Target, dump: &str) -> Result {
+/// Checks a dump of another compiler, or of ours.
+fn check_dump(args: &MemoryArgs, verified: &Verified, target: &Target, dump: &str) -> Result {
     let bytes = read_bytes(dump).map_err(|r| input::show_rejected(&r))?;
     let module = verified.module.module();
     let faults = {
-        let _progress = progress::start(format!("judging {dump}"));
+        let _progress = progress::start(format!("checking {dump}"));
         match text_of(&bytes) {
-            Ok(text) => plan::dump_checker::judge(&verified.module, target, text),
+            Ok(text) => plan::dump_checker::check_dump(&verified.module, target, text),
             Err(fault) => vec![fault],
         }
     };

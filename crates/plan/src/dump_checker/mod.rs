@@ -1,9 +1,9 @@
-//! Judges the dump of a buffer assignment, ours or another compiler's, against the module that it is said to be of.
+//! Checks the dump of a buffer assignment, ours or another compiler's, against the module that it is said to be of.
 //!
 //! Three things are asked, in this order: is it a dump, line by line and to the last byte, of values that the module has
 //! ([`allocations`]); is what it says of them so, where each is found, who uses it, when it is needed ([`statements`]); and
 //! is the assignment right ([`crate::check`], which takes nothing from the dump but the places). The first thing that does
-//! not fit is named, with its place in the dump. The parts of dialect B are judged each for itself.
+//! not fit is named, with its place in the dump. The parts of dialect B are checked each for itself.
 
 mod allocations;
 mod cursor;
@@ -51,7 +51,7 @@ pub fn read_dump(module: &Module, text: &str) -> Result<Dump, Diagnostic> {
 }
 
 /// Everything that is wrong with the dump, as far as the first thing allows to go on. What is placed is placed in `text`.
-pub fn judge(module: &VerifiedModule, target: &Target, text: &str) -> Vec<Diagnostic> {
+pub fn check_dump(module: &VerifiedModule, target: &Target, text: &str) -> Vec<Diagnostic> {
     let dump = match read_dump(module.module(), text) {
         Ok(dump) => dump,
         Err(error) => return vec![error],
