@@ -54,14 +54,14 @@ const AFFORDABLE: f32 = 16.0;
 const MAX_LOOPS: usize = 4;
 /// What costs so much is better made by whole vectors, if there are some of them, than for each of many rows of at most
 /// so many elements.
-const DEAR: f32 = 8.0;
+const EXPENSIVE: f32 = 8.0;
 const SOME_VECTORS: i64 = 64;
 const SHORT_ROW: i64 = 48;
-/// Arrays of at most so many bytes may be read in any order: they stay near.
-const MAX_TURNED_BYTES: i64 = 1 << 18;
+/// Arrays of at most so many bytes may be read in any order: they are cache-resident.
+const MAX_TRANSPOSED_BYTES: i64 = 1 << 18;
 /// Of the updates of an array one after another, as many are looked at.
 const MAX_UPDATES: usize = 8;
-/// A reduction within a group reads rows of at most so many bytes, which stay near for those who read them again; and
+/// A reduction within a group reads rows of at most so many bytes, which are cache-resident for those who read them again; and
 /// there are at least so many rows to share among threads.
 const MAX_ROW_BYTES: i64 = 1 << 16;
 const MIN_ROWS: i64 = 16;
@@ -244,7 +244,7 @@ impl Sweep<'_> {
 }
 
 impl Sweep<'_> {
-    /// Whether `reduce` sums up short rows, and what follows it in the group is dear: a sum along rows leaves one number
+    /// Whether `reduce` sums up short rows, and what follows it in the group is expensive: a sum along rows leaves one number
     /// at a time, so that what follows has no vectors to work on.
     fn hinders_lanes(&self, reduce: InstructionId, result: InstructionId, group: &Group) -> bool {
         let module = self.module;
@@ -253,14 +253,15 @@ impl Sweep<'_> {
             return false;
         }
         let read = module[reduce].operands().first().map_or(0, |&o| elements(module, o));
-        let dear = |&m: &InstructionId| if elements(module, m) == rows { own_cost(module, m).min(100.0) } else { 0.0 };
-        let after: f32 = group.members.iter().map(dear).sum();
+        let expense =
+            |&m: &InstructionId| if elements(module, m) == rows { own_cost(module, m).min(100.0) } else { 0.0 };
+        let after: f32 = group.members.iter().map(expense).sum();
         rows >= 8 && after >= 8.0 && ((read / rows.max(1)) as f32) < 16.0 * after && is_along_rows(module, reduce)
     }
 }
 
 impl Sweep<'_> {
-    /// Whether `i` is dear and `user` repeats it along short rows: within the loop over these it is made one number at a
+    /// Whether `i` is expensive and `user` repeats it along short rows: within the loop over these it is made one number at a
     /// time, in a loop of its own by whole vectors. What is made of reductions of the group's own rows stays with them,
     /// as the rows would have to be read once more.
     fn loses_lanes(&self, i: InstructionId, user: InstructionId, is_outer: bool) -> bool {
@@ -270,7 +271,8 @@ impl Sweep<'_> {
         };
         let innermost = dimensions.last().map_or(-1, |&d| d) as usize;
         let row: i64 = to.dims().iter().skip(innermost.wrapping_add(1)).product();
-        let is_dear = self.cost[i] >= DEAR && elements(module, i) >= SOME_VECTORS && (2..=SHORT_ROW).contains(&row);
+        let is_dear =
+            self.cost[i] >= EXPENSIVE && elements(module, i) >= SOME_VECTORS && (2..=SHORT_ROW).contains(&row);
         is_dear && !(is_outer && self.is_made_of_reduction(i))
     }
 
@@ -379,11 +381,11 @@ fn is_along_rows(module: &Module, reduce: InstructionId) -> bool {
     dimensions.iter().all(|&d| d >= first)
 }
 
-/// Whether `i` is a transpose of more than stays near, and its rows are not rows of its operand.
+/// Whether `i` is a transpose of more than the caches hold, and its rows are not rows of its operand.
 pub(super) fn moves_rows(module: &Module, i: InstructionId) -> bool {
     let (Op::Transpose { dimensions }, Some(to)) = (&module[i].op, plain_array(module, i)) else { return false };
     let large = || dimensions.iter().zip(to.dims()).filter(|&(_, &n)| n != 1).map(|(&d, _)| d);
-    large().next_back() != large().max() && to.byte_size().is_some_and(|bytes| bytes > MAX_TURNED_BYTES)
+    large().next_back() != large().max() && to.byte_size().is_some_and(|bytes| bytes > MAX_TRANSPOSED_BYTES)
 }
 
 fn same_dims(module: &Module, a: InstructionId, b: InstructionId) -> bool {

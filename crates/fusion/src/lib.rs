@@ -52,13 +52,13 @@ fn fuse(module: &mut Module, context: &Context<'_>) -> usize {
     }
     let counts = output::count_members(module, &found);
     let fuses_products = context.info.fuses_products();
-    let takes_in = |group: &mut Group| fuses_products && output::take_in(module, group, &facts, &counts);
-    let with_product: Vec<bool> = found.iter_mut().map(takes_in).collect();
-    let groups = found.iter().zip(with_product);
+    let absorbs = |group: &mut Group| fuses_products && output::absorb_producer(module, group, &facts, &counts);
+    let with_producer: Vec<bool> = found.iter_mut().map(absorbs).collect();
+    let groups = found.iter().zip(with_producer);
     let mut made = 0;
     let mut refused = FxHashSet::default();
-    for (group, with_product) in groups {
-        let Some(fusion) = outline(module, group, with_product) else { continue };
+    for (group, with_producer) in groups {
+        let Some(fusion) = outline(module, group, with_producer) else { continue };
         made += 1;
         if let (Err(_), Op::Fusion(body)) = (context.info.supports_fusion(module, fusion), &module[fusion].op) {
             refused.insert(body.calls);
@@ -75,14 +75,14 @@ fn fuse(module: &mut Module, context: &Context<'_>) -> usize {
 }
 
 /// Makes a fusion of `group`, if it is more than one operation.
-fn outline(module: &mut Module, group: &Group, with_product: bool) -> Option<InstructionId> {
+fn outline(module: &mut Module, group: &Group, with_producer: bool) -> Option<InstructionId> {
     let operations = group.members.iter().filter(|&&m| !matches!(module[m].op, Op::Constant(_))).count();
     if operations < 2 {
         return None;
     }
     let last = *group.results.last()?;
     let reduces = group.results.iter().any(|&r| matches!(module[r].op, Op::Reduce { .. }));
-    let kind = match with_product {
+    let kind = match with_producer {
         true => FusionKind::Output,
         false if reduces => FusionKind::Input,
         false => FusionKind::Loop,

@@ -1,9 +1,9 @@
-//! Output fusions: a product or a convolution together with the element-wise code after it, so that each part of its result
-//! is worked on while it is near, and needs no memory of its own.
+//! Output fusions: a dot or a convolution together with its epilogue, the element-wise code after it, so that each part of
+//! its result is worked on while it is cache-resident, and needs no memory of its own.
 //!
-//! A group takes in a product that nothing else reads, if each element of its results is made of the element of the product
-//! at the same place. What a group reads besides is made as before; nothing else dear goes into it. Products whose results
-//! are few are left alone: what comes after them costs nothing, and they are computed in other ways than row by row.
+//! A group absorbs a producer that nothing else reads, if each element of its results is made of the element of the producer
+//! at the same place. What a group reads besides is made as before; nothing else expensive goes into it. Producers whose
+//! results are few are left alone: what comes after them costs nothing, and they are computed in other ways than row by row.
 
 use super::cost::{elements, plain_array};
 use super::groups::{Facts, Group};
@@ -34,7 +34,7 @@ pub(super) fn count_members(module: &Module, groups: &[Group]) -> SideTable<Inst
 }
 
 /// Puts the product that `group` follows into it, if there is one; says whether it did.
-pub(super) fn take_in(
+pub(super) fn absorb_producer(
     module: &Module,
     group: &mut Group,
     facts: &Facts,
@@ -42,7 +42,7 @@ pub(super) fn take_in(
 ) -> bool {
     let Some(&first) = group.results.first() else { return false };
     let total = elements(module, first);
-    if total < MIN_ELEMENTS || !group.members.iter().all(|&m| fits_in(module, m)) {
+    if total < MIN_ELEMENTS || !group.members.iter().all(|&m| may_follow(module, m)) {
         return false;
     }
     let inside: FxHashSet<InstructionId> = group.members.iter().copied().collect();
@@ -62,7 +62,7 @@ pub(super) fn take_in(
     let chains = chains.filter(|(chain, value)| {
         let product = chain[chain.len() - 1];
         let reads_inside = module[product].operands().iter().any(|o| inside.contains(o));
-        !reads_inside && is_worth_it(module, product) && stays_in_place(module, group, *value, total)
+        !reads_inside && is_made_by_rows(module, product) && stays_in_place(module, group, *value, total)
     });
     let Some((mut chain, _)) = chains.max_by_key(|(chain, _)| facts.position[chain[chain.len() - 1]]) else {
         return false;
@@ -73,7 +73,7 @@ pub(super) fn take_in(
 }
 
 /// Whether an instruction can be beside a product: what moves elements about would have loops of its own.
-fn fits_in(module: &Module, i: InstructionId) -> bool {
+fn may_follow(module: &Module, i: InstructionId) -> bool {
     match &module[i].op {
         Op::Constant(_)
         | Op::Iota { .. }
@@ -119,7 +119,7 @@ fn stays_in_place(module: &Module, group: &Group, value: InstructionId, total: i
 }
 
 /// Whether a product is computed row by row, of a type for which there is a kernel.
-fn is_worth_it(module: &Module, i: InstructionId) -> bool {
+fn is_made_by_rows(module: &Module, i: InstructionId) -> bool {
     let &[lhs, rhs] = module[i].operands() else { return false };
     let arrays = [lhs, rhs, i].map(|i| plain_array(module, i));
     let [Some(lhs), Some(rhs), Some(result)] = arrays else { return false };

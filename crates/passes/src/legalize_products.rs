@@ -63,7 +63,7 @@ fn legalized(module: &mut Module, i: InstructionId, info: &dyn TargetInfo) -> Op
     let to = type_of(module, i)?;
     let types = [type_of(module, lhs)?, type_of(module, rhs)?, to];
     let counts = to.is_integer() && types.iter().all(|t| !t.is_float() && !t.is_complex());
-    let mut product = Product { to, counts, dims: dims(module, i)?.into(), op: module[i].op.clone() };
+    let mut product = DotOrConvolution { to, counts, dims: dims(module, i)?.into(), op: module[i].op.clone() };
     let has_kernel = |t: [ElementType; 3]| match &product.op {
         Op::Convolution(_) => info.has_convolution(t[0], t[1], t[2]),
         _ => info.has_product(t[0], t[1], t[2]),
@@ -126,7 +126,7 @@ fn counts_to_16_bits(module: &Module, i: InstructionId) -> bool {
 }
 
 /// A product being written otherwise.
-struct Product {
+struct DotOrConvolution {
     to: ElementType,
     /// Whether operands and result are integers.
     counts: bool,
@@ -134,7 +134,7 @@ struct Product {
     op: Op,
 }
 
-impl Product {
+impl DotOrConvolution {
     /// The type to which the operands are rounded before they are multiplied, if there is one.
     fn operand_type(&self) -> Option<ElementType> {
         let precision = match &self.op {

@@ -11,7 +11,7 @@ use super::target::{Target, position_stride};
 use crate::parallel::{Epilogue, Parallel, Shared};
 use crate::tiles::pack::{Lines, Way};
 use crate::tiles::packed::Source;
-use crate::tiles::{Columns, Finish, Placed, Product, ROW, Rows, cut};
+use crate::tiles::{Columns, Finish, Gemm, Placed, ROW, Rows, cut};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -84,8 +84,8 @@ impl<O: Copy + Default + Send + Sync> Call<'_, O> {
             let to = Target { start, dims: &p.dims, feature_stride: c.output_feature_stride, output, finish };
             let number = piece * c.groups + group;
             let product = match features_are_columns {
-                true => Product { micro, k: p.k, unit: W::DEPTH, rows: &patches, columns: weights[number] },
-                false => Product { micro, k: p.k, unit: W::DEPTH, rows: &rows_of[number], columns: &patches },
+                true => Gemm { micro, k: p.k, unit: W::DEPTH, rows: &patches, columns: weights[number] },
+                false => Gemm { micro, k: p.k, unit: W::DEPTH, rows: &rows_of[number], columns: &patches },
             };
             let Some((_, epilogue)) = panel else { return to.tile(&product, rows, columns, features_are_columns) };
             epilogue.block(image * p.m + rows.start..image * p.m + rows.end, p.n, output, |to| {

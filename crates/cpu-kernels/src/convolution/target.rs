@@ -2,7 +2,7 @@
 
 use super::implicit::Dim;
 use crate::parallel::Shared;
-use crate::tiles::{Finish, Product, scratch};
+use crate::tiles::{Finish, Gemm, scratch};
 use std::ops::Range;
 
 /// The distance in the result from position to position, if it is one.
@@ -41,7 +41,7 @@ impl<C: Copy + Default + 'static, O: Copy + Default> Target<'_, C, O> {
     /// Computes a tile.
     pub(super) fn tile<U: Copy + Default>(
         &self,
-        product: &Product<'_, U, C>,
+        product: &Gemm<'_, U, C>,
         rows: Range<usize>,
         columns: Range<usize>,
         features_are_columns: bool,

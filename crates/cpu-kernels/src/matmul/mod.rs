@@ -14,7 +14,7 @@ use crate::parallel::{Epilogue, Parallel, Shared};
 use crate::tiles::micro::Block;
 use crate::tiles::pack::{Lines, Pairs, Plain, Way, Widened};
 use crate::tiles::packed::Source;
-use crate::tiles::{Columns, DEPTH, Finish, Placed, Product, ROW, Rows, cut, micro};
+use crate::tiles::{Columns, DEPTH, Finish, Gemm, Placed, ROW, Rows, cut, micro};
 use half::{bf16, f16};
 use std::any::TypeId;
 use std::marker::PhantomData;
@@ -262,7 +262,7 @@ impl Matmul {
                 let left = Matrix::<S, W>::new(lhs, [self.m, self.lhs_row], [self.k, self.lhs_column]);
                 let right = right(group);
                 let columns_of = packed.map_or(&right as &dyn Columns<W::Unit>, |packed| packed[group]);
-                let product = Product { micro, k: self.k, unit: W::DEPTH, rows: &left, columns: columns_of };
+                let product = Gemm { micro, k: self.k, unit: W::DEPTH, rows: &left, columns: columns_of };
                 if let Some((_, epilogue)) = panel {
                     let done = group * self.m + rows.start..group * self.m + rows.end;
                     epilogue.block(done, self.n, output, |to| {

@@ -1,6 +1,6 @@
 //! Products by tiles: what matrix products and convolutions have in common.
 //!
-//! A [`Product`] knows how to lay out lines of both operands for the innermost loops ([`Rows`], [`Columns`]); a tile of its
+//! A [`Gemm`] knows how to lay out lines of both operands for the innermost loops ([`Rows`], [`Columns`]); a tile of its
 //! result is computed by one thread, a part of the summed dimension at a time. The rows of a tile are laid out as a whole
 //! and stay in the second cache; panels of columns are laid out one by one into the first. If there are few columns it is
 //! the other way round. Rows that can be read where they are, are. How a product is cut into tiles does not change what is computed.
@@ -65,7 +65,7 @@ pub(crate) struct Placed<U> {
 }
 
 /// A product of `k` numbers per sum.
-pub(crate) struct Product<'a, U, C> {
+pub(crate) struct Gemm<'a, U, C> {
     pub(crate) micro: &'a Micro<U, C>,
     pub(crate) k: usize,
     /// Numbers in a unit.
@@ -94,7 +94,7 @@ impl Panels {
     }
 }
 
-impl<U: Copy + Default, C: Copy + Default> Product<'_, U, C> {
+impl<U: Copy + Default, C: Copy + Default> Gemm<'_, U, C> {
     /// Computes the sums in `rows × columns` to `to`, the first of the tile, rows `to_row` apart.
     ///
     /// # Safety
@@ -130,11 +130,11 @@ impl<U: Copy + Default, C: Copy + Default> Product<'_, U, C> {
     }
 }
 
-impl<U: Copy + Default, C: Copy + Default> Product<'_, U, C> {
-    /// As [`Product::tile`], with sums that `finish` makes results of; without it they are the results.
+impl<U: Copy + Default, C: Copy + Default> Gemm<'_, U, C> {
+    /// As [`Gemm::tile`], with sums that `finish` makes results of; without it they are the results.
     ///
     /// # Safety
-    /// As for [`Product::tile`]; without `finish`, `O` must be `C`.
+    /// As for [`Gemm::tile`]; without `finish`, `O` must be `C`.
     pub(crate) unsafe fn finished_tile<O>(
         &self,
         rows: Range<usize>,
@@ -164,7 +164,7 @@ impl<U: Copy + Default, C: Copy + Default> Product<'_, U, C> {
 
 /// A part of the summed dimension of a tile.
 struct Part<'p, 'a, U, C> {
-    product: &'p Product<'a, U, C>,
+    product: &'p Gemm<'a, U, C>,
     depth: Range<usize>,
     down: Panels,
     across: Panels,
@@ -179,7 +179,7 @@ impl<U: Copy + Default, C: Copy> Part<'_, '_, U, C> {
     }
 
     /// # Safety
-    /// As for [`Product::tile`], and there must be room for what is laid out.
+    /// As for [`Gemm::tile`], and there must be room for what is laid out.
     unsafe fn keep_rows(&self) {
         let room = self.down.width * ROW;
         // SAFETY (all): the caller's promise.
@@ -225,7 +225,7 @@ impl<U: Copy + Default, C: Copy> Part<'_, '_, U, C> {
     }
 
     /// # Safety
-    /// As for [`Product::tile`]; the operands must be where it is said.
+    /// As for [`Gemm::tile`]; the operands must be where it is said.
     unsafe fn multiply(&self, i: usize, j: usize, left: Placed<U>, (rhs, rhs_step): (*const U, usize)) {
         let (rows, columns) = (self.down.lines(i), self.across.lines(j));
         let (to, to_row) = self.tile;

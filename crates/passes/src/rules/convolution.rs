@@ -83,7 +83,7 @@ fn as_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let (convolution, result) = (convolution.clone(), array(module, i)?.clone());
     let (lhs, rhs) = (operand(module, i, 0)?, operand(module, i, 1)?);
     let (base, kernel) = (DimVec::from(dims(module, lhs)?), DimVec::from(dims(module, rhs)?));
-    let product = Product::new(&convolution, &base, &kernel, result.dims())?;
+    let product = EquivalentDot::new(&convolution, &base, &kernel, result.dims())?;
     let sizes = |list: &DimVec| list.iter().map(|&d| result.dims()[d as usize]).collect::<DimVec>();
     // Which dimension of the result each dimension of the product is; those of one element come last.
     let (made, all) = (sizes(&product.made), sizes(&product.all));
@@ -111,7 +111,7 @@ fn as_dot(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
 }
 
 /// The product that a convolution is.
-struct Product {
+struct EquivalentDot {
     numbers: DotDimensionNumbers,
     /// Dimensions of one element that the product's operands have not.
     lhs_dropped: Vec<i64>,
@@ -124,8 +124,8 @@ struct Product {
     is_disguised: bool,
 }
 
-impl Product {
-    fn new(convolution: &Convolution, base: &[i64], kernel: &[i64], output: &[i64]) -> Option<Product> {
+impl EquivalentDot {
+    fn new(convolution: &Convolution, base: &[i64], kernel: &[i64], output: &[i64]) -> Option<EquivalentDot> {
         let dims = &convolution.dims;
         // For each dimension of an operand the dimension of the result that it becomes.
         let mut lhs_free: Vec<(i64, i64)> = vec![(dims.input_batch, dims.output_batch)];
@@ -170,7 +170,7 @@ impl Product {
             lhs_batch: batch.iter().map(|b| after(&lhs_dropped, b.0)).collect(),
             rhs_batch: batch.iter().map(|b| after(&rhs_dropped, b.1)).collect(),
         };
-        Some(Product { numbers, lhs_dropped, rhs_dropped, made, all, is_disguised })
+        Some(EquivalentDot { numbers, lhs_dropped, rhs_dropped, made, all, is_disguised })
     }
 }
 
