@@ -13,6 +13,7 @@ pub mod abi;
 pub mod affine;
 pub mod arg_reduce;
 mod display;
+mod function;
 pub mod graph;
 pub mod kernel;
 pub mod lower;
