@@ -1,9 +1,12 @@
 //! The command line: every command and option, in the words that `--help` shows.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+mod values;
+
+pub(crate) use values::*;
+
+use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use hloom::Engine;
-use hloom::compiler::{Emit, ExcessPrecision};
 
 /// Read, check, print and measure XLA's HLO programs.
 ///
@@ -108,63 +111,6 @@ pub(crate) struct CompileArgs {
     pub(crate) dump_after_each: Option<String>,
 }
 
-/// Which bf16 values keep the digits of f32.
-#[derive(Clone, Copy, PartialEq, Eq, Default, ValueEnum, Debug)]
-pub(crate) enum ExcessPrecisionArg {
-    /// None: every operation rounds
-    Never,
-    /// Those that the program converts to f32 at once, as in XLA
-    #[default]
-    Converted,
-    /// Those between operations of a chain of arithmetic
-    Arithmetic,
-}
-
-impl From<ExcessPrecisionArg> for ExcessPrecision {
-    fn from(which: ExcessPrecisionArg) -> ExcessPrecision {
-        match which {
-            ExcessPrecisionArg::Never => ExcessPrecision::Never,
-            ExcessPrecisionArg::Converted => ExcessPrecision::Converted,
-            ExcessPrecisionArg::Arithmetic => ExcessPrecision::Arithmetic,
-        }
-    }
-}
-
-/// How much time code is worth.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
-pub(crate) enum EffortArg {
-    /// Little: the program is to run once
-    Quick,
-    /// What makes it fast
-    Full,
-    /// All that is known
-    Best,
-}
-
-/// A stage by its name on the command line.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EmitArg(pub(crate) Emit);
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EmitParser;
-
-impl clap::builder::TypedValueParser for EmitParser {
-    type Value = EmitArg;
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        argument: Option<&clap::Arg>,
-        value: &std::ffi::OsStr,
-    ) -> std::result::Result<EmitArg, clap::Error> {
-        let names = clap::builder::PossibleValuesParser::new(Emit::ALL.map(Emit::name));
-        let name = names.parse_ref(command, argument, value)?;
-        Ok(EmitArg(Emit::ALL.into_iter().find(|e| e.name() == name).unwrap_or(Emit::Schedule)))
-    }
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = clap::builder::PossibleValue> + '_>> {
-        Some(Box::new(Emit::ALL.into_iter().map(|e| clap::builder::PossibleValue::new(e.name()))))
-    }
-}
-
 #[derive(Args, Debug)]
 pub(crate) struct FmtArgs {
     /// The module to print
@@ -234,33 +180,6 @@ pub(crate) struct CheckArgs {
     /// What runs it
     #[arg(long, value_parser = EngineParser, default_value = Engine::default().name())]
     pub(crate) engine: Engine,
-}
-
-/// The formats by their names on the command line.
-#[derive(Clone, Copy, ValueEnum, Debug)]
-pub(crate) enum FormatArg {
-    /// HLO text
-    Hlo,
-    /// HloProto, as XLA dumps it
-    Pb,
-    /// A bare HloModuleProto
-    ModulePb,
-    /// StableHLO text
-    Mlir,
-    /// StableHLO bytecode (read only)
-    Mlirbc,
-}
-
-impl From<FormatArg> for hloom::Format {
-    fn from(format: FormatArg) -> hloom::Format {
-        match format {
-            FormatArg::Hlo => hloom::Format::HloText,
-            FormatArg::Pb => hloom::Format::HloProto,
-            FormatArg::ModulePb => hloom::Format::HloModuleProto,
-            FormatArg::Mlir => hloom::Format::StableHlo,
-            FormatArg::Mlirbc => hloom::Format::StableHloBytecode,
-        }
-    }
 }
 
 #[derive(Args, Debug)]
@@ -440,54 +359,6 @@ pub(crate) struct SimulateArgs {
     pub(crate) json: bool,
 }
 
-/// Where cycles come from, by their names on the command line.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Default, Debug)]
-pub(crate) enum CyclesArg {
-    /// The cost model
-    #[default]
-    Model,
-    /// What the compiler wrote into the dump
-    Dump,
-}
-
-/// The schedulers by their names on the command line.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
-pub(crate) enum SchedulerArg {
-    /// Keep as little memory live at once as can be found
-    Memory,
-    /// Any order that dependencies allow
-    Topological,
-}
-
-/// The packers by their names on the command line.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
-pub(crate) enum PackerArg {
-    /// As XLA's compilers do, byte for byte
-    Reference,
-    /// As small as is found in a few seconds, never larger than the reference
-    Best,
-}
-
-/// The forms of dumps by their names on the command line.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
-pub(crate) enum DialectArg {
-    /// One text with everything
-    A,
-    /// Three texts
-    B,
-}
-
-/// The parts of a dump in dialect b.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
-pub(crate) enum PartArg {
-    /// The allocations
-    Allocations,
-    /// The values that have a place
-    Values,
-    /// The schedule, the live ranges and the peak
-    LiveRange,
-}
-
 #[derive(Args, Debug)]
 pub(crate) struct ReportArgs {
     /// A module; two to compare; more, or a folder of them, for an index
@@ -649,25 +520,4 @@ pub(crate) struct RunArgs {
     /// Seconds that a device waits in a collective for one that is still computing, or for another rank
     #[arg(long, value_name = "SECONDS")]
     pub(crate) time_limit: Option<u64>,
-}
-
-/// The engines by their names on the command line.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EngineParser;
-
-impl clap::builder::TypedValueParser for EngineParser {
-    type Value = Engine;
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        argument: Option<&clap::Arg>,
-        value: &std::ffi::OsStr,
-    ) -> std::result::Result<Engine, clap::Error> {
-        let names = clap::builder::PossibleValuesParser::new(Engine::ALL.map(Engine::name));
-        let name = names.parse_ref(command, argument, value)?;
-        Ok(Engine::ALL.into_iter().find(|e| e.name() == name).unwrap_or_default())
-    }
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = clap::builder::PossibleValue> + '_>> {
-        Some(Box::new(Engine::ALL.into_iter().map(|e| clap::builder::PossibleValue::new(e.name()))))
-    }
 }
