@@ -7,7 +7,6 @@ use crate::passes::registry;
 use crate::report::{CompileReport, Fallback};
 use hloom_ir::diagnostic::codes::passes::NO_NATIVE_CODE;
 use hloom_ir::diagnostic::{Diagnostic, Part};
-use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::shape::Shape;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
@@ -91,11 +90,11 @@ pub fn compile(
     options: &CompileOptions,
 ) -> Result<CompiledModule, CompileError> {
     let mut report = CompileReport::default();
-    let (parameters, results) = signature(module.module());
     let optimized =
         report.stage("passes", |_| optimize_for(backend, module.clone(), options.excess_precision, None))?;
     report.passes = optimized.report;
     let module = Arc::new(with_planted_fault(optimized.module, backend.name()));
+    let (parameters, results) = signature(module.module());
     let code = backend.generate(&module, options, &mut report)?;
     if options.strict && !report.fallback.is_empty() {
         return Err(without_native_code(&report, &module));
@@ -142,11 +141,17 @@ fn without_native_code(report: &CompileReport, module: &VerifiedModule) -> Compi
     CompileError::after("native code", diagnostics, module)
 }
 
-/// The leaves of the parameters, each with its parameter's name, and the leaves of the result.
+/// The leaves of the parameters, each with its parameter's name, and the leaves of the result, in the layouts in which they
+/// are handed over: those that the header names.
 pub(crate) fn signature(module: &Module) -> (Vec<(String, Shape)>, Vec<Shape>) {
     let Some(entry) = module.entry() else { return (Vec::new(), Vec::new()) };
-    let leaves = |i: InstructionId| module[i].shape.leaves().into_iter().map(|(_, s)| s.clone());
-    let parameters = module.parameters(entry).into_iter();
-    let parameters = parameters.flat_map(|p| leaves(p).map(move |s| (module[p].name().to_owned(), s))).collect();
-    (parameters, module.root(entry).map(|root| leaves(root).collect()).unwrap_or_default())
+    let Some(program) = module.config.entry_layout.clone().or_else(|| module.program_shape(entry)) else {
+        return (Vec::new(), Vec::new());
+    };
+    let handed_over = |leaf: &Shape| leaf.map_arrays(&mut |a| a.clone().with_layout(a.entry_layout()));
+    let leaves = |shape: &Shape| shape.leaves().into_iter().map(|(_, leaf)| handed_over(leaf)).collect::<Vec<Shape>>();
+    let parameters = module.parameters(entry).into_iter().zip(&program.parameters);
+    let named =
+        parameters.flat_map(|(p, shape)| leaves(shape).into_iter().map(move |s| (module[p].name().to_owned(), s)));
+    (named.collect(), leaves(&program.result))
 }

@@ -224,7 +224,7 @@ pub(crate) fn run_device<'r>(
     for leaf in &program.results {
         if let Some(slot) = leaf.slot {
             let value = slots[slot as usize].as_ref().ok_or_else(|| ExecutionError::bug("a result was not made"))?;
-            results.push(client.upload_leaf(ordinal, value)?);
+            results.push(client.upload_leaf(ordinal, value, &leaf.shape)?);
             continue;
         }
         let n = leaf.location.allocation as usize;

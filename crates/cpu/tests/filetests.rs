@@ -64,7 +64,7 @@ fn execute(
     let options = CompileOptions { fill_constants, excess_precision, ..CompileOptions::new(grid) };
     let compiled = client.compile(module, &options).map_err(|e| e.into_diagnostics(module.module()).swap_remove(0))?;
     let run = || -> Result<Vec<Value>, ExecutionError> {
-        let arguments = upload(client, arguments.clone())?;
+        let arguments = upload(client, compiled.compiled(), arguments.clone())?;
         let results = compiled.execute(arguments, &ExecuteOptions::default())?;
         let module = compiled.compiled().module.module();
         let root = module

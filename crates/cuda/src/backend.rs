@@ -25,6 +25,7 @@ use PipelineStep::{Fixpoint, Once};
 /// From the verified module to the scheduled one.
 static PIPELINE: &[PipelineStep] = &[
     Once("normalize-layouts"),
+    Once("entry-layouts"),
     Once("legalize-mixed-precision"),
     Once("defuse"),
     Once("expand"),

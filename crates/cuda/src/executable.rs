@@ -305,7 +305,7 @@ impl CudaExecutable {
                 self.client.gpu().upload(block.address(), array.bytes())?;
                 Ok(Buffer::new(array.shape(), Arc::new(block)))
             }
-            other => self.client.upload_leaf(0, other),
+            other => self.client.upload_leaf(0, other, &Shape::Opaque),
         }
     }
 }

@@ -19,7 +19,7 @@ use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::{ConstantValue, Op};
-use hloom_ir::shape::Shape;
+use hloom_ir::shape::{ArrayShape, Shape};
 use hloom_plan::Plan;
 use hloom_plan::dataflow::ValueId;
 use hloom_plan::in_place::Pair;
@@ -557,8 +557,9 @@ impl Lowering<'_, '_> {
     fn results(&mut self, entry: ComputationId) -> Result<Vec<ResultLeaf>, ExecutionError> {
         let root = self.module.root(entry).ok_or_else(|| ExecutionError::bug("a computation without a root"))?;
         let leaves: Vec<Position> = self.leaves(root).collect();
+        let handed_over = |a: &ArrayShape| a.clone().with_layout(a.entry_layout());
         let leaf = |position: Position| ResultLeaf {
-            shape: self.plan.dataflow.positions.shape(position).without_layout(),
+            shape: self.plan.dataflow.positions.shape(position).map_arrays(&mut { handed_over }),
             location: self.location(position),
             slot: self.slot(position),
         };

@@ -4,6 +4,7 @@ use crate::backend::{EvalBackend, EvalCode};
 use hloom_compiler::{Backend, CompileError, CompiledModule};
 use hloom_eval::Options;
 use hloom_eval::run::run_prepared;
+use hloom_ir::layout::Layout;
 use hloom_ir::shape::{ArrayShape, Shape};
 use hloom_runtime::memory::{Allocator, MemoryStatistics};
 use hloom_runtime::{Buffer, Client, DeviceDescription, ExecuteOptions, LoadedExecutable, assemble, check_arguments};
@@ -97,11 +98,17 @@ impl LoadedExecutable for EvalExecutable {
 impl EvalExecutable {
     /// The leaves of a value.
     fn buffers(&self, value: &Value) -> Result<Vec<Buffer>, ExecutionError> {
-        let leaf = |leaf: &Value| match leaf {
-            Value::Array(a) => self.allocator.buffer(a.shape(), &mut |bytes| bytes.copy_from_slice(a.bytes())),
+        let leaf = |(leaf, shape): (&Value, &Shape)| match leaf {
+            Value::Array(a) => {
+                let layout =
+                    shape.as_array_or_buffer().map_or_else(|| Layout::descending(a.rank()), |s| s.entry_layout());
+                let memory = a.to_memory(&layout)?;
+                let shape = a.shape().with_layout(layout);
+                self.allocator.buffer(shape, &mut |bytes| bytes.copy_from_slice(memory.bytes()))
+            }
             Value::Token => Ok(Buffer::token()),
             _ => Ok(Buffer::opaque()),
         };
-        value.leaves().into_iter().map(leaf).collect()
+        value.leaves().into_iter().zip(&self.compiled.results).map(leaf).collect()
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use hloom_analysis::devices::{DeviceGrid, ImpliedDevices, grid_of, implied_devices};
-use hloom_compiler::{CompileError, CompileOptions};
+use hloom_compiler::{CompileError, CompileOptions, CompiledModule};
 use hloom_ir::diagnostic::{Blame, Diagnostic, Place, codes::eval as codes};
 use hloom_ir::module::Module;
 use hloom_ir::shape::Shape;
@@ -105,7 +105,7 @@ pub fn run_on(
 ) -> Result<Vec<Value>, Diagnostic> {
     let executable = client.compile(program, options).map_err(|e| first(e, program))?;
     let failed = |e: ExecutionError| executable.compiled().explain(e, program.module()).into_diagnostic();
-    let arguments = upload(client, inputs).map_err(failed)?;
+    let arguments = upload(client, executable.compiled(), inputs).map_err(failed)?;
     let results = executable.execute(arguments, &ExecuteOptions::default()).map_err(failed)?;
     download(program.module(), results).map_err(failed)
 }
@@ -115,9 +115,13 @@ fn first(error: CompileError, program: &VerifiedModule) -> Diagnostic {
     error.into_diagnostics(program.module()).into_iter().next().unwrap_or_else(unknown)
 }
 
-/// The arguments on the devices: what devices share in `inputs` they share there, too. Each array is given up as soon as
-/// all devices have it: there is never more than one of them twice.
-pub fn upload(client: &dyn Client, inputs: Vec<Vec<Value>>) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
+/// The arguments of a program on the devices, laid out as it takes them: what devices share in `inputs` they share
+/// there, too. Each array is given up as soon as all devices have it: there is never more than one of them twice.
+pub fn upload(
+    client: &dyn Client,
+    compiled: &CompiledModule,
+    inputs: Vec<Vec<Value>>,
+) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
     fn flatten(value: Value, leaves: &mut Vec<Value>) {
         match value {
             Value::Tuple(elements) => elements.into_iter().for_each(|v| flatten(v, leaves)),
@@ -131,21 +135,24 @@ pub fn upload(client: &dyn Client, inputs: Vec<Vec<Value>>) -> Result<Vec<Vec<Bu
     };
     let mut devices: Vec<std::vec::IntoIter<Value>> = inputs.into_iter().map(leaves).collect();
     let mut uploaded: Vec<Vec<Buffer>> = vec![Vec::new(); devices.len()];
-    loop {
+    for number in 0.. {
         // All devices have the same leaves in the same order.
         let same: Vec<Value> = devices.iter_mut().filter_map(Iterator::next).collect();
         if same.is_empty() {
-            return Ok(uploaded);
+            break;
         }
+        // A leaf too many is for the run to complain of.
+        let shape = compiled.parameters.get(number).map_or(&Shape::Opaque, |(_, shape)| shape);
         let mut shared: Option<(*const u8, Buffer)> = None;
         for (device, (leaf, to)) in same.iter().zip(&mut uploaded).enumerate() {
             let address = leaf.as_array().map_or(std::ptr::null(), |a| a.bytes().as_ptr());
             let known = shared.as_ref().filter(|f| f.0 == address).map(|f| f.1.clone());
-            let buffer = known.map_or_else(|| client.upload_leaf(device, leaf), Ok)?;
+            let buffer = known.map_or_else(|| client.upload_leaf(device, leaf, shape), Ok)?;
             shared.get_or_insert_with(|| (address, buffer.clone()));
             to.push(buffer);
         }
     }
+    Ok(uploaded)
 }
 
 /// The results of all devices on the host, as `module` says that they are.

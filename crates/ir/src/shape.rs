@@ -156,6 +156,25 @@ impl ArrayShape {
             None => (0..self.rank() as i64).rev().collect(),
         }
     }
+    /// The layout in which the array is handed to a program or comes from it: its own order of dimensions, and nothing
+    /// else. Tiles are of machines whose memory the host does not look into, and of an array of dynamic size there is no
+    /// saying where an element lies before it is known how many there are: both are row-major for the host.
+    pub fn entry_layout(&self) -> Layout {
+        match &self.layout {
+            Some(l) if l.tiles.is_empty() && l.is_permutation(self.rank()) && !self.is_dynamic() => {
+                Layout::new(l.minor_to_major.iter().copied())
+            }
+            _ => Layout::descending(self.rank()),
+        }
+    }
+
+    /// Whether the elements of both lie in the same order where neither has tiles; dimensions of one element do not count.
+    pub fn same_order(&self, other: &ArrayShape) -> bool {
+        let order = |a: &ArrayShape| -> DimVec {
+            a.entry_layout().minor_to_major.into_iter().filter(|&d| a.dims()[d as usize] != 1).collect()
+        };
+        self.dims() == other.dims() && (self.dims().contains(&0) || order(self) == order(other))
+    }
 }
 
 impl From<ArrayShape> for Shape {
@@ -309,4 +328,25 @@ pub struct ProgramShape {
     pub parameters: Vec<Shape>,
     /// The shape of the result.
     pub result: Shape,
+}
+
+impl ProgramShape {
+    /// The same parameters and results in the layouts of another program's, as far as those have as many dimensions: that of
+    /// a program for all devices, say, for a part of it.
+    pub fn with_layouts_of(&self, other: &ProgramShape) -> ProgramShape {
+        fn laid_out(shape: &Shape, like: &Shape) -> Shape {
+            match (shape, like) {
+                (Shape::Array(a), Shape::Array(b)) if a.rank() == b.rank() => {
+                    ArrayShape { layout: b.layout.clone(), ..ArrayShape::clone(a) }.into()
+                }
+                (Shape::Tuple(a), Shape::Tuple(b)) if a.len() == b.len() => {
+                    Shape::tuple(a.iter().zip(b.iter()).map(|(a, b)| laid_out(a, b)))
+                }
+                _ => shape.clone(),
+            }
+        }
+        let parameters = self.parameters.iter().enumerate();
+        let parameters = parameters.map(|(n, p)| other.parameters.get(n).map_or_else(|| p.clone(), |o| laid_out(p, o)));
+        ProgramShape { parameters: parameters.collect(), result: laid_out(&self.result, &other.result) }
+    }
 }

@@ -16,6 +16,7 @@ pub mod conditional;
 pub mod cse;
 pub mod dce;
 pub mod defuse;
+pub mod entry_layouts;
 pub mod excess_precision;
 pub mod facts;
 pub mod fold;

@@ -3,7 +3,8 @@
 //! In a scheduled dump a bitcast means the bytes of its operand, which its layout and tiles put into an order, read again
 //! in that of the result. After this pass that is written as reshapes and transposes ([`memory`]), and layouts say nothing
 //! any more: every array is row-major, without tiles, in the default memory. Only custom calls that are written with the
-//! layouts that they work on keep them: those say how their code is called.
+//! layouts that they work on keep them: those say how their code is called. So does the header, which says how arguments
+//! and results are handed over: their orders of dimensions stay there, without tiles.
 //! Before a module is scheduled its layouts are proposals, and a bitcast to the same dimensions is the identity.
 
 mod memory;
@@ -19,7 +20,7 @@ use hloom_ir::layout::Layout;
 use hloom_ir::literal::Literal;
 use hloom_ir::module::Module;
 use hloom_ir::op::{ConstantValue, Op};
-use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_ir::shape::{ArrayShape, ProgramShape, Shape};
 use hloom_value::ExecutionError;
 use memory::Reading;
 use rustc_hash::FxHashMap;
@@ -38,7 +39,7 @@ pub static PASS: Pass = Pass {
 /// error if the program depends on what padding holds, or reads memory in a way of which nothing is known.
 pub fn normalize_layouts(module: &mut Module) -> Result<usize, Diagnostic> {
     hloom_eval::padding::check(module).map_err(ExecutionError::into_diagnostic)?;
-    let changes = replace_readings(module)? + normalize_shapes(module);
+    let changes = normalize_header(module) + replace_readings(module)? + normalize_shapes(module);
     if changes == 0 {
         return Ok(0);
     }
@@ -148,15 +149,31 @@ fn normalize_shapes(module: &mut Module) -> usize {
             _ => {}
         }
     }
-    if let Some(entry) = &mut module.config.entry_layout {
-        for shape in entry.parameters.iter_mut().chain([&mut entry.result]) {
-            if let Some(normal) = row_major(shape) {
-                *shape = normal;
-                changes += 1;
-            }
-        }
-    }
     changes
+}
+
+/// Has the header name the orders of dimensions of parameters and results, and nothing else of their layouts. What it
+/// leaves open stays open.
+fn normalize_header(module: &mut Module) -> usize {
+    let Some(entry) = module.entry() else { return 0 };
+    let said = module.config.entry_layout.clone().or_else(|| module.program_shape(entry));
+    let Some(said) = said else { return 0 };
+    let order = |shape: &Shape| {
+        shape.map_arrays(&mut |a| match a.layout {
+            Some(_) => a.clone().with_layout(a.entry_layout()),
+            None => a.clone(),
+        })
+    };
+    let normal = ProgramShape { parameters: said.parameters.iter().map(order).collect(), result: order(&said.result) };
+    let is_new = module.config.entry_layout.as_ref() != Some(&normal);
+    // A header that says what goes without saying need not be.
+    if !is_new
+        || module.config.entry_layout.is_none() && normal.parameters.iter().chain([&normal.result]).all(is_row_major)
+    {
+        return 0;
+    }
+    module.config.entry_layout = Some(normal);
+    1
 }
 
 /// The shape with all arrays row-major; `None` if they are already.

@@ -14,6 +14,7 @@ pub static ALL: &[&Pass] = &[
     &crate::cse::PASS,
     &crate::dce::PASS,
     &crate::defuse::PASS,
+    &crate::entry_layouts::PASS,
     &crate::rules::expand::PASS,
     &crate::fold::PASS,
     &crate::loops::hoist::PASS,

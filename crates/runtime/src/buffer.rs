@@ -137,14 +137,17 @@ impl Buffer {
             Shape::Array(a) | Shape::Buffer(a) => {
                 let mut array = Array::zeroed(a.element_type, a.dims())?;
                 self.read(array.bytes_mut())?;
-                Ok(Value::Array(array))
+                match a.entry_layout().is_descending() {
+                    true => Ok(Value::Array(array)),
+                    false => Array::from_memory(a, array.bytes()).map(Value::Array),
+                }
             }
             Shape::Token => Ok(Value::Token),
             _ => Ok(Value::Opaque),
         }
     }
 
-    /// Whether the array has that type and those sizes; a token or an opaque value is itself.
+    /// Whether the array has that type, those sizes and that layout; a token or an opaque value is itself.
     pub fn fits(&self, shape: &Shape) -> bool {
         match (&self.shape, shape) {
             (Shape::Array(a), Shape::Array(s) | Shape::Buffer(s)) => {
@@ -154,6 +157,7 @@ impl Buffer {
                 a.element_type == s.element_type
                     && a.rank() == s.rank()
                     && a.dims().iter().zip(s.dims()).enumerate().all(size_fits)
+                    && (s.is_dynamic() || a.same_order(s))
             }
             (Shape::Token, Shape::Token) | (Shape::Opaque, Shape::Opaque) => true,
             _ => false,
@@ -194,6 +198,20 @@ mod tests {
         let back = assemble(&shape, &mut buffers.into_iter()).unwrap();
         assert_eq!(back.leaves()[0].as_array().unwrap().bytes(), array.bytes());
         assert!(matches!(back.leaves()[1], Value::Token));
+    }
+
+    #[test]
+    fn a_column_major_array_comes_back_as_it_was_meant() {
+        let array = Array::new(&[2, 3], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+        let layout = hloom_ir::layout::Layout::new([0, 1]);
+        let memory = array.to_memory(&layout).unwrap();
+        assert_eq!(memory.as_slice::<f32>(), Some(&[1.0, 4.0, 2.0, 5.0, 3.0, 6.0][..]));
+        let shape = array.shape().with_layout(layout);
+        let mut block = Allocator::new(1 << 20).block(24).unwrap();
+        block.bytes_mut().copy_from_slice(memory.bytes());
+        let column_major = Buffer::new(shape.clone(), Arc::new(block));
+        assert!(column_major.fits(&shape.into()) && !column_major.fits(&array.shape().into()));
+        assert_eq!(column_major.to_leaf().unwrap().as_array().unwrap().bytes(), array.bytes());
     }
 
     #[test]

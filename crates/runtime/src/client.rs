@@ -4,7 +4,7 @@ use crate::buffer::Buffer;
 use crate::executable::LoadedExecutable;
 use crate::memory::MemoryStatistics;
 use hloom_compiler::{Backend, CompileError, CompileOptions, CompiledModule, compile};
-use hloom_ir::shape::ArrayShape;
+use hloom_ir::shape::{ArrayShape, Shape};
 use hloom_ir::verify::VerifiedModule;
 use hloom_value::{Array, ExecutionError, Value};
 use std::sync::Arc;
@@ -58,10 +58,18 @@ pub trait Client: std::fmt::Debug + Send + Sync {
         self.allocate(device, array.shape(), &mut |bytes| bytes.copy_from_slice(array.bytes()))
     }
 
-    /// A leaf of a value on a device; one that is no array has no memory.
-    fn upload_leaf(&self, device: usize, leaf: &Value) -> Result<Buffer, ExecutionError> {
+    /// A leaf of a value on a device, in the order of dimensions of `shape`; one that is no array has no memory.
+    fn upload_leaf(&self, device: usize, leaf: &Value, shape: &Shape) -> Result<Buffer, ExecutionError> {
         match leaf {
-            Value::Array(array) => self.upload(device, array),
+            Value::Array(array) => {
+                let layout = shape.as_array_or_buffer().map(ArrayShape::entry_layout);
+                let Some(layout) = layout.filter(|l| !l.is_descending() && l.is_permutation(array.rank())) else {
+                    return self.upload(device, array);
+                };
+                let memory = array.to_memory(&layout)?;
+                let shape = array.shape().with_layout(layout);
+                self.allocate(device, shape, &mut |bytes| bytes.copy_from_slice(memory.bytes()))
+            }
             Value::Token => Ok(Buffer::token()),
             Value::Opaque => Ok(Buffer::opaque()),
             Value::Tuple(_) => Err(ExecutionError::bug("a tuple is not a leaf")),

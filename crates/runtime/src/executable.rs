@@ -55,7 +55,8 @@ impl ExecuteOptions<'_> {
     }
 }
 
-/// Whether these are arguments for the program: for each of its `devices` here, of each leaf's type and sizes.
+/// Whether these are arguments for the program: for each of its `devices` here, of each leaf's type, sizes and
+/// layout.
 pub fn check_arguments(
     compiled: &CompiledModule,
     arguments: &[Vec<Buffer>],
@@ -73,8 +74,12 @@ pub fn check_arguments(
         }
         for (n, (given, (name, shape))) in leaves.iter().zip(&compiled.parameters).enumerate() {
             if !given.fits(shape) {
-                let shape = shape.without_layout();
-                let message = format!("array {n} of device {device}, for {name}, is {}, not {shape}", given.shape());
+                // Of the layout it is spoken only where nothing else is wrong.
+                let (given, shape) = match given.shape().equal_ignoring_layout(shape) {
+                    true => (given.shape().with_default_layout(), shape.with_default_layout()),
+                    false => (given.shape().without_layout(), shape.without_layout()),
+                };
+                let message = format!("array {n} of device {device}, for {name}, is {given}, not {shape}");
                 return Err(bad(message));
             }
         }

@@ -46,6 +46,26 @@ fn errors_point_at_what_is_wrong() {
 }
 
 #[test]
+fn layouts_of_arguments_and_results_are_in_the_header() {
+    let main = |argument: &str, result: &str| {
+        let mode = |text: &str| format!("{{mhlo.layout_mode = \"{text}\"}}");
+        let (x, y, result) = (mode(argument), mode("{}"), mode(result));
+        let arguments = format!("%x: tensor<2x3xf32> {x}, %y: tensor<f32> {y}");
+        format!("func.func @main({arguments}) -> (tensor<2x3xf32> {result}) {{\n  return %x : tensor<2x3xf32>\n}}\n")
+    };
+    let header = |text: &str| {
+        let module = to_hlo(&read_text(text.as_bytes()).expect("it is well formed")).expect("it can be translated");
+        module.config.entry_layout.expect("there is a header").to_string()
+    };
+    assert_eq!(header(&main("{0,1}", "default")), "(f32[2,3]{0,1}, f32[])->f32[2,3]{1,0}");
+    // What is left open has none.
+    assert_eq!(header(&main("default", "auto")), "(f32[2,3]{1,0}, f32[])->f32[2,3]");
+    let (code, _, message) = refused(&main("{0,0}", "default"));
+    assert_eq!(code, "H0910", "{message}");
+    assert!(message.contains("is no layout of f32[2,3]"), "{message}");
+}
+
+#[test]
 fn nesting_is_limited() {
     let deep =
         format!("func.func @main() attributes {{a = {}1{}}} {{\n  return\n}}", "[".repeat(5000), "]".repeat(5000));

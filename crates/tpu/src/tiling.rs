@@ -43,10 +43,7 @@ fn tile_module(module: &mut Module) -> usize {
             }
         }
     }
-    if let Some(layout) = &mut module.config.entry_layout {
-        let whole = layout.parameters.iter_mut().chain([&mut layout.result]);
-        whole.for_each(|s| *s = tiled(s));
-    } else if let Some(entry) = module.entry() {
+    if let Some(entry) = module.entry() {
         module.config.entry_layout = module.program_shape(entry);
     }
     changes

@@ -10,7 +10,7 @@ use crate::error::ExecutionError;
 use crate::strided::{self, View};
 use bytemuck::Pod;
 use hloom_ir::element_type::ElementType;
-use hloom_ir::layout::DimVec;
+use hloom_ir::layout::{DimVec, Layout};
 use hloom_ir::literal::{ArrayLiteral, Literal};
 use hloom_ir::shape::{ArrayShape, Shape};
 use std::sync::Arc;
@@ -115,6 +115,32 @@ impl Array {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         Arc::make_mut(&mut self.data).bytes_mut()
     }
+    /// The array of that shape whose elements lie in `bytes` as its layout orders them ([`ArrayShape::entry_layout`]).
+    pub fn from_memory(shape: &ArrayShape, bytes: &[u8]) -> Result<Array, ExecutionError> {
+        let layout = shape.entry_layout();
+        if layout.is_descending() {
+            return Array::from_bytes(shape.element_type, shape.dims(), bytes);
+        }
+        let (physical, view) = physical(shape.dims(), &layout);
+        let memory = Array::from_bytes(shape.element_type, &physical, bytes)?;
+        let mut array = Array::zeroed(shape.element_type, shape.dims())?;
+        let whole = View::whole(&physical);
+        strided::copy(&physical, &memory, &whole, &mut array, &view)?;
+        Ok(array)
+    }
+
+    /// The elements as a layout of these dimensions orders them: a row-major array of the sizes in physical order.
+    pub fn to_memory(&self, layout: &Layout) -> Result<Array, ExecutionError> {
+        if layout.is_descending() || !layout.is_permutation(self.rank()) {
+            return Ok(self.clone());
+        }
+        let (physical, view) = physical(self.dims(), layout);
+        let mut memory = Array::zeroed(self.element_type(), &physical)?;
+        let whole = View::whole(&physical);
+        strided::copy(&physical, self, &view, &mut memory, &whole)?;
+        Ok(memory)
+    }
+
     /// The same elements under other dimensions with as many elements.
     pub fn reshaped(self, dims: &[i64]) -> Result<Array, ExecutionError> {
         if byte_len(self.element_type, dims)? != self.data.len() {
@@ -193,6 +219,14 @@ impl Array {
     pub fn as_slice<T: Native>(&self) -> Option<&[T]> {
         (self.element_type == T::TYPE).then(|| self.elements())
     }
+}
+
+/// The sizes of an array in the physical order of a layout, slowest first, and where the element at an index of those is in
+/// the row-major array.
+fn physical(dims: &[i64], layout: &Layout) -> (DimVec, View) {
+    let logical = strides(dims);
+    let order = || layout.minor_to_major.iter().rev().map(|&d| d as usize);
+    (order().map(|d| dims[d]).collect(), View { start: 0, strides: order().map(|d| logical[d]).collect() })
 }
 
 /// Row-major strides of an array with those sizes, in elements.

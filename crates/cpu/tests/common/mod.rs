@@ -23,7 +23,7 @@ pub(crate) fn execute(
     arguments: &[Vec<Value>],
     options: &ExecuteOptions<'_>,
 ) -> Result<Vec<Value>, ExecutionError> {
-    let results = compiled.execute(upload(client, arguments.to_vec())?, options)?;
+    let results = compiled.execute(upload(client, compiled.compiled(), arguments.to_vec())?, options)?;
     let module = compiled.compiled().module.module();
     let root = module.entry().and_then(|e| module.root(e)).expect("a root");
     results.into_iter().map(|leaves| assemble(&module[root].shape, &mut leaves.into_iter())).collect()

@@ -9,5 +9,5 @@ pub use print::{
     InstructionParts, InstructionStyle, PrintOptions, print, print_array, print_instruction, print_parts,
     print_sharding, print_styled,
 };
-pub use read::{ReadResult, read, read_sharding, read_watched};
+pub use read::{ReadResult, read, read_layout, read_sharding, read_watched};
 pub use source_map::SourceMap;

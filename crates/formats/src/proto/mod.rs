@@ -17,7 +17,7 @@ mod write;
 mod tests;
 
 pub use container::detect;
-pub use read::{read, read_sharding};
+pub use read::{read, read_shape, read_sharding};
 pub use snapshot::{Snapshot, read_snapshot, write_snapshot};
 pub use write::{Container, write, write_shape, write_sharding};
 

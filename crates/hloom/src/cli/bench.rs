@@ -79,7 +79,7 @@ fn bench(args: &BenchArgs, client: &dyn Client, ceiling: Ceiling, file: &str) ->
     let begun = Instant::now();
     let compiled = client.compile(&verified.module, &options).map_err(|e| fail(e.into_diagnostics(module)))?;
     let compile_ms = begun.elapsed().as_secs_f64() * 1e3;
-    let arguments = upload(client, inputs).map_err(failed)?;
+    let arguments = upload(client, compiled.compiled(), inputs).map_err(failed)?;
     // Where results take the place of arguments, each run is given its own.
     let donates = !module.config.input_output_alias.is_empty();
     let once = |trace: Option<&Trace>| -> std::result::Result<f64, ExecutionError> {
@@ -133,7 +133,7 @@ pub(super) fn fastest_seconds(
     // What the evaluator does would say nothing of the machine.
     let options = CompileOptions { strict: true, ..CompileOptions::new(grid) };
     let compiled = client.compile(program, &options).map_err(|e| e.into_diagnostics(module))?;
-    let arguments = upload(client, inputs).map_err(failed)?;
+    let arguments = upload(client, compiled.compiled(), inputs).map_err(failed)?;
     let mut fastest = f64::INFINITY;
     for run in 0..=repeat {
         let begun = Instant::now();

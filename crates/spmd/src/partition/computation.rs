@@ -338,7 +338,11 @@ impl Partitioner<'_> {
         config.entry_layout = None;
         let entry_target = self.computations[&entry];
         let shape: Option<ProgramShape> = self.target.program_shape(entry_target);
-        self.target.config.entry_layout = shape;
+        // Parts lie as the whole is to lie.
+        self.target.config.entry_layout = match (shape, &source.config.entry_layout) {
+            (Some(shape), Some(whole)) => Some(shape.with_layouts_of(whole)),
+            (shape, _) => shape,
+        };
         self.target.stack_frames = source.stack_frames.clone();
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::{Translate, Translator, is_check};
 use crate::mlir::{Attr, AttrId, OpId, OpKind, Type, ValueId};
+use hloom_formats::hlo_text::read_layout;
 use hloom_ir::attributes::AliasKind;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::diagnostic::codes::mlir as codes;
@@ -220,9 +221,21 @@ impl<'m> Translator<'m, '_> {
         if is_entry {
             let shapes = self.out.computation(self.computation).instructions().iter();
             let parameters = shapes.filter(|&&i| matches!(self.out[i].op, Op::Parameter { .. }));
-            let entry_layout = ProgramShape {
+            let mut entry_layout = ProgramShape {
                 parameters: parameters.map(|&i| self.out[i].shape.clone()).collect(),
                 result: self.out[root].shape.clone(),
+            };
+            for (shape, &attributes) in entry_layout.parameters.iter_mut().zip(argument_attributes) {
+                *shape = self.laid_out(shape, attributes)?;
+            }
+            let result_attributes = m.find(function, "res_attrs").map_or(&[][..], |id| m.list(id));
+            entry_layout.result = match (&entry_layout.result, result_attributes) {
+                (shape, &[attributes]) => self.laid_out(shape, attributes)?,
+                (Shape::Tuple(parts), list) if list.len() == parts.len() => {
+                    let parts = parts.iter().zip(list).map(|(part, &attributes)| self.laid_out(part, attributes));
+                    Shape::tuple(parts.collect::<Translate<Vec<_>>>()?)
+                }
+                (shape, _) => shape.clone(),
             };
             self.out.config.entry_layout = Some(entry_layout);
         }
@@ -232,6 +245,30 @@ impl<'m> Translator<'m, '_> {
             self.out.set_entry(computation);
         }
         Ok(computation)
+    }
+
+    /// The shape of an argument or result with the layout that its attributes ask for: none where it is left open.
+    fn laid_out(&self, shape: &Shape, attributes: AttrId) -> Translate<Shape> {
+        let m = self.m;
+        let (Shape::Array(array), Attr::Dict(fields)) = (shape, m.attr(attributes)) else { return Ok(shape.clone()) };
+        let mode =
+            fields.iter().find(|(name, _)| &**name == "mhlo.layout_mode").and_then(|(_, value)| m.as_str(*value));
+        match mode {
+            None | Some("default") => Ok(shape.clone()),
+            Some(_) if array.is_scalar() => Ok(shape.clone()),
+            Some("auto") => Ok(array.without_layout().into()),
+            Some(text) => match read_layout(text.as_bytes(), array.rank()) {
+                Ok(layout) if layout.is_permutation(array.rank()) => {
+                    Ok(ArrayShape::clone(array).with_layout(layout).into())
+                }
+                read => {
+                    let why = read.err().and_then(|found| found.into_iter().next()).map(|d| d.message);
+                    let why = why.unwrap_or_else(|| "it does not order all dimensions".to_owned());
+                    let message = format!("{text:?} is no layout of {}: {why}", array.without_layout());
+                    Err(self.error(&codes::BAD_ATTRIBUTE, message))
+                }
+            },
+        }
     }
 
     fn argument_annotations(
@@ -264,6 +301,8 @@ impl<'m> Translator<'m, '_> {
                         *replication = flags;
                     }
                 }
+                // The header says it.
+                "mhlo.layout_mode" if is_entry => {}
                 _ => self.annotation(id, name, *value)?,
             }
         }

@@ -28,6 +28,7 @@ pub(crate) use cursor::{ident_end, is_ident_start, skip_space};
 use super::source_map::SourceMap;
 use hloom_ir::diagnostic::{Diagnostic, Severity, Span};
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
+use hloom_ir::layout::Layout;
 use hloom_ir::module::Module;
 use hloom_ir::names::UniqueNames;
 use hloom_ir::shape::Shape;
@@ -75,6 +76,17 @@ pub fn read_sharding(text: &[u8]) -> Result<Sharding, Vec<Diagnostic>> {
     reader.skip();
     match sharding {
         Ok(sharding) if reader.diagnostics.is_empty() && reader.pos == text.len() => Ok(sharding),
+        _ => Err(reader.diagnostics),
+    }
+}
+
+/// Reads a layout as HLO text writes it, `{1,0:T(8,128)}`, of an array of `rank` dimensions.
+pub fn read_layout(text: &[u8], rank: usize) -> Result<Layout, Vec<Diagnostic>> {
+    let mut reader = Reader::new(text, 0);
+    let layout = reader.layout(rank);
+    reader.skip();
+    match layout {
+        Ok(layout) if reader.diagnostics.is_empty() && reader.pos == text.len() => Ok(layout),
         _ => Err(reader.diagnostics),
     }
 }

@@ -255,7 +255,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A layout of an array of `rank` dimensions.
-    fn layout(&mut self, rank: usize) -> Read<Layout> {
+    pub(super) fn layout(&mut self, rank: usize) -> Read<Layout> {
         let start = self.pos;
         self.expect(b'{', "to start a layout")?;
         let mut layout = Layout::default();

@@ -14,6 +14,7 @@ use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::diagnostic::codes::proto as codes;
 use hloom_ir::literal::Literal;
 use hloom_ir::module::Module;
+use hloom_ir::shape::Shape;
 use hloom_ir::sharding::ShardingKind;
 
 /// Reads an `HloModuleProto`, or the one inside an `HloProto` or `HloSnapshot`.
@@ -22,6 +23,11 @@ pub fn read(bytes: &[u8]) -> Result<Module, Vec<Diagnostic>> {
         Some(module) => module::module(module).map_err(|d| vec![d]),
         None => Err(vec![not_a_proto(bytes)]),
     }
+}
+
+/// Reads a `ShapeProto`.
+pub fn read_shape(bytes: &[u8]) -> Result<Shape, Diagnostic> {
+    shape::shape(&error::decode(bytes, "a shape")?)
 }
 
 /// A literal by itself; `None` if it has a shape and no elements.

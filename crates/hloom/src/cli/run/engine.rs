@@ -98,7 +98,7 @@ pub(super) fn once(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs) -> Result<Ve
     let client = client(run)?;
     let inputs = own(run, grid, inputs);
     let compiled = compile(run, &*client, grid)?;
-    let arguments = upload(&*client, inputs).map_err(|fault| run.failed(fault))?;
+    let arguments = upload(&*client, compiled.compiled(), inputs).map_err(|fault| run.failed(fault))?;
     if let (Some(ranks), Some(_)) = (run.ranks, &run.args.trace) {
         // All begin their records at the same time.
         ranks.meet()?;
@@ -120,11 +120,12 @@ pub(super) fn once(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs) -> Result<Ve
 /// Times compiling, and `count` runs after one to warm up.
 pub(super) fn bench(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs, count: u32) -> Result<Timed> {
     let client = client(run)?;
-    let arguments = upload(&*client, own(run, grid, inputs)).map_err(|fault| run.failed(fault))?;
     client.wait_until_ready();
     let begun = Instant::now();
     let compiled = compile(run, &*client, grid)?;
     let compile = begun.elapsed();
+    let inputs = own(run, grid, inputs);
+    let arguments = upload(&*client, compiled.compiled(), inputs).map_err(|fault| run.failed(fault))?;
     let load = run.saved.as_ref().and_then(|saved| saved.load);
     // Where results take the place of arguments, each run is given its own.
     let donated = donated(run.module());
