@@ -38,6 +38,36 @@ class OnOneDevice(unittest.TestCase):
         np.testing.assert_array_equal(y, [2, 2, 2])
         self.assertTrue(x.is_deleted())
 
+    def test_layouts_of_arguments_and_results(self):
+        from jax.experimental.layout import Format, Layout
+
+        x = np.arange(6, dtype=np.float32).reshape(2, 3)
+        sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        columns = Format(Layout(major_to_minor=(1, 0)), sharding)
+        put = jax.device_put(x, columns)
+        self.assertEqual(put.format.layout.major_to_minor, (1, 0))
+        np.testing.assert_array_equal(put, x)
+        # What is not asked for is as it was given, and a result is as it is asked for.
+        np.testing.assert_array_equal(jax.jit(lambda a: a @ a.T)(put), x @ x.T)
+        turned = jax.jit(lambda a: a * 2, in_shardings=columns, out_shardings=columns)(put)
+        self.assertEqual(turned.format.layout.major_to_minor, (1, 0))
+        np.testing.assert_array_equal(turned, x * 2)
+        # Where the compiler may choose, a transpose costs nothing.
+        free = jax.jit(lambda a: a.T, out_shardings=Format(Layout.AUTO)).lower(x).compile()
+        self.assertEqual(free.output_formats.layout.major_to_minor, (1, 0))
+        np.testing.assert_array_equal(free(x), x.T)
+
+    def test_donated_arrays_of_another_layout(self):
+        from jax.experimental.layout import Format, Layout
+
+        x = np.arange(12, dtype=np.int32).reshape(3, 4)
+        sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        columns = Format(Layout(major_to_minor=(1, 0)), sharding)
+        put = jax.device_put(x, columns)
+        f = jax.jit(lambda a: a * a, in_shardings=columns, out_shardings=columns, donate_argnums=0)
+        np.testing.assert_array_equal(f(put), x * x)
+        self.assertTrue(put.is_deleted())
+
     def test_linear_algebra(self):
         a = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
         u, s, v = jnp.linalg.svd(a, full_matrices=False)

@@ -1,5 +1,5 @@
 //! Holds the code to ARCHITECTURE.md, as far as a machine can: every crate is on the map, dependencies point one way,
-//! files stay small and say what they are for, and only the command prints.
+//! files stay small and say what they are for, and only the edges print.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -105,7 +105,7 @@ fn files_are_small_and_say_what_they_are_for() {
 }
 
 #[test]
-fn only_the_command_prints() {
+fn only_the_edges_print() {
     let printing = ["println!", "print!", "eprintln!", "eprint!", "io::stdout", "io::stderr", "dbg!"];
     let mut wrong = Vec::new();
     for path in sources() {
@@ -113,7 +113,7 @@ fn only_the_command_prints() {
         // Tests talk to whoever runs them.
         let is_test =
             ["/tests", "/benches", "/examples", "build.rs", "filetests/", "fuzz/"].iter().any(|t| folder.contains(t));
-        if folder.starts_with("hloom/src") || is_test {
+        if folder.starts_with("hloom/src") || folder == "pjrt/src/log.rs" || is_test {
             continue;
         }
         let text = read(&path);

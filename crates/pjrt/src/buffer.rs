@@ -16,7 +16,8 @@ use crate::client::{Client, Engine};
 use crate::element_type;
 use crate::event::Event;
 use crate::status::{Code, Status};
-use hloom_ir::Shape;
+use hloom_ir::shape::ArrayShape;
+use hloom_ir::{ElementType, Shape};
 use hloom_runtime::Buffer as Data;
 use smallvec::{SmallVec, smallvec};
 use std::ptr::null_mut;
@@ -31,7 +32,7 @@ pub struct Buffer {
     pub(crate) memory_kind: usize,
     element_type: i32,
     dims: SmallVec<[i64; 6]>,
-    /// Dimensions from the fastest-varying: all arrays are in row-major order.
+    /// Dimensions from the fastest-varying.
     minor_to_major: SmallVec<[i64; 6]>,
     /// When the array is there.
     ready: Event,
@@ -127,8 +128,8 @@ struct Held {
 impl Buffer {
     /// A buffer for an array. Tokens become arrays without elements.
     pub fn new(client: &Client, device: usize, memory_kind: usize, data: Data) -> Buffer {
-        let (element_type, dims) = describe(data.shape());
-        Buffer::with(client, (device, memory_kind), (element_type, dims), Event::done(), Content::Here(data))
+        let described = describe(data.shape());
+        Buffer::with(client, (device, memory_kind), described, Event::done(), Content::Here(data))
     }
 
     /// A buffer for an array of that shape that is to come.
@@ -148,11 +149,10 @@ impl Buffer {
     fn with(
         client: &Client,
         (device, memory_kind): (usize, usize),
-        (element_type, dims): (i32, SmallVec<[i64; 6]>),
+        (element_type, dims, minor_to_major): (i32, SmallVec<[i64; 6]>, SmallVec<[i64; 6]>),
         ready: Event,
         content: Content,
     ) -> Buffer {
-        let minor_to_major = (0..dims.len() as i64).rev().collect();
         let held = Mutex::new(Held { data: Some(content), external_references: 0, referred: None });
         Buffer { client: client.clone(), device, memory_kind, element_type, dims, minor_to_major, ready, held }
     }
@@ -171,10 +171,12 @@ impl Buffer {
         self.content()?.wait()
     }
 
-    /// Whether it is an array of that type and those sizes.
+    /// Whether it is an array of that type, those sizes and that layout.
     pub fn fits(&self, shape: &Shape) -> bool {
-        let same = |a: &hloom_ir::shape::ArrayShape| {
-            self.element_type == element_type::number(a.element_type) && self.dims[..] == *a.dims()
+        let same = |a: &ArrayShape| {
+            self.element_type == element_type::number(a.element_type)
+                && self.dims[..] == *a.dims()
+                && self.array(a.element_type).same_order(a)
         };
         match shape {
             Shape::Array(a) if same(a) => true,
@@ -187,8 +189,18 @@ impl Buffer {
     pub fn shape(&self) -> Result<Shape, Status> {
         match self.element_type {
             element_type::TOKEN => Ok(Shape::Token),
-            number => Ok(Shape::array(element_type::from_number(number)?, self.dims.iter().copied())),
+            number => Ok(self.array(element_type::from_number(number)?).into()),
         }
+    }
+
+    fn array(&self, element_type: ElementType) -> ArrayShape {
+        let layout = hloom_ir::layout::Layout::new(self.minor_to_major.iter().copied());
+        ArrayShape::new(element_type, self.dims.iter().copied()).with_layout(layout)
+    }
+
+    /// The order of its dimensions, the fastest-varying first.
+    pub fn minor_to_major(&self) -> &[i64] {
+        &self.minor_to_major
     }
 
     /// When the array is there.
@@ -213,11 +225,6 @@ impl Buffer {
     /// Whether the array is gone.
     pub fn is_deleted(&self) -> bool {
         self.held().data.is_none()
-    }
-
-    /// The sizes of the array.
-    pub fn dims(&self) -> &[i64] {
-        &self.dims
     }
 
     /// Its layout as the C API says it.
@@ -253,12 +260,15 @@ impl Buffer {
     }
 }
 
-/// The type and the sizes of a shape as the C API has them.
-fn describe(shape: &Shape) -> (i32, SmallVec<[i64; 6]>) {
+/// The type, the sizes and the order of dimensions of a shape as the C API has them.
+fn describe(shape: &Shape) -> (i32, SmallVec<[i64; 6]>, SmallVec<[i64; 6]>) {
     match shape {
-        Shape::Array(a) | Shape::Buffer(a) => (element_type::number(a.element_type), a.dims().into()),
-        Shape::Token => (element_type::TOKEN, SmallVec::new()),
-        _ => (element_type::number(hloom_ir::ElementType::Pred), smallvec![0]),
+        Shape::Array(a) | Shape::Buffer(a) => {
+            let order = a.entry_layout().minor_to_major;
+            (element_type::number(a.element_type), a.dims().into(), order.iter().copied().collect())
+        }
+        Shape::Token => (element_type::TOKEN, SmallVec::new(), SmallVec::new()),
+        _ => (element_type::number(ElementType::Pred), smallvec![0], smallvec![0]),
     }
 }
 

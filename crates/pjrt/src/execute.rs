@@ -114,7 +114,12 @@ fn inputs(program: &Program, devices: &[usize], lists: &[&[Handle<Buffer>]], kep
             let shape = &program.parameters[i].shape;
             let is_token = matches!(shape, Shape::Token);
             if !is_token && !buffer.fits(shape) {
-                let (given, needed) = (buffer.shape()?, shape.without_layout());
+                // Of layouts it is spoken only where nothing else is wrong.
+                let given = buffer.shape()?;
+                let (given, needed) = match given.equal_ignoring_layout(shape) {
+                    true => (given, shape.with_default_layout()),
+                    false => (given.without_layout(), shape.without_layout()),
+                };
                 return Err(Status::invalid(format!("argument {i} is {given}, the program takes {needed}")));
             }
             contents.push(if is_token { Content::Here(Data::token()) } else { content });

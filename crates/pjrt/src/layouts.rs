@@ -1,4 +1,4 @@
-//! The extension for layouts: in which order the elements of arrays lie. All arrays are in row-major order.
+//! The extension for layouts: in which order the elements of arrays lie. Row-major is the default.
 
 use crate::abi::{Deleter, Entry, ExtensionBase, Handle, c_structs_for_extensions as c_structs, entry, slice};
 use crate::buffer::Buffer;
@@ -14,19 +14,24 @@ use std::fmt::Write;
 pub struct Layout(String);
 
 impl Layout {
-    /// Of an array of that rank.
-    pub fn row_major(rank: usize) -> Layout {
+    /// That with dimensions in this order, the fastest first.
+    pub fn new(minor_to_major: impl IntoIterator<Item = i64>) -> Layout {
         let mut text = String::from("{");
-        for d in (0..rank).rev() {
-            let _ = write!(text, "{d}{}", if d > 0 { "," } else { "" });
+        for (n, d) in minor_to_major.into_iter().enumerate() {
+            let _ = write!(text, "{}{d}", if n > 0 { "," } else { "" });
         }
         text.push('}');
         Layout(text)
     }
 
+    /// Of an array of that rank, row-major.
+    pub fn row_major(rank: usize) -> Layout {
+        Layout::new((0..rank as i64).rev())
+    }
+
     /// Of a value of that shape.
     pub fn of(shape: &Shape) -> Layout {
-        Layout::row_major(shape.as_array().map_or(0, |a| a.rank()))
+        Layout::new(shape.as_array().map(|a| a.entry_layout().minor_to_major).unwrap_or_default())
     }
 }
 
@@ -108,7 +113,7 @@ fn topology_default(args: &mut TopologyDefaultArgs) -> Result<(), Status> {
 }
 
 fn buffer_layout(args: &mut BufferLayoutArgs) -> Result<(), Status> {
-    args.layout = Handle::give(Layout::row_major(args.buffer.get()?.dims().len()));
+    args.layout = Handle::give(Layout::new(args.buffer.get()?.minor_to_major().iter().copied()));
     Ok(())
 }
 

@@ -18,6 +18,7 @@ pub mod executable;
 mod execute;
 pub mod ffi;
 pub mod layouts;
+mod log;
 pub mod memory;
 pub mod options;
 pub mod processes;

@@ -2,11 +2,17 @@
 
 use crate::status::Status;
 use hloom_compiler::ExcessPrecision;
+use hloom_formats::proto::read_shape;
+use hloom_ir::module::Module;
+use hloom_ir::shape::{ProgramShape, Shape};
 use prost::Message;
 
 /// `CompileOptionsProto`.
 #[derive(Clone, PartialEq, Message)]
 struct CompileOptionsProto {
+    /// `ShapeProto` each.
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    argument_layouts: Vec<Vec<u8>>,
     #[prost(bool, tag = "2")]
     parameter_is_tupled_arguments: bool,
     #[prost(message, optional, tag = "3")]
@@ -93,6 +99,9 @@ fn check_overrides(overrides: &std::collections::BTreeMap<String, OverrideProto>
 struct BuildOptionsProto {
     #[prost(int64, tag = "1")]
     device_ordinal: i64,
+    /// `ShapeProto`.
+    #[prost(bytes = "vec", optional, tag = "2")]
+    result_layout: Option<Vec<u8>>,
     #[prost(message, optional, tag = "3")]
     debug_options: Option<DebugOptionsProto>,
     #[prost(int64, tag = "4")]
@@ -148,6 +157,10 @@ pub struct CompileOptions {
     pub open_parameters: Vec<bool>,
     /// Which bf16 values may keep more digits than bf16 has.
     pub excess_precision: ExcessPrecision,
+    /// The arguments with the layouts that they are to have; none where the program says so itself.
+    pub argument_layouts: Vec<Shape>,
+    /// The result with the layout that it is to have.
+    pub result_layout: Option<Shape>,
 }
 
 impl CompileOptions {
@@ -185,15 +198,44 @@ impl CompileOptions {
                 format!("{replicas} replicas of {partitions} partitions need {} devices", replicas * partitions);
             return Err(Status::invalid(message));
         }
+        let shape = |bytes: &Vec<u8>| {
+            read_shape(bytes).map_err(|d| Status::invalid(format!("a layout in the compile options: {}", d.message)))
+        };
         Ok(CompileOptions {
             replicas,
             partitions,
             devices,
+            argument_layouts: options.argument_layouts.iter().map(shape).collect::<Result<_, _>>()?,
+            result_layout: build.result_layout.as_ref().map(shape).transpose()?,
             tupled_arguments: options.parameter_is_tupled_arguments,
             open_results: build.allow_propagation_to_output,
             open_parameters: build.allow_propagation_to_parameters,
             excess_precision: excess_precision(&options.overrides, build.debug_options.as_ref()),
         })
+    }
+
+    /// Has the program take and give arrays in the layouts that the options name.
+    pub fn apply_layouts(&self, module: &mut Module) -> Result<(), Status> {
+        if self.argument_layouts.is_empty() && self.result_layout.is_none() {
+            return Ok(());
+        }
+        let entry = module.entry().and_then(|entry| module.program_shape(entry));
+        let Some(mut said) = module.config.entry_layout.clone().or(entry) else { return Ok(()) };
+        let wanted = match self.argument_layouts.is_empty() {
+            true => said.parameters.clone(),
+            false => self.argument_layouts.clone(),
+        };
+        let result = self.result_layout.as_ref().unwrap_or(&said.result).clone();
+        let fits = |(a, b): (&Shape, &Shape)| a.equal_ignoring_layout(b);
+        if wanted.len() != said.parameters.len()
+            || !wanted.iter().zip(&said.parameters).all(fits)
+            || !fits((&result, &said.result))
+        {
+            return Err(Status::invalid("the layouts in the compile options are not of the program's arrays"));
+        }
+        said = ProgramShape { parameters: wanted, result };
+        module.config.entry_layout = Some(said);
+        Ok(())
     }
 
     /// The device assignment as `DeviceAssignmentProto`.
@@ -249,6 +291,7 @@ mod tests {
             device_assignment: (!ids.is_empty()).then_some(assignment),
             allow_propagation_to_output: vec![true],
             allow_propagation_to_parameters: vec![true],
+            result_layout: None,
             debug_options: None,
         };
         CompileOptionsProto { build: Some(build), ..Default::default() }.encode_to_vec()
@@ -294,6 +337,28 @@ mod tests {
         assert_eq!(of(None, Some(false)), ExcessPrecision::Never);
         assert_eq!(of(Some(Override::Bool(true)), Some(false)), ExcessPrecision::Converted);
         assert_eq!(of(Some(Override::String("False".into())), Some(true)), ExcessPrecision::Never);
+    }
+
+    #[test]
+    fn layouts_of_arguments_are_those_that_the_options_name() {
+        let shape = |order: [i64; 2], dims: [i64; 2]| {
+            let array = hloom_ir::shape::ArrayShape::new(hloom_ir::ElementType::F32, dims);
+            Shape::from(array.with_layout(hloom_ir::layout::Layout::new(order)))
+        };
+        let mut module = Module::new("m");
+        let mut b = hloom_ir::builder::Builder::new(&mut module, "main");
+        let x = b.parameter(0, shape([1, 0], [2, 3]), "x").unwrap();
+        b.finish_entry(x);
+        let decoded = |wanted: &Shape| {
+            let argument_layouts = vec![hloom_formats::proto::write_shape(wanted)];
+            let bytes = CompileOptionsProto { argument_layouts, ..Default::default() }.encode_to_vec();
+            CompileOptions::decode(&bytes, 1).unwrap()
+        };
+        let wanted = shape([0, 1], [2, 3]);
+        decoded(&wanted).apply_layouts(&mut module).unwrap();
+        assert_eq!(module.config.entry_layout.as_ref().unwrap().parameters, [wanted]);
+        let why = decoded(&shape([0, 1], [3, 3])).apply_layouts(&mut module).unwrap_err().message;
+        assert!(why.contains("not of the program's arrays"), "{why}");
     }
 
     #[test]

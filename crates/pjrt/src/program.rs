@@ -4,17 +4,20 @@ use crate::client::Client;
 use crate::custom_partitioner::RegisteredPartitioners;
 use crate::dump::ProgramDump;
 use crate::ffi;
+use crate::log;
 use crate::options::CompileOptions;
 use crate::shardings::Shardings;
 use crate::status::{Code, Status};
 use hloom_analysis::cost::cost;
 use hloom_compiler::file;
 use hloom_eval::DeviceGrid;
+use hloom_formats::proto::{Container, write};
 use hloom_ir::attributes::AliasKind;
 use hloom_ir::diagnostic::{Diagnostic, Place};
 use hloom_ir::module::Module;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_ir::{InstructionId, Op, Shape};
+use hloom_passes::entry_layouts::resolve_entry_layouts;
 use hloom_runtime::LoadedExecutable;
 use hloom_spmd::PropagationOptions;
 use std::hash::{Hash, Hasher};
@@ -59,12 +62,12 @@ impl Source {
         format!("{:016x}{:016x}", half(1), half(0x9e37_79b9_7f4a_7c15))
     }
 
-    const MAGIC: &[u8] = b"hloom executable 2\n";
+    const MAGIC: &[u8] = b"hloom executable 3\n";
 
     /// All of it, and what was compiled of it, in one sequence of bytes.
-    pub fn serialize(&self, compiled: &[u8]) -> Vec<u8> {
+    pub fn serialize(&self, saved: &Saved) -> Vec<u8> {
         let mut bytes = Self::MAGIC.to_vec();
-        for part in [self.format.as_bytes(), &self.code, &self.options, compiled] {
+        for part in [self.format.as_bytes(), &self.code, &self.options, saved.identity.as_bytes(), &saved.compiled] {
             bytes.extend((part.len() as u64).to_le_bytes());
             bytes.extend(part);
         }
@@ -72,7 +75,7 @@ impl Source {
     }
 
     /// What [`Source::serialize`] wrote: the program, and what was compiled of it.
-    pub fn deserialize(bytes: &[u8]) -> Result<(Source, Vec<u8>), Status> {
+    pub fn deserialize(bytes: &[u8]) -> Result<(Source, Saved), Status> {
         let mut rest = bytes.strip_prefix(Self::MAGIC).ok_or_else(|| Status::invalid("not an executable of hloom"))?;
         let mut part = || {
             let (len, after) = rest.split_first_chunk::<8>()?;
@@ -83,8 +86,30 @@ impl Source {
         let mut next = || part().ok_or_else(|| Status::new(Code::DataLoss, "the executable ends in its middle"));
         let format = String::from_utf8_lossy(&next()?).into_owned();
         let source = Source { format, code: next()?, options: next()? };
-        Ok((source, next()?))
+        let identity = String::from_utf8_lossy(&next()?).into_owned();
+        Ok((source, Saved { identity, compiled: next()? }))
     }
+}
+
+/// What is saved of a program beside its source.
+pub struct Saved {
+    /// The text of [`identity`] for the module that was compiled, with all that the options made of it.
+    identity: String,
+    /// The compiled module.
+    compiled: Vec<u8>,
+}
+
+/// Text that is the same only for equal modules that are compiled in the same way: what options make of the program is in
+/// the module, or said beside it.
+fn identity(module: &VerifiedModule, options: &CompileOptions) -> Result<String, Status> {
+    let bytes = write(module.module(), Container::Module).map_err(|found| located(&found, module.module()))?;
+    let half = |seed: u64| {
+        let mut hasher = rustc_hash::FxHasher::default();
+        let how = (options.replicas, options.partitions, options.excess_precision);
+        (seed, how, &bytes).hash(&mut hasher);
+        hasher.finish()
+    };
+    Ok(format!("{:016x}{:016x}", half(3), half(0x9e37_79b9_7f4a_7c15)))
 }
 
 /// An argument of a program.
@@ -141,25 +166,27 @@ impl Program {
         Program::new(client, source, None)
     }
 
-    /// A program of which `compiled` was saved; it is compiled anew if that cannot be used here.
-    pub fn load(client: &Client, source: Source, compiled: &[u8]) -> Result<Program, Status> {
-        let loaded = file::load(client.runtime.backend(), compiled).ok();
-        Program::new(client, source, loaded.and_then(|c| client.runtime.load(Arc::new(c)).ok()))
+    /// A program of which something was saved; it is compiled anew if that cannot be used here, which is said.
+    pub fn load(client: &Client, source: Source, saved: &Saved) -> Result<Program, Status> {
+        Program::new(client, source, Some(saved))
     }
 
     /// The bytes from which it is loaded.
     pub fn save(&self) -> Result<Vec<u8>, Status> {
         let saved = file::save(self.client.runtime.backend(), self.executable.compiled(), &self.module);
         let compiled = saved.map_err(|e| located(&e.into_diagnostics(self.module.module()), self.module.module()))?;
-        Ok(self.source.serialize(&compiled))
+        let identity = identity(&self.module, &self.options)?;
+        Ok(self.source.serialize(&Saved { identity, compiled }))
     }
 
-    fn new(client: &Client, source: Source, loaded: Option<Arc<dyn LoadedExecutable>>) -> Result<Program, Status> {
+    fn new(client: &Client, source: Source, saved: Option<&Saved>) -> Result<Program, Status> {
         let options = CompileOptions::decode(&source.options, client.devices.len())?;
         if options.tupled_arguments {
             return Err(Status::unimplemented("arguments that come as one tuple are not supported"));
         }
         let mut module = source.read()?;
+        options.apply_layouts(&mut module)?;
+        resolve_entry_layouts(&mut module);
         module.config.replica_count = options.replicas as i64;
         module.config.num_partitions = options.partitions as i64;
         let outputs = signature(&module).1.len();
@@ -175,10 +202,16 @@ impl Program {
         if let Some(dump) = &dump {
             dump.before(&source, module.module());
         }
-        // What was saved for other devices is not what is wanted.
-        let executable = match loaded.filter(|l| l.compiled().grid == grid) {
-            Some(executable) => executable,
-            None => {
+        let restored = saved.map(|saved| restore(client, &module, &options, saved));
+        if let Some(Err(why)) = &restored {
+            log::note(&format!(
+                "the saved executable of {} is not used, and compiled anew: {why}",
+                module.module().name
+            ));
+        }
+        let executable = match restored {
+            Some(Ok(executable)) => executable,
+            _ => {
                 let compile_options = hloom_compiler::CompileOptions {
                     excess_precision: options.excess_precision,
                     ..hloom_compiler::CompileOptions::new(grid)
@@ -190,7 +223,14 @@ impl Program {
         if let Some(dump) = &dump {
             dump.after(client.runtime.backend(), &module, executable.compiled());
         }
-        let (parameters, outputs) = signature(module.module());
+        let (mut parameters, mut outputs) = signature(module.module());
+        // The compiler may have chosen layouts.
+        let compiled = executable.compiled();
+        let layouts = compiled.parameters.iter().map(|(_, shape)| shape).chain(&compiled.results);
+        let shapes = parameters.iter_mut().map(|p| &mut p.shape).chain(&mut outputs);
+        for (shape, laid_out) in shapes.zip(layouts).filter(|(shape, other)| shape.equal_ignoring_layout(other)) {
+            *shape = laid_out.clone();
+        }
         let fingerprint = source.fingerprint();
         let custom_calls = ffi::targets(module.module());
         let is_bound_to_process = custom_calls.iter().any(|t| ffi::is_bound_to_process(t));
@@ -219,6 +259,20 @@ impl Program {
     pub fn name(&self) -> &str {
         &self.module.module().name
     }
+}
+
+/// What was saved, ready to run, if it was compiled of that module with those options; otherwise why not.
+fn restore(
+    client: &Client,
+    module: &VerifiedModule,
+    options: &CompileOptions,
+    saved: &Saved,
+) -> Result<Arc<dyn LoadedExecutable>, String> {
+    if identity(module, options).map_err(|status| status.message)? != saved.identity {
+        return Err("it was compiled with other options".to_owned());
+    }
+    let compiled = file::load(client.runtime.backend(), &saved.compiled).map_err(|refused| refused.reason)?;
+    client.runtime.load(Arc::new(compiled)).map_err(|error| error.into_diagnostic().message)
 }
 
 /// Makes the program of one device of a program over whole arrays; returns how its arguments and results lie.

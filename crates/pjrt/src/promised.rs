@@ -28,7 +28,7 @@ pub(crate) fn outcome(code: i32, message: *const u8, size: usize) -> Result<(), 
 
 pub(crate) fn create_error_buffer(args: &mut ClientCreateErrorBufferArgs) -> Result<(), Status> {
     let client = args.client.get()?;
-    let shape = shape(args.shape_element_type, args.shape_dims, args.shape_num_dims)?;
+    let shape = shape(args.shape_element_type, args.shape_dims, args.shape_num_dims, args.shape_layout)?;
     let place = place(client, Handle::null(), args.memory)?;
     let Err(status) = outcome(args.error_code, args.error_message, args.error_message_size) else {
         return Err(Status::invalid("a buffer that holds an error needs one"));
@@ -43,7 +43,7 @@ pub struct Alias(Arc<Promise>);
 
 pub(crate) fn create_alias_buffer(args: &mut ClientCreateAliasBufferArgs) -> Result<(), Status> {
     let client = args.client.get()?;
-    let shape = shape(args.shape_element_type, args.shape_dims, args.shape_num_dims)?;
+    let shape = shape(args.shape_element_type, args.shape_dims, args.shape_num_dims, args.shape_layout)?;
     let place = place(client, Handle::null(), args.memory)?;
     let promise = Promise::new(&Event::coming());
     args.alias_buffer = Handle::give(Buffer::promised(client, place, &shape.into(), promise.clone()));
@@ -79,7 +79,7 @@ fn settle(client: &Client, promise: Arc<Promise>, content: Result<Content, Statu
 /// The same array as one of another type and sizes, of as many bytes.
 pub(crate) fn bitcast(args: &mut BufferBitcastArgs) -> Result<(), Status> {
     let buffer = args.buffer.get()?;
-    let shape = shape(args.element_type, args.dims, args.num_dims)?;
+    let shape = shape(args.element_type, args.dims, args.num_dims, args.device_layout)?;
     let data = buffer.data()?;
     if shape.byte_size() != Some(data.byte_size() as i64) {
         let (given, wanted) = (data.shape(), Shape::from(shape));

@@ -134,7 +134,7 @@ pub(crate) fn canonical_shape(
     args: &mut TopologyDescriptionMakeCanonicalShapeForMemorySpaceArgs,
 ) -> Result<(), Status> {
     args.topology.get()?;
-    let shape = crate::transfer::shape(args.element_type, args.dims, args.num_dims)?;
+    let shape = crate::transfer::shape(args.element_type, args.dims, args.num_dims, args.layout)?;
     let shape = hloom_ir::Shape::from(shape).with_default_layout();
     let bytes = hloom_formats::proto::write_shape(&shape);
     // All that is given back to be freed is the start, so the length is kept before it.

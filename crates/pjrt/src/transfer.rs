@@ -22,13 +22,20 @@ use crate::memory::Memory;
 use crate::promised::outcome;
 use crate::status::Status;
 use hloom_ir::ElementType;
+use hloom_ir::layout::{Layout, is_permutation};
 use hloom_ir::shape::ArrayShape;
 use hloom_runtime::Buffer as Data;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
-/// The shape that a caller names. Sizes are checked, and their product.
-pub(crate) fn shape(type_: i32, dims: *const i64, rank: usize) -> Result<ArrayShape, Status> {
+/// The shape that a caller names, with the layout of an array on a device, row-major where none is named. Sizes are
+/// checked, and their product.
+pub(crate) fn shape(
+    type_: i32,
+    dims: *const i64,
+    rank: usize,
+    layout: *const BufferMemoryLayout,
+) -> Result<ArrayShape, Status> {
     let element_type = element_type::from_number(type_)?;
     // SAFETY: the caller's list.
     let dims = unsafe { slice(dims, rank) };
@@ -36,10 +43,29 @@ pub(crate) fn shape(type_: i32, dims: *const i64, rank: usize) -> Result<ArraySh
         return Err(Status::invalid("the sizes of the array are a null pointer"));
     }
     let shape = ArrayShape::new(element_type, dims.iter().copied());
-    match dims.iter().all(|&d| d >= 0) && shape.byte_size().is_some() {
-        true => Ok(shape),
-        false => Err(Status::invalid(format!("there are no arrays of sizes {dims:?}"))),
+    if dims.iter().any(|&d| d < 0) || shape.byte_size().is_none() {
+        return Err(Status::invalid(format!("there are no arrays of sizes {dims:?}")));
     }
+    let strides = layout_strides(&shape, layout)?;
+    let mut order: Vec<i64> = (0..rank as i64).rev().collect();
+    match tiled_order(layout) {
+        Some(named) => order = named.to_vec(),
+        // The dimension that comes last is the faster of two that are equally so.
+        None => order.sort_by_key(|&d| strides[d as usize]),
+    }
+    let shape = shape.with_layout(Layout::new(order));
+    match is_dense(&shape, &strides) || shape.byte_size() == Some(0) {
+        true => Ok(shape),
+        false => Err(Status::unimplemented(format!("arrays with gaps between elements (strides {strides:?})"))),
+    }
+}
+
+/// The order of dimensions that a layout names, fastest first, if it is said that way.
+fn tiled_order<'l>(layout: *const BufferMemoryLayout) -> Option<&'l [i64]> {
+    // SAFETY: the caller's layout, or null.
+    let layout = unsafe { layout.as_ref() }.filter(|l| l.type_ != 1)?;
+    // SAFETY: the arm that the layout names, and the caller's list.
+    Some(unsafe { slice(layout.of.tiled.minor_to_major, layout.of.tiled.minor_to_major_size) })
 }
 
 /// The device and the kind of memory that a caller names, in one way or the other.
@@ -54,29 +80,37 @@ pub(crate) fn place(client: &Client, device: Handle<Device>, memory: Handle<Memo
     }
 }
 
-/// The distances in bytes between elements in row-major order.
-fn row_major(shape: &ArrayShape) -> Vec<i64> {
-    let mut strides = vec![shape.element_type.bytes() as i64; shape.rank()];
-    for d in (1..shape.rank()).rev() {
-        strides[d - 1] = strides[d].saturating_mul(shape.dims()[d].max(1));
+/// The distances in bytes between elements in the order of the array's layout, without gaps.
+fn dense_strides(shape: &ArrayShape) -> Vec<i64> {
+    let mut strides = vec![0; shape.rank()];
+    let mut stride = shape.element_type.bytes() as i64;
+    for &d in &shape.entry_layout().minor_to_major {
+        strides[d as usize] = stride;
+        stride = stride.saturating_mul(shape.dims()[d as usize].max(1));
     }
     strides
 }
 
-/// Whether elements at these distances are in row-major order without gaps; dimensions of one element do not count.
-fn is_row_major(shape: &ArrayShape, strides: &[i64]) -> bool {
-    shape.dims().iter().zip(strides).zip(row_major(shape)).all(|((&size, &given), dense)| size == 1 || given == dense)
+/// Whether elements at these distances lie as the array's layout says, without gaps; dimensions of one element do not
+/// count.
+fn is_dense(shape: &ArrayShape, strides: &[i64]) -> bool {
+    shape
+        .dims()
+        .iter()
+        .zip(strides)
+        .zip(dense_strides(shape))
+        .all(|((&size, &given), dense)| size == 1 || given == dense)
 }
 
-/// Visits all elements in row-major order with the offset of each in memory of those strides.
-fn for_each_offset(dims: &[i64], strides: &[i64], mut visit: impl FnMut(isize)) {
+/// Visits all elements in row-major order with the offset of each in two memories of those strides.
+fn for_each_offset(dims: &[i64], one: &[i64], other: &[i64], mut visit: impl FnMut(isize, isize)) {
     if dims.contains(&0) {
         return;
     }
     let mut index = vec![0i64; dims.len()];
-    let mut offset = 0i64;
+    let mut offsets = (0i64, 0i64);
     loop {
-        visit(offset as isize);
+        visit(offsets.0 as isize, offsets.1 as isize);
         let mut d = dims.len();
         loop {
             if d == 0 {
@@ -84,11 +118,11 @@ fn for_each_offset(dims: &[i64], strides: &[i64], mut visit: impl FnMut(isize)) 
             }
             d -= 1;
             index[d] += 1;
-            offset += strides[d];
+            offsets = (offsets.0 + one[d], offsets.1 + other[d]);
             if index[d] < dims[d] {
                 break;
             }
-            offset -= strides[d] * dims[d];
+            offsets = (offsets.0 - one[d] * dims[d], offsets.1 - other[d] * dims[d]);
             index[d] = 0;
         }
     }
@@ -106,7 +140,8 @@ fn normalise(element_type: ElementType, bytes: &mut [u8]) {
     }
 }
 
-/// A copy of the array at `data` with the given distances between elements.
+/// A copy, in the layout of `shape`, of the array at `data` with the given distances between elements; row-major where none
+/// are given.
 ///
 /// # Safety
 /// All elements can be read.
@@ -118,8 +153,10 @@ unsafe fn copy_in(
     strides: &[i64],
 ) -> Result<Data, Status> {
     let (element_type, width) = (shape.element_type, shape.element_type.bytes());
-    let dense = strides.is_empty() || is_row_major(&shape, strides);
-    let (dims, strides) = (shape.dims().to_vec(), strides.to_vec());
+    let row_major = dense_strides(&shape.without_layout());
+    let strides = if strides.is_empty() { row_major } else { strides.to_vec() };
+    let dense = is_dense(&shape, &strides);
+    let (dims, own) = (shape.dims().to_vec(), dense_strides(&shape));
     let mut fill = |bytes: &mut [u8]| {
         if bytes.is_empty() || data.is_null() {
             bytes.fill(0);
@@ -127,11 +164,11 @@ unsafe fn copy_in(
             // SAFETY: the elements lie one after the other, and there are as many as here.
             unsafe { std::ptr::copy_nonoverlapping(data, bytes.as_mut_ptr(), bytes.len()) };
         } else {
-            let mut to = bytes.chunks_exact_mut(width);
-            for_each_offset(&dims, &strides, |offset| {
-                if let Some(to) = to.next() {
+            for_each_offset(&dims, &strides, &own, |from, to| {
+                // Offsets without gaps are not negative.
+                if let Some(to) = bytes.get_mut(to as usize..to as usize + width) {
                     // SAFETY: there is an element at this offset, as the caller of this function promises.
-                    unsafe { std::ptr::copy_nonoverlapping(data.offset(offset), to.as_mut_ptr(), width) };
+                    unsafe { std::ptr::copy_nonoverlapping(data.offset(from), to.as_mut_ptr(), width) };
                 }
             });
         }
@@ -144,7 +181,7 @@ unsafe fn copy_in(
 
 pub(crate) fn from_host(args: &mut ClientBufferFromHostBufferArgs) -> Result<(), Status> {
     let client = args.client.get()?;
-    let shape = shape(args.type_, args.dims, args.num_dims)?;
+    let shape = shape(args.type_, args.dims, args.num_dims, args.device_layout)?;
     let (device, kind) = place(client, args.device, args.memory)?;
     // SAFETY: the caller's list.
     let strides = unsafe { slice(args.byte_strides, args.num_byte_strides) };
@@ -164,12 +201,12 @@ pub(crate) fn from_host(args: &mut ClientBufferFromHostBufferArgs) -> Result<(),
 /// A view of the caller's memory: a copy, so that the caller has it back at once.
 pub(crate) fn create_view(args: &mut ClientCreateViewOfDeviceBufferArgs) -> Result<(), Status> {
     let client = args.client.get()?;
-    let shape = shape(args.element_type, args.dims, args.num_dims)?;
+    let shape = shape(args.element_type, args.dims, args.num_dims, args.layout)?;
     let (device, kind) = place(client, args.device, args.memory)?;
     if args.device_buffer_ptr.is_null() && shape.byte_size() != Some(0) {
         return Err(Status::invalid("the memory is a null pointer"));
     }
-    let strides = layout_strides(&shape, args.layout)?;
+    let strides = dense_strides(&shape);
     // SAFETY: the caller's array has that shape.
     let data = unsafe { copy_in(client, device, shape, args.device_buffer_ptr.cast(), &strides)? };
     args.buffer = Handle::give(Buffer::new(client, device, kind, data));
@@ -182,18 +219,18 @@ pub(crate) fn create_view(args: &mut ClientCreateViewOfDeviceBufferArgs) -> Resu
 
 pub(crate) fn create_uninitialized(args: &mut ClientCreateUninitializedBufferArgs) -> Result<(), Status> {
     let client = args.client.get()?;
-    let shape = shape(args.shape_element_type, args.shape_dims, args.shape_num_dims)?;
+    let shape = shape(args.shape_element_type, args.shape_dims, args.shape_num_dims, args.shape_layout)?;
     let (device, kind) = place(client, args.device, args.memory)?;
     let data = client.runtime.allocate(device, shape, &mut |bytes| bytes.fill(0))?;
     args.buffer = Handle::give(Buffer::new(client, device, kind, data));
     Ok(())
 }
 
-/// The distances in bytes between elements of an array of that layout; row-major when nothing is said.
+/// The distances in bytes between elements of an array of that layout; those of the shape's own when nothing is said.
 fn layout_strides(shape: &ArrayShape, layout: *const BufferMemoryLayout) -> Result<Vec<i64>, Status> {
     // Its size is not looked at: callers leave that field as it was in memory.
     // SAFETY: the caller's layout, or null; there has been no shorter form of the struct.
-    let Some(layout) = (unsafe { layout.as_ref() }) else { return Ok(row_major(shape)) };
+    let Some(layout) = (unsafe { layout.as_ref() }) else { return Ok(dense_strides(shape)) };
     let unfit = || Status::invalid("the layout does not fit the array");
     if layout.type_ == 1 {
         // SAFETY: the arm that the layout names, and the caller's list.
@@ -201,22 +238,14 @@ fn layout_strides(shape: &ArrayShape, layout: *const BufferMemoryLayout) -> Resu
         return if strides.len() == shape.rank() { Ok(strides.to_vec()) } else { Err(unfit()) };
     }
     // SAFETY: the arm that the layout names.
-    let tiled = unsafe { layout.of.tiled };
-    if tiled.num_tiles > 0 {
+    if unsafe { layout.of.tiled }.num_tiles > 0 {
         return Err(Status::unimplemented("arrays in tiles cannot be copied"));
     }
-    // SAFETY: the caller's list.
-    let order = unsafe { slice(tiled.minor_to_major, tiled.minor_to_major_size) };
-    if !hloom_ir::layout::is_permutation(order, shape.rank()) {
+    let order = tiled_order(layout).unwrap_or_default();
+    if !is_permutation(order, shape.rank()) {
         return Err(unfit());
     }
-    let mut strides = vec![0; shape.rank()];
-    let mut stride = shape.element_type.bytes() as i64;
-    for &d in order {
-        strides[d as usize] = stride;
-        stride = stride.saturating_mul(shape.dims()[d as usize].max(1));
-    }
-    Ok(strides)
+    Ok(dense_strides(&shape.clone().with_layout(Layout::new(order.iter().copied()))))
 }
 
 pub(crate) fn to_host(args: &mut BufferToHostBufferArgs) -> Result<(), Status> {
@@ -235,15 +264,15 @@ pub(crate) fn to_host(args: &mut BufferToHostBufferArgs) -> Result<(), Status> {
     match data.shape().as_array() {
         Some(shape) if size > 0 => {
             let strides = layout_strides(shape, args.host_layout)?;
-            if is_row_major(shape, &strides) {
+            if is_dense(shape, &strides) {
                 // SAFETY: the caller's memory has room for all.
                 data.read(unsafe { std::slice::from_raw_parts_mut(to, size) })?;
             } else {
                 let bytes = host_bytes(&data)?;
                 let width = shape.element_type.bytes();
-                let mut from = bytes.chunks_exact(width);
-                for_each_offset(shape.dims(), &strides, |offset| {
-                    if let Some(from) = from.next() {
+                for_each_offset(shape.dims(), &dense_strides(shape), &strides, |from, offset| {
+                    // Offsets without gaps are not negative.
+                    if let Some(from) = bytes.get(from as usize..from as usize + width) {
                         // SAFETY: the caller's memory has room for an array of the layout that it names.
                         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.offset(offset), width) };
                     }
@@ -298,12 +327,15 @@ pub(crate) fn create_manager(args: &mut ClientCreateBuffersForAsyncHostToDeviceA
     let (device, kind) = place(client, Handle::null(), args.memory)?;
     // SAFETY: the caller's list.
     let specs = unsafe { slice(args.shape_specs, args.num_shape_specs) };
-    let array = |spec: &crate::abi::ShapeSpec| {
-        let shape = shape(spec.element_type, spec.dims, spec.num_dims)?;
+    // SAFETY: the caller's list: one layout for each array, or none.
+    let layouts = unsafe { slice(args.device_layouts, args.num_device_layouts) };
+    let array = |(n, spec): (usize, &crate::abi::ShapeSpec)| {
+        let layout = layouts.get(n).map_or(std::ptr::null(), |&l| l.cast_const());
+        let shape = shape(spec.element_type, spec.dims, spec.num_dims, layout)?;
         let len = shape.byte_size().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
         Ok(Piecewise { shape, bytes: vec![0; len], error: None })
     };
-    let arrays = Mutex::new(specs.iter().map(array).collect::<Result<_, Status>>()?);
+    let arrays = Mutex::new(specs.iter().enumerate().map(array).collect::<Result<_, Status>>()?);
     args.transfer_manager =
         Handle::give(AsyncHostToDeviceTransferManager { client: client.clone(), device, kind, arrays });
     Ok(())
@@ -390,20 +422,20 @@ pub(crate) fn add_metadata(args: &mut AsyncHostToDeviceTransferManagerAddMetadat
 }
 
 pub(crate) fn transfer_literal(args: &mut AsyncHostToDeviceTransferManagerTransferLiteralArgs) -> Result<(), Status> {
-    let given = shape(args.shape_element_type, args.shape_dims, args.shape_num_dims)?;
+    let given = shape(args.shape_element_type, args.shape_dims, args.shape_num_dims, args.shape_layout)?;
     let manager = args.transfer_manager.get()?;
-    let strides = layout_strides(&given, args.shape_layout)?;
     if args.data.is_null() && given.byte_size() != Some(0) {
         return Err(Status::invalid("the data are a null pointer"));
     }
-    // SAFETY: the caller's array has that shape and layout.
-    let data = unsafe { copy_in(&manager.client, manager.device, given.clone(), args.data.cast(), &strides)? };
-    with_array(manager, args.buffer_index, |array| match array.shape == given {
-        true => {
-            array.bytes.copy_from_slice(&host_bytes(&data)?);
-            Ok(())
+    with_array(manager, args.buffer_index, |array| {
+        if !array.shape.equal_ignoring_layout(&given) {
+            return Err(Status::invalid("the array is of another shape than the buffer"));
         }
-        false => Err(Status::invalid("the array is of another shape than the buffer")),
+        let (strides, from) = (dense_strides(&given), args.data.cast());
+        // SAFETY: the caller's array has that shape and layout.
+        let data = unsafe { copy_in(&manager.client, manager.device, array.shape.clone(), from, &strides)? };
+        array.bytes.copy_from_slice(&host_bytes(&data)?);
+        Ok(())
     })?;
     args.done_with_h2d_transfer = Event::done().give();
     Ok(())
