@@ -4,12 +4,13 @@ use crate::code::CpuCode;
 use crate::concurrency::may_fork;
 use crate::features;
 use crate::kernel::{KernelRecord, KernelSource};
-use crate::library_call::{self, LibraryCall};
+use crate::kernel_choice;
+use crate::library_call;
 use crate::lower::lower;
-use crate::output_fusion::product_of;
 use hloom_compiler::{Backend, Code, CompileError, CompileOptions, CompileReport};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
+use hloom_ir::kernel_config::KernelConfig;
 use hloom_ir::module::Module;
 use hloom_ir::verify::VerifiedModule;
 use hloom_passes::{PipelineStep, TargetInfo};
@@ -65,6 +66,7 @@ static PIPELINE: &[PipelineStep] = &[
     Once("bitcast-reshapes"),
     Once("flatten-call-graph"),
     Once("copy-insertion"),
+    Once("assign-kernels"),
     Once("schedule-program-order"),
 ];
 
@@ -88,9 +90,11 @@ impl TargetInfo for CpuInfo {
 
     /// The fusion as loops, or, where it begins with a product, the product as a library call and the rest as its epilogue.
     fn supports_fusion(&self, module: &Module, fusion: InstructionId) -> Result<(), String> {
-        let product = product_of(module, fusion);
-        hloom_loops::supports(module, fusion, product).map_err(|why| why.to_string())?;
-        product.map_or(Ok(()), |p| LibraryCall::new(module, p).map(|_| ()))
+        kernel_choice::supports_fusion(module, fusion)
+    }
+
+    fn choose_kernel(&self, module: &Module, instruction: InstructionId) -> Option<KernelConfig> {
+        kernel_choice::choose(module, instruction)
     }
 
     fn has_product(&self, lhs: ElementType, rhs: ElementType, to: ElementType) -> bool {

@@ -3,7 +3,7 @@
 //! For what neither the fast kernel nor the rewriting into plain operations knows. Known are comparisons of the two
 //! elements, and single operations that combine what is scattered.
 
-use crate::library_call::{array, slice, slice_mut};
+use crate::library_call::{NoRoutine, array, slice, slice_mut};
 use hloom_eval::fold::Fold;
 use hloom_eval::ops::elementwise::{binary_function, compare_function};
 use hloom_eval::scalar::{Function2, Scalar};
@@ -30,7 +30,7 @@ pub(crate) struct GeneralSelection {
 
 impl GeneralSelection {
     /// The one that an instruction is, or why there is none.
-    pub(crate) fn new(module: &Module, id: InstructionId) -> Result<GeneralSelection, String> {
+    pub(crate) fn new(module: &Module, id: InstructionId) -> Result<GeneralSelection, NoRoutine> {
         let (Op::SelectAndScatter { window, select, scatter }, &[operand, source, init]) =
             (&module[id].op, module[id].operands())
         else {

@@ -18,6 +18,7 @@ mod executor;
 mod features;
 mod general_selection;
 mod kernel;
+mod kernel_choice;
 mod library_call;
 mod library_routine;
 mod linear_algebra;

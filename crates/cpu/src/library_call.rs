@@ -18,6 +18,7 @@ use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::shape::ArrayShape;
 use hloom_runtime::pool::Pool;
+use std::borrow::Cow;
 
 /// The threads of a pool, at most so many of them.
 pub(crate) struct Threads<'p> {
@@ -50,9 +51,31 @@ enum Kernel {
     Routine(Box<Routine>),
 }
 
+/// Why there is no routine for an instruction.
+#[derive(Debug)]
+pub(crate) struct NoRoutine(Cow<'static, str>);
+
+impl From<&'static str> for NoRoutine {
+    fn from(why: &'static str) -> NoRoutine {
+        NoRoutine(why.into())
+    }
+}
+
+impl From<String> for NoRoutine {
+    fn from(why: String) -> NoRoutine {
+        NoRoutine(why.into())
+    }
+}
+
+impl std::fmt::Display for NoRoutine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 impl LibraryCall {
     /// The call for an instruction, or why there is none.
-    pub(crate) fn new(module: &Module, id: InstructionId) -> Result<LibraryCall, String> {
+    pub(crate) fn new(module: &Module, id: InstructionId) -> Result<LibraryCall, NoRoutine> {
         let instruction = &module[id];
         let kernel = match &instruction.op {
             Op::Dot(_) => product(module, instruction)?,
@@ -279,7 +302,7 @@ fn is_stored(element_type: ElementType) -> bool {
     matches!(element_type, ElementType::F32 | ElementType::F64 | ElementType::Bf16 | ElementType::F16)
 }
 
-pub(crate) fn array(module: &Module, id: InstructionId) -> Result<&ArrayShape, String> {
+pub(crate) fn array(module: &Module, id: InstructionId) -> Result<&ArrayShape, NoRoutine> {
     module[id].shape.as_array().ok_or_else(|| "an operand is no array".into())
 }
 
@@ -288,7 +311,7 @@ fn strides(shape: &ArrayShape) -> Vec<usize> {
     hloom_value::array::strides(shape.dims()).iter().map(|&s| s as usize).collect()
 }
 
-pub(crate) fn size(shape: &ArrayShape, dim: i64) -> Result<usize, String> {
+pub(crate) fn size(shape: &ArrayShape, dim: i64) -> Result<usize, NoRoutine> {
     let size = usize::try_from(dim).ok().and_then(|d| shape.dims().get(d));
     size.and_then(|&n| usize::try_from(n).ok()).ok_or_else(|| "it has no such dimension".into())
 }
@@ -325,7 +348,7 @@ pub(crate) fn has_convolution(lhs: ElementType, rhs: ElementType, to: ElementTyp
     is_stored(to) && lhs == to && rhs == to
 }
 
-fn product(module: &Module, instruction: &Instruction) -> Result<Kernel, String> {
+fn product(module: &Module, instruction: &Instruction) -> Result<Kernel, NoRoutine> {
     let (Op::Dot(dot), &[lhs, rhs]) = (&instruction.op, instruction.operands()) else {
         return Err("it is no dot of two operands".into());
     };
@@ -333,7 +356,7 @@ fn product(module: &Module, instruction: &Instruction) -> Result<Kernel, String>
     let result = instruction.shape.as_array().ok_or("its result is no array")?;
     let (from, to) = (lhs.element_type, result.element_type);
     if !has_product(from, rhs.element_type, to) {
-        return Err(format!("there is no kernel for {from} by {} to {to}", rhs.element_type));
+        return Err(format!("there is no kernel for {from} by {} to {to}", rhs.element_type).into());
     }
     if rounds_operands(&dot.precision, from) {
         return Err("its algorithm iterations the operands".into());
@@ -375,7 +398,7 @@ fn rounds_operands(precision: &PrecisionConfig, element_type: ElementType) -> bo
         && matches!(element_type, ElementType::F32 | ElementType::F64)
 }
 
-fn convolution(module: &Module, instruction: &Instruction) -> Result<Kernel, String> {
+fn convolution(module: &Module, instruction: &Instruction) -> Result<Kernel, NoRoutine> {
     let (Op::Convolution(attributes), &[input, kernel]) = (&instruction.op, instruction.operands()) else {
         return Err("it is no convolution of two operands".into());
     };
@@ -383,7 +406,7 @@ fn convolution(module: &Module, instruction: &Instruction) -> Result<Kernel, Str
     let output = instruction.shape.as_array().ok_or("its result is no array")?;
     let element_type = output.element_type;
     if !has_convolution(input.element_type, kernel.element_type, element_type) {
-        return Err(format!("there is no kernel for {} to {element_type}", input.element_type));
+        return Err(format!("there is no kernel for {} to {element_type}", input.element_type).into());
     }
     if attributes.lhs_sparsity.is_some() || attributes.rhs_sparsity.is_some() {
         return Err("there is no kernel for sparse operands".into());

@@ -2,7 +2,7 @@
 //! order, Fourier transforms, the gradient of pooling, transposes, and [`crate::linear_algebra`].
 
 use crate::general_selection::GeneralSelection;
-use crate::library_call::{Threads, array, size, slice, slice_mut};
+use crate::library_call::{NoRoutine, Threads, array, size, slice, slice_mut};
 use crate::linear_algebra::LinearAlgebra;
 use half::{bf16, f16};
 use hloom_cpu_kernels::fft::{FftKind, Transform};
@@ -36,7 +36,7 @@ pub(crate) enum Routine {
 
 impl Routine {
     /// The routine for an instruction, or why there is none.
-    pub(crate) fn new(module: &Module, id: InstructionId) -> Result<Routine, String> {
+    pub(crate) fn new(module: &Module, id: InstructionId) -> Result<Routine, NoRoutine> {
         let instruction = &module[id];
         match &instruction.op {
             Op::Sort { .. } => sort(module, instruction),
@@ -49,7 +49,7 @@ impl Routine {
             Op::Cholesky { .. } | Op::TriangularSolve { .. } | Op::CustomCall(_) => {
                 LinearAlgebra::new(module, instruction).map(Routine::LinearAlgebra)
             }
-            other => Err(format!("there is no kernel for {}", other.opcode())),
+            other => Err(format!("there is no kernel for {}", other.opcode()).into()),
         }
     }
 
@@ -107,7 +107,7 @@ impl Routine {
     }
 }
 
-fn transpose(module: &Module, instruction: &Instruction, order: &[i64]) -> Result<Routine, String> {
+fn transpose(module: &Module, instruction: &Instruction, order: &[i64]) -> Result<Routine, NoRoutine> {
     let &[operand] = instruction.operands() else { return Err("it is no transpose of one operand".into()) };
     let from = array(module, operand)?;
     let is_static = !from.is_dynamic();
@@ -182,7 +182,7 @@ unsafe fn has_nan(element_type: ElementType, address: *mut u8, bytes: usize) -> 
 }
 
 /// The number of elements of an array with those sizes.
-pub(crate) fn count(dims: &[i64]) -> Result<usize, String> {
+pub(crate) fn count(dims: &[i64]) -> Result<usize, NoRoutine> {
     let product = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?));
     product.ok_or_else(|| "it is too large".into())
 }
@@ -214,7 +214,7 @@ fn key_type(element_type: ElementType) -> Option<KeyType> {
     })
 }
 
-fn sort(module: &Module, instruction: &Instruction) -> Result<Routine, String> {
+fn sort(module: &Module, instruction: &Instruction) -> Result<Routine, NoRoutine> {
     let Op::Sort { dimension, to_apply, .. } = &instruction.op else { return Err("it is no sort".into()) };
     let keys = keys_of(module, *to_apply).ok_or("its comparison is none that the kernel knows")?;
     let operands = instruction.operands();
@@ -233,7 +233,7 @@ fn sort(module: &Module, instruction: &Instruction) -> Result<Routine, String> {
     Ok(Routine::Sort(sort, widths, looked_at.ok_or("it has no such keys")?))
 }
 
-fn top_k(module: &Module, instruction: &Instruction) -> Result<Routine, String> {
+fn top_k(module: &Module, instruction: &Instruction) -> Result<Routine, NoRoutine> {
     let (Op::TopK { k, largest, .. }, &[operand]) = (&instruction.op, instruction.operands()) else {
         return Err("it is no choice from one array".into());
     };
@@ -249,7 +249,7 @@ fn top_k(module: &Module, instruction: &Instruction) -> Result<Routine, String> 
     Ok(Routine::TopK(TopK { rows: count(outer)?, len, k, order }))
 }
 
-fn fft(module: &Module, instruction: &Instruction) -> Result<Routine, String> {
+fn fft(module: &Module, instruction: &Instruction) -> Result<Routine, NoRoutine> {
     let (Op::Fft { kind, length }, &[operand]) = (&instruction.op, instruction.operands()) else {
         return Err("it is no transform of one array".into());
     };
@@ -281,13 +281,13 @@ fn fft(module: &Module, instruction: &Instruction) -> Result<Routine, String> {
     let is_double = match whole.element_type.component() {
         ElementType::F32 => false,
         ElementType::F64 => true,
-        other => return Err(format!("there is no transform of {other}")),
+        other => return Err(format!("there is no transform of {other}").into()),
     };
     let transform = Transform::new(kind, is_double, batch, &lengths).ok_or("there is nothing to transform")?;
     Ok(Routine::Fft(Box::new(transform)))
 }
 
-fn select_and_scatter(module: &Module, instruction: &Instruction) -> Result<Routine, String> {
+fn select_and_scatter(module: &Module, instruction: &Instruction) -> Result<Routine, NoRoutine> {
     let (Op::SelectAndScatter { window, select, scatter }, &[operand, source, init]) =
         (&instruction.op, instruction.operands())
     else {
@@ -301,7 +301,7 @@ fn select_and_scatter(module: &Module, instruction: &Instruction) -> Result<Rout
     let element_type = operand.element_type;
     let types = [source.element_type, init.element_type, instruction.shape.element_type().unwrap_or(element_type)];
     if !element_type.is_float() || element_type.bytes() < 2 || types.iter().any(|&t| t != element_type) {
-        return Err(format!("there is no kernel for {element_type}"));
+        return Err(format!("there is no kernel for {element_type}").into());
     }
     let mut dims = Vec::new();
     for (d, w) in window.dims.iter().enumerate() {

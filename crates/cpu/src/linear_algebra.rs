@@ -3,7 +3,7 @@
 //!
 //! Arrays are row-major whatever layout a call states, as everywhere in the engine.
 
-use crate::library_call::{Threads, array, slice, slice_mut};
+use crate::library_call::{NoRoutine, Threads, array, slice, slice_mut};
 use crate::library_routine::count;
 use hloom_cpu_kernels::linear_algebra::{Cholesky, Lu, Scalar, TriangularSolve};
 use hloom_eval::custom_call::attributes::Attributes;
@@ -33,15 +33,15 @@ enum Kind {
 }
 
 /// Rows and columns of the matrices in an array, and how many there are.
-fn matrices(shape: &ArrayShape) -> Result<(usize, usize, usize), String> {
+fn matrices(shape: &ArrayShape) -> Result<(usize, usize, usize), NoRoutine> {
     let (batch, &[rows, columns]) = shape.dims().split_last_chunk::<2>().ok_or("it has no matrices")?;
     Ok((count(batch)?, count(&[rows])?, count(&[columns])?))
 }
 
 impl LinearAlgebra {
     /// The routine for an instruction, or why there is none.
-    pub(crate) fn new(module: &Module, instruction: &Instruction) -> Result<LinearAlgebra, String> {
-        let none = || format!("there is no kernel for {}", instruction.op.opcode());
+    pub(crate) fn new(module: &Module, instruction: &Instruction) -> Result<LinearAlgebra, NoRoutine> {
+        let none = || NoRoutine::from(format!("there is no kernel for {}", instruction.op.opcode()));
         let config = instruction.common.backend_config.as_deref().unwrap_or_default();
         let attributes = || Attributes::read(&String::from_utf8_lossy(config));
         let shapes = instruction.operands().iter().map(|&o| array(module, o)).collect::<Result<Vec<_>, _>>();
@@ -51,7 +51,7 @@ impl LinearAlgebra {
         let is_double = match element_type {
             ElementType::F32 => false,
             ElementType::F64 => true,
-            other => return Err(format!("there is no kernel for {other}")),
+            other => return Err(format!("there is no kernel for {other}").into()),
         };
         let kind = match &instruction.op {
             Op::Cholesky { lower } => Kind::Cholesky(cholesky(&shapes, *lower)?),
@@ -166,13 +166,13 @@ fn finish<T: Scalar>(cholesky: &Cholesky, matrices: &mut [T], failed: &[i32]) {
     }
 }
 
-fn lu(shapes: &[&ArrayShape]) -> Result<Lu, String> {
+fn lu(shapes: &[&ArrayShape]) -> Result<Lu, NoRoutine> {
     let &[a] = shapes else { return Err("it has another number of operands".into()) };
     let (batch, rows, columns) = matrices(a)?;
     Ok(Lu { batch, rows, columns })
 }
 
-fn cholesky(shapes: &[&ArrayShape], lower: bool) -> Result<Cholesky, String> {
+fn cholesky(shapes: &[&ArrayShape], lower: bool) -> Result<Cholesky, NoRoutine> {
     let &[a] = shapes else { return Err("it has another number of operands".into()) };
     match matrices(a)? {
         (batch, n, columns) if columns == n => Ok(Cholesky { batch, n, lower }),
@@ -186,7 +186,7 @@ fn triangular(
     lower: bool,
     unit_diagonal: bool,
     transposed: bool,
-) -> Result<TriangularSolve, String> {
+) -> Result<TriangularSolve, NoRoutine> {
     let &[a, b] = shapes else { return Err("it has another number of operands".into()) };
     let ((batch, n, width), (batch_of_b, rows, columns)) = (matrices(a)?, matrices(b)?);
     let (own, others) = if left { (rows, columns) } else { (columns, rows) };

@@ -7,13 +7,14 @@ use crate::collective::CollectiveThunk;
 use crate::concurrent;
 use crate::dependence::{Footprint, footprints};
 use crate::kernel::{KernelCode, KernelLibrary, KernelSource, Kernels};
+use crate::kernel_choice::kernel_of;
 use crate::library_call::LibraryCall;
 use crate::output_fusion::{Array, OutputFusion, product_of};
 use crate::shared_buffer;
 use crate::thunk::{Evaluate, EvaluatedLeaf, ListId, ResultLeaf, Thunk, ThunkKind, ThunkProgram, While};
 use hloom_compiler::CompileOptions;
 use hloom_compiler::CompileReport;
-use hloom_loops::{KernelRequest, supports};
+use hloom_loops::KernelRequest;
 use hloom_value::ExecutionError;
 
 use hloom_analysis::cost::known_trip_count;
@@ -21,6 +22,7 @@ use hloom_analysis::devices::DeviceGrid;
 use hloom_analysis::effects::reaches_outside;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::kernel_config::KernelConfig;
 use hloom_ir::module::Module;
 use hloom_ir::op::{ConstantValue, Op};
 use hloom_ir::shape::{ArrayShape, Shape};
@@ -323,48 +325,54 @@ impl Lowering<'_, '_> {
                     self.evaluates = true;
                     self.push(list, id, arrays, ThunkKind::Collective(Box::new(collective)));
                 }
-                None => self.kernel(list, id),
+                None => self.kernel(list, id)?,
             },
-            Op::Dot(_)
-            | Op::Convolution(_)
-            | Op::Sort { .. }
-            | Op::TopK { .. }
-            | Op::Fft { .. }
-            | Op::SelectAndScatter { .. }
-            | Op::Cholesky { .. }
-            | Op::TriangularSolve { .. }
-            | Op::CustomCall(_) => self.library(list, id),
-            // In a loop it is better part of native code that is one whole.
-            Op::Transpose { .. } if list == 0 => self.library(list, id),
-            Op::Fusion(_) if self.output_fusion(list, id) => {}
             op => {
                 // What hands values on makes none; all else is done, for its value or its effect.
                 if !hands_on(op) || self.leaves(id).any(|p| self.makes(p)) {
-                    self.kernel(list, id);
+                    self.kernel(list, id)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// A kernel written by hand, if there is one, or another.
-    fn library(&mut self, list: ListId, id: InstructionId) {
-        let Ok(call) = LibraryCall::new(self.module, id) else { return self.kernel(list, id) };
+    /// The code that was chosen for the instruction; what has none is left to the evaluator.
+    fn kernel(&mut self, list: ListId, id: InstructionId) -> Result<(), ExecutionError> {
+        match kernel_of(self.module, id) {
+            KernelConfig::Loops => self.loops(list, id),
+            KernelConfig::Library { .. } => self.library(list, id)?,
+            KernelConfig::OutputFusion { .. } => self.output_fusion(list, id)?,
+            KernelConfig::Evaluator { reason } => self.evaluate(list, id, &reason),
+        }
+        Ok(())
+    }
+
+    /// What is written on the instruction does not hold.
+    fn mistaken(&self, id: InstructionId) -> ExecutionError {
+        let config = kernel_of(self.module, id);
+        ExecutionError::bug(format!(
+            "{} has no kernel of the kind that is chosen for it, {config}",
+            self.module[id].name()
+        ))
+    }
+
+    /// A kernel written by hand.
+    fn library(&mut self, list: ListId, id: InstructionId) -> Result<(), ExecutionError> {
+        let call = LibraryCall::new(self.module, id).map_err(|_| self.mistaken(id))?;
         let arrays = self.arrays(id);
         self.native(call.name());
         let otherwise = call.may_refuse().then(|| Box::new(self.for_evaluator(id)));
         self.evaluates |= otherwise.is_some();
         self.push(list, id, arrays, ThunkKind::Library(Box::new(call), otherwise));
+        Ok(())
     }
 
-    /// Adds the step of an output fusion, if the instruction is one; says whether it is.
-    fn output_fusion(&mut self, list: ListId, id: InstructionId) -> bool {
-        let Some(product) = product_of(self.module, id) else { return false };
+    /// Adds the step of an output fusion.
+    fn output_fusion(&mut self, list: ListId, id: InstructionId) -> Result<(), ExecutionError> {
+        let product = product_of(self.module, id).ok_or_else(|| self.mistaken(id))?;
         let request = self.requests.len();
-        let Some(fusion) = OutputFusion::new(self.module, id, product, request) else { return false };
-        if supports(self.module, id, Some(product)).is_err() {
-            return false;
-        }
+        let fusion = OutputFusion::new(self.module, id, product, request).ok_or_else(|| self.mistaken(id))?;
         self.requests.push(fusion.wanted(id, product));
         let arrays = self.arrays(id);
         let last = arrays.last().copied();
@@ -375,14 +383,11 @@ impl Lowering<'_, '_> {
             self.at.push(last);
             step.arrays.end += 1;
         }
-        true
+        Ok(())
     }
 
-    /// Asks for a kernel; what has none is left to the evaluator.
-    fn kernel(&mut self, list: ListId, id: InstructionId) {
-        if let Err(why) = supports(self.module, id, None) {
-            return self.evaluate(list, id, &why.to_string());
-        }
+    /// Asks for a kernel of loops.
+    fn loops(&mut self, list: ListId, id: InstructionId) {
         let positions = &self.plan.dataflow.positions;
         let tied = |pair: &Pair| {
             let operand = self.module[id].operands().get(pair.operand);

@@ -95,6 +95,7 @@ pub mod elementwise;
 pub mod entity;
 pub mod infer;
 pub mod instruction;
+pub mod kernel_config;
 pub mod layout;
 pub mod literal;
 pub mod metadata;

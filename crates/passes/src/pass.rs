@@ -3,6 +3,7 @@
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
+use hloom_ir::kernel_config::KernelConfig;
 use hloom_ir::module::Module;
 use hloom_target::Target;
 
@@ -43,6 +44,12 @@ pub trait TargetInfo: std::fmt::Debug + Sync {
     fn supports_fusion(&self, module: &Module, fusion: InstructionId) -> Result<(), String> {
         let _ = (module, fusion);
         Ok(())
+    }
+
+    /// Which code of the backend's an instruction gets; `None` where there is nothing to choose.
+    fn choose_kernel(&self, module: &Module, instruction: InstructionId) -> Option<KernelConfig> {
+        let _ = (module, instruction);
+        None
     }
 
     /// Whether products and convolutions take in the element-wise code after them. A backend whose libraries have epilogues
