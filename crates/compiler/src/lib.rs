@@ -19,7 +19,7 @@ pub mod report;
 
 pub use backend::{Backend, compile, optimize_for};
 pub use compiled::{Code, CompiledModule};
-pub use emit::Emit;
+pub use emit::{Emit, emit, emit_compiled};
 pub use error::CompileError;
 pub use options::{CompileOptions, Effort, ExcessPrecision};
 pub use passes::registry;

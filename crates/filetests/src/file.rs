@@ -4,6 +4,7 @@
 //! line numbers: everything else becomes an empty line in it.
 
 use crate::execution::Execution;
+use hloom_compiler::Emit;
 use hloom_ir::diagnostic::Severity;
 use std::path::Path;
 
@@ -19,6 +20,7 @@ pub enum Kind {
     Proto,
     Run,
     Opt,
+    Emit,
 }
 
 impl Kind {
@@ -32,6 +34,7 @@ impl Kind {
             "proto" => Kind::Proto,
             "run" => Kind::Run,
             "opt" => Kind::Opt,
+            "emit" => Kind::Emit,
             _ => return None,
         })
     }
@@ -84,6 +87,10 @@ pub struct TestFile {
     pub execution: Execution,
     /// The passes that `opt` runs.
     pub passes: Vec<String>,
+    /// The form that `emit` prints.
+    pub emit: Option<Emit>,
+    /// Lines that the print of `emit` has, in this order, where it is not told as a whole.
+    pub has: Vec<String>,
 }
 
 impl TestFile {
@@ -105,6 +112,7 @@ impl TestFile {
         let mut expect = Expect::Beside(None);
         let mut execution = Execution::default();
         let mut passes = Vec::new();
+        let (mut emit, mut has) = (None, Vec::new());
         // The last line of text: the one that expectations beneath it speak of.
         let mut text_line = 0;
         let mut in_header = true;
@@ -131,9 +139,15 @@ impl TestFile {
                 }
                 Line::HeaderComment => {
                     let words = line.trim_start_matches('/').trim();
-                    match words.strip_prefix("passes ") {
-                        Some(names) => passes.extend(names.split(',').map(|n| n.trim().to_owned())),
-                        None => drop(execution.take(words)?),
+                    if let Some(names) = words.strip_prefix("passes ") {
+                        passes.extend(names.split(',').map(|n| n.trim().to_owned()));
+                    } else if let Some(name) = words.strip_prefix("emit ") {
+                        let form = Emit::ALL.into_iter().find(|f| f.name() == name);
+                        emit = Some(form.ok_or_else(|| format!("line {}: `{name}` is no form to emit", i + 1))?);
+                    } else if let Some(line) = words.strip_prefix("has: ") {
+                        has.push(line.to_owned());
+                    } else {
+                        execution.take(words)?;
                     }
                 }
                 Line::Text => {
@@ -147,7 +161,10 @@ impl TestFile {
         if kinds.contains(&Kind::Opt) == passes.is_empty() {
             return Err("`// test opt` and `// passes a,b` go together".into());
         }
-        Ok(TestFile { kinds, text, expected, expect, execution, passes })
+        if kinds.contains(&Kind::Emit) != emit.is_some() || !has.is_empty() && emit.is_none() {
+            return Err("`// test emit` and `// emit form` go together, and `// has:` goes with them".into());
+        }
+        Ok(TestFile { kinds, text, expected, expect, execution, passes, emit, has })
     }
 }
 
@@ -265,6 +282,9 @@ mod tests {
             "// test read\nx\n// ^ fault H0100\n",
             "// test opt\nx\n",
             "// test read\n// passes dce\nx\n",
+            "// test emit\nx\n",
+            "// test emit\n// emit nothing\nx\n",
+            "// test read\n// has: y\nx\n",
             "// test read\nx\n// @x error H0100\n",
             "// test print\nx\n// expect:\n// y\nz\n",
         ] {

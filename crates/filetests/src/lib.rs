@@ -30,6 +30,7 @@
 //! | `proto` | it is read, written as a proto, read from that and printed: as it is printed directly |
 //! | `run` | it is read, verified and evaluated |
 //! | `opt` | it is read, verified, rewritten by the passes that a line `// passes a,b` names, and printed; with `run`, the rewritten program must give the same results |
+//! | `emit` | it is read, verified, compiled for the CPU, and printed in the form that a line `// emit thunks` names, one of those of `hloom compile --emit` |
 //!
 //! **Diagnostics.** Every error and warning must be expected, and every expected one must come. An expectation is a
 //! comment line directly beneath the line at fault, with a `^` beneath the column at which the fault begins, then
@@ -38,9 +39,12 @@
 //! `// error H0123: words` at the top of the file. Lines with expectations are blanked before the text is read, so that
 //! all positions stay.
 //!
-//! **Output** of `print`, `elide` and `opt` is expected in one of three ways: `// expect: itself` at the top means that the text
+//! **Output** of `print`, `elide`, `opt` and `emit` is expected in one of three ways: `// expect: itself` at the top means that the text
 //! is printed as it stands there; a line `// expect:` after the text is followed by the print, every line behind `// `;
 //! without either there is a file beside, named `.expected` instead of `.hlo`.
+//!
+//! Of a form that is not the same on every machine (`loops`, `llvm`, `asm`) single lines are expected instead: `// has: words`
+//! at the top, as often as needed, for lines that contain those words, in this order.
 //!
 //! **Inputs and results** of `run` stand at the top of the file, as a shape and a literal of HLO text:
 //!

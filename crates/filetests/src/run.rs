@@ -1,7 +1,8 @@
 //! Running a test: what comes out of it, and how that differs from what was expected.
 
 use crate::file::{Expect, Expected, Kind, Position, TestFile};
-use hloom_compiler::{Backend, registry};
+use hloom_analysis::devices::DeviceGrid;
+use hloom_compiler::{Backend, CompileOptions, Emit, registry};
 use hloom_cpu::CpuBackend;
 use hloom_formats::hlo_text::{self, PrintOptions, SourceMap};
 use hloom_formats::proto;
@@ -76,6 +77,10 @@ pub fn evaluate(file: &TestFile) -> Result<Outcome, String> {
                 Ok(verified) => outcome.output = Some(optimized(file, verified)?),
                 Err(invalid) => outcome.diagnostics.extend(locate(invalid.diagnostics, &read.positions, text)),
             },
+            Kind::Emit => match verify(module.clone(), &VerifyOptions::default()) {
+                Ok(verified) => outcome.output = emitted(file, &verified)?,
+                Err(invalid) => outcome.diagnostics.extend(locate(invalid.diagnostics, &read.positions, text)),
+            },
         }
     }
     outcome.diagnostics.sort_by_key(|d| d.at);
@@ -95,6 +100,29 @@ fn optimized(file: &TestFile, module: VerifiedModule) -> Result<String, String> 
         return Err(format!("the optimised program fails: {fault}"));
     }
     print_checked(optimized.module.module(), false)
+}
+
+/// What the CPU's compiler makes of the module in the form that `file` names, if the whole of it is expected; where only
+/// some lines of it are, those are looked for. Without LLVM there is no machine code to look at.
+fn emitted(file: &TestFile, module: &VerifiedModule) -> Result<Option<String>, String> {
+    let Some(form) = file.emit else { return Ok(None) };
+    let backend = CpuBackend::new(1).map_err(|e| e.to_string())?;
+    let options = CompileOptions::new(DeviceGrid { replicas: 1, partitions: 1 });
+    let text = hloom_compiler::emit(&backend, module, &options, form).map_err(|e| e.to_string())?;
+    let Some(text) = text else {
+        return match form {
+            Emit::Llvm | Emit::Asm if !cfg!(feature = "llvm") => Ok(None),
+            _ => Err(format!("nothing is made that could be printed as {}", form.name())),
+        };
+    };
+    if file.has.is_empty() {
+        return Ok(Some(text));
+    }
+    let mut lines = text.lines();
+    match file.has.iter().find(|wanted| !lines.any(|line| line.contains(wanted.as_str()))) {
+        Some(missing) => Err(format!("no line has `{missing}` (after those before it):\n{text}")),
+        None => Ok(None),
+    }
 }
 
 /// Finds the places of diagnostics in the text.

@@ -5,19 +5,11 @@ pub(super) mod tpu;
 use super::args::{CompileArgs, EffortArg};
 use super::{Outcome, Result, Stop, input, output, progress, whole};
 use hloom::Verified;
-use hloom::compiler::{
-    Backend, CompileError, CompileOptions, CompiledModule, Effort, Emit, compile, file, optimize_for,
-};
+use hloom::compiler::{CompileError, CompileOptions, Effort, Emit, compile, emit, emit_compiled, file};
 use hloom::engine::backend_for;
 use hloom::execute::choose_devices;
-use hloom::formats::hlo_text::{self, PrintOptions};
 use hloom::ir::diagnostic::Diagnostic;
-use hloom::plan::dump::{Part, dump_a, dump_b};
-use hloom::plan::{Packer, plan_with};
-use hloom::target::DumpDialect;
 use std::time::Instant;
-
-const PRINT: PrintOptions = PrintOptions { elide_constants: false };
 
 pub(crate) fn run(args: &CompileArgs) -> Result {
     let target = input::target(&args.target)?;
@@ -51,10 +43,13 @@ pub(crate) fn run(args: &CompileArgs) -> Result {
     let to_text = args.output.as_deref().is_some_and(|o| o.ends_with(".hlo") || o.ends_with(".txt"));
     let form = args.emit.map(|e| e.0).or_else(|| (to_text || args.output.is_none()).then_some(Emit::Schedule));
     let begun = Instant::now();
+    let nothing = |form: Emit| {
+        let (name, backend) = (form.name(), backend.name());
+        super::usage_error(&format!("the backend {backend} makes nothing that could be printed as {name}"))
+    };
     if form == Some(Emit::Hlo) {
-        let (module, last) = (verified.module.clone(), backend.last_common_pass());
-        let optimized = optimize_for(&*backend, module, options.excess_precision, last).map_err(failed)?;
-        let text = hlo_text::print(optimized.module.module(), &PRINT);
+        let text = emit(&*backend, &verified.module, &options, Emit::Hlo).map_err(failed)?;
+        let text = text.ok_or_else(|| nothing(Emit::Hlo))?;
         output::to_path(args.output.as_deref().unwrap_or("-"), text.as_bytes())?;
         return Ok(Outcome::Well);
     }
@@ -64,7 +59,10 @@ pub(crate) fn run(args: &CompileArgs) -> Result {
     };
     let compile_ms = begun.elapsed().as_secs_f64() * 1e3;
     let bytes = match form {
-        Some(form) => emit(&*backend, &compiled, form, &verified)?.into_bytes(),
+        Some(form) => {
+            let text = emit_compiled(&*backend, &compiled, form).map_err(failed)?;
+            text.ok_or_else(|| nothing(form))?.into_bytes()
+        }
         None => file::save(&*backend, &compiled, &verified.module).map_err(failed)?,
     };
     output::to_path(args.output.as_deref().unwrap_or("-"), &bytes)?;
@@ -81,25 +79,6 @@ pub(crate) fn run(args: &CompileArgs) -> Result {
         output::to_stderr(&format!("{report}\n"));
     }
     Ok(Outcome::Well)
-}
-
-/// What a stage made, as text.
-fn emit(backend: &dyn Backend, compiled: &CompiledModule, form: Emit, source: &Verified) -> Result<String> {
-    match form {
-        Emit::Hlo | Emit::Schedule => Ok(hlo_text::print(compiled.module.module(), &PRINT)),
-        Emit::Memory => {
-            let target = backend.target();
-            let plan = plan_with(&compiled.module, target, Packer::Reference).map_err(|found| fail(source, found))?;
-            Ok(match target.dialect {
-                DumpDialect::A => dump_a(&plan, target),
-                DumpDialect::B => dump_b(&plan, target, Part::Allocations),
-            })
-        }
-        form => compiled.code.emit(&compiled.module, form).ok_or_else(|| {
-            let (name, backend) = (form.name(), backend.name());
-            super::usage_error(&format!("the backend {backend} makes nothing that could be printed as {name}"))
-        }),
-    }
 }
 
 /// Says what is wrong; the exit status says whose fault it is.

@@ -2,10 +2,10 @@
 
 use super::super::args::CompileArgs;
 use super::super::{Outcome, Result, Stop, input, output, progress, usage_error, whole};
-use super::{PRINT, fail};
+use super::fail;
 use hloom::compiler::Emit;
 use hloom::execute::choose_devices;
-use hloom::formats::hlo_text;
+use hloom::formats::hlo_text::{self, PrintOptions};
 use hloom::ir::diagnostic::Diagnostic;
 use hloom::ir::module::Module;
 use hloom::ir::verify::{VerifyOptions, verify};
@@ -16,6 +16,8 @@ use hloom::plan::plan;
 use hloom::target::{DumpDialect, Target, Topology};
 use hloom::tpu::{StageName, compile_with};
 use hloom::{Source, Verified};
+
+const PRINT: PrintOptions = PrintOptions { elide_constants: false };
 
 pub(super) fn run(args: &CompileArgs, target: &Target) -> Result {
     let form = args.emit.map_or(Emit::Schedule, |e| e.0);
