@@ -54,32 +54,39 @@ fn check(body: &str, expected_fusions: usize) {
     let expected = run(&original, GRID, arguments.clone(), &options).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
     let same =
         run(&verified(module.clone(), &text), GRID, arguments.clone(), &options).expect("the fused program runs");
-    compare(&same, &expected, Agreement::Exact)
-        .unwrap_or_else(|e| panic!("the fusion means something else: {e}\n{text}"));
+    for (fused, plain) in same[0].leaves().into_iter().zip(expected[0].leaves()) {
+        let bytes = |value: &Value| value.as_array().expect("an array").bytes().to_vec();
+        assert_eq!(bytes(fused), bytes(plain), "the fusion means something else\n{text}");
+    }
 
-    let [fusion] = found[..] else { return };
-    let operands: Vec<Vec<u8>> = module[fusion]
-        .operands()
-        .iter()
-        .map(|&o| match module[o].op {
-            Op::Parameter { number, .. } => {
-                arguments[0][number as usize].as_array().expect("an array").bytes().to_vec()
-            }
-            _ => panic!("{} is no parameter\n{text}", module[o].name()),
-        })
-        .collect();
-    let results: Vec<_> = module[fusion].shape.leaves().iter().filter_map(|(_, s)| s.as_array().cloned()).collect();
-    let sizes: Vec<usize> = results.iter().map(|s| s.byte_size().expect("a size") as usize).collect();
-    let sequence = attention_kernels(&module, fusion, HOPPER).expect("kernels").expect("supported");
-    let bytes = emulate::run(&sequence, &operands, &sizes).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    // The output comes first among the results of a program, the gradients after it.
     let values: Vec<&Value> = expected[0].leaves();
-    assert_eq!(values.len(), bytes.len(), "{text}");
+    for fusion in found {
+        let leaves = module[fusion].shape.leaf_count();
+        let values = if leaves == 1 { &values[..1] } else { &values[1..] };
+        assert_eq!(values.len(), leaves, "{text}");
+        check_kernels(&module, fusion, &arguments[0], values, &text);
+    }
+}
+
+/// Checks that the kernels of a fusion give the values that the evaluator gave.
+fn check_kernels(module: &Module, fusion: InstructionId, arguments: &[Value], values: &[&Value], text: &str) {
+    let bytes_of = |&o: &InstructionId| match module[o].op {
+        Op::Parameter { number, .. } => arguments[number as usize].as_array().expect("an array").bytes().to_vec(),
+        _ => panic!("{} is no parameter\n{text}", module[o].name()),
+    };
+    let operands: Vec<Vec<u8>> = module[fusion].operands().iter().map(bytes_of).collect();
+    let leaves = module[fusion].shape.leaves();
+    let shapes = leaves.iter().filter_map(|(_, shape)| shape.as_array());
+    let sizes: Vec<usize> = shapes.map(|s| s.byte_size().expect("a size") as usize).collect();
+    let sequence = attention_kernels(module, fusion, HOPPER).expect("kernels").expect("supported");
+    let bytes = emulate::run(&sequence, &operands, &sizes).unwrap_or_else(|e| panic!("{e}\n{text}"));
     for (n, (made, expected)) in bytes.iter().zip(values).enumerate() {
         let expected = floats(expected.as_array().expect("an array").bytes());
         let made = floats(made);
         let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
         let error = norm(&mut made.iter().zip(&expected).map(|(m, e)| m - e)) / norm(&mut expected.iter().copied());
-        assert!(error < 1e-2, "result {n} is off by {error}\n{text}");
+        assert!(error < 1.5e-2, "result {n} is off by {error}\n{text}");
     }
 }
 
@@ -222,5 +229,67 @@ fn what_is_no_attention_is_left_alone() {
   p16 = bf16[2,64,64] convert(p)
   ROOT o = bf16[2,64,64] dot(p16, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}",
         0,
+    );
+}
+
+#[test]
+fn gradients_as_they_are_differentiated() {
+    check(
+        "q = bf16[1,2,64,64] parameter(0)
+  k = bf16[1,2,64,64] parameter(1)
+  v = bf16[1,2,64,64] parameter(2)
+  do = bf16[1,2,64,64] parameter(3)
+  qk = f32[1,2,64,64] dot(q, k), lhs_batch_dims={0,1}, rhs_batch_dims={0,1}, lhs_contracting_dims={3}, rhs_contracting_dims={3}
+  scale = f32[] constant(0.125)
+  scales = f32[1,2,64,64] broadcast(scale), dimensions={}
+  scaled = f32[1,2,64,64] multiply(qk, scales)
+  rows = s32[64,64] iota(), iota_dimension=0
+  columns = s32[64,64] iota(), iota_dimension=1
+  sees = pred[64,64] compare(rows, columns), direction=GE
+  seen = pred[1,2,64,64] broadcast(sees), dimensions={2,3}
+  hidden = f32[] constant(-1e30)
+  hiddens = f32[1,2,64,64] broadcast(hidden), dimensions={}
+  x = f32[1,2,64,64] select(seen, scaled, hiddens)
+  lowest = f32[] constant(-inf)
+  largest = f32[1,2,64] reduce(x, lowest), dimensions={3}, to_apply=max
+  largest_rows = f32[1,2,64,64] broadcast(largest), dimensions={0,1,2}
+  moved = f32[1,2,64,64] subtract(x, largest_rows)
+  e = f32[1,2,64,64] exponential(moved)
+  zero = f32[] constant(0)
+  s = f32[1,2,64] reduce(e, zero), dimensions={3}, to_apply=sum
+  sums = f32[1,2,64,64] broadcast(s), dimensions={0,1,2}
+  p = f32[1,2,64,64] divide(e, sums)
+  p16 = bf16[1,2,64,64] convert(p)
+  o = bf16[1,2,64,64] dot(p16, v), lhs_batch_dims={0,1}, rhs_batch_dims={0,1}, lhs_contracting_dims={3}, rhs_contracting_dims={2}
+  dp16 = bf16[1,2,64,64] dot(do, v), lhs_batch_dims={0,1}, rhs_batch_dims={0,1}, lhs_contracting_dims={3}, rhs_contracting_dims={3}
+  dp = f32[1,2,64,64] convert(dp16)
+  first = f32[1,2,64,64] divide(dp, sums)
+  one = f32[] constant(1)
+  ones = f32[1,2,64,1] broadcast(one), dimensions={}
+  s1 = f32[1,2,64,1] reshape(s)
+  squares = f32[1,2,64,1] multiply(s1, s1)
+  inverse1 = f32[1,2,64,1] divide(ones, squares)
+  inverse = f32[1,2,64] reshape(inverse1)
+  inverses = f32[1,2,64,64] broadcast(inverse), dimensions={0,1,2}
+  t = f32[1,2,64,64] multiply(dp, inverses)
+  u = f32[1,2,64,64] multiply(t, e)
+  w = f32[1,2,64] reduce(u, zero), dimensions={3}, to_apply=sum
+  minus = f32[1,2,64] negate(w)
+  minuses = f32[1,2,64,64] broadcast(minus), dimensions={0,1,2}
+  y = f32[1,2,64,64] add(first, minuses)
+  z = f32[1,2,64,64] multiply(y, e)
+  zeros = f32[1,2,64,64] broadcast(zero), dimensions={}
+  masked = f32[1,2,64,64] select(seen, z, zeros)
+  ds = f32[1,2,64,64] multiply(masked, scales)
+  k32 = f32[1,2,64,64] convert(k)
+  dq32 = f32[1,2,64,64] dot(ds, k32), lhs_batch_dims={0,1}, rhs_batch_dims={0,1}, lhs_contracting_dims={3}, rhs_contracting_dims={2}
+  dq = bf16[1,2,64,64] convert(dq32)
+  q32 = f32[1,2,64,64] convert(q)
+  dk32 = f32[1,2,64,64] dot(ds, q32), lhs_batch_dims={0,1}, rhs_batch_dims={0,1}, lhs_contracting_dims={2}, rhs_contracting_dims={2}
+  dk = bf16[1,2,64,64] convert(dk32)
+  dvt = bf16[1,2,64,64] dot(do, p16), lhs_batch_dims={0,1}, rhs_batch_dims={0,1}, lhs_contracting_dims={2}, rhs_contracting_dims={2}
+  dv = bf16[1,2,64,64] transpose(dvt), dimensions={0,1,3,2}
+  ROOT r = (bf16[1,2,64,64], bf16[1,2,64,64], bf16[1,2,64,64], bf16[1,2,64,64]) tuple(o, dq, dk, dv)",
+        2,
     );
 }

@@ -22,6 +22,7 @@ fn sum(test: &str, arrays: &[Named<'_>]) -> Folder {
 }
 
 #[test]
+#[allow(clippy::print_stderr, reason = "tests talk to whoever runs them")]
 fn an_engine_whose_machine_is_not_there_says_what_is_missing() {
     let folder = sum("run-cuda", &[("p0", &[2, 3], &SIX), ("p1", &[2, 3], &[10.0; 6])]);
     let ran = folder.hloom(&["run", "sum.hlo", "--input", "in.npz", "--engine", "cuda"]);

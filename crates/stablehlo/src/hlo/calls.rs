@@ -162,7 +162,7 @@ impl Translator<'_, '_> {
         let shape = if let [one] = &shapes[..] { one.clone() } else { Shape::tuple(shapes) };
         let sorted = self.emit(Op::Sort { dimension, is_stable: true, to_apply }, inputs, shape)?;
         let mut results = Vec::new();
-        for i in 0..inputs.len() {
+        for (i, &initial) in initial.iter().enumerate() {
             let part = if inputs.len() == 1 { sorted } else { self.element(sorted, i)? };
             let sizes = self.shape(part).as_array().map(|a| a.dims().to_vec()).unwrap_or_default();
             let shape = self.result_shape(i)?;
@@ -183,7 +183,7 @@ impl Translator<'_, '_> {
             let padding: Box<[PaddingDim]> = cut.iter().enumerate().map(missing).collect();
             results.push(match padding.iter().all(|p| p.high == 0) {
                 true => first,
-                false => self.emit(Op::Pad { padding }, [first, initial[i]].as_slice(), shape)?,
+                false => self.emit(Op::Pad { padding }, [first, initial].as_slice(), shape)?,
             });
         }
         self.bind_all(&results)
