@@ -266,8 +266,8 @@ fn gradients_as_they_are_differentiated() {
   first = f32[1,2,64,64] divide(dp, sums)
   one = f32[] constant(1)
   ones = f32[1,2,64,1] broadcast(one), dimensions={}
-  s1 = f32[1,2,64,1] reshape(s)
-  squares = f32[1,2,64,1] multiply(s1, s1)
+  row_sums = f32[1,2,64,1] reshape(s)
+  squares = f32[1,2,64,1] multiply(row_sums, row_sums)
   inverse1 = f32[1,2,64,1] divide(ones, squares)
   inverse = f32[1,2,64] reshape(inverse1)
   inverses = f32[1,2,64,64] broadcast(inverse), dimensions={0,1,2}

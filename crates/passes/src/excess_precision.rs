@@ -27,7 +27,7 @@ pub enum ExcessPrecision {
     /// Those that are converted to f32 at once, as XLA has it by default.
     #[default]
     Converted,
-    /// Chains of arithmetic, but for what their last operation makes.
+    /// These, and chains of arithmetic but for what their last operation makes.
     Arithmetic,
 }
 
@@ -56,7 +56,11 @@ pub static ARITHMETIC: Pass = Pass {
     name: "widen-arithmetic",
     statement: "makes chains of bf16 arithmetic f32, rounded where bits are seen and at their ends",
     keeps_schedule: false,
-    run: |module: &mut Module, _: &Context<'_>| widen(module, widen_arithmetic),
+    run: |module: &mut Module, _: &Context<'_>| {
+        // What is converted at once keeps its digits as well, and is no end of a chain.
+        let converted = widen(module, widen_converted)?;
+        Ok(converted + widen(module, widen_arithmetic)?)
+    },
 };
 
 /// The f32 values that stand for bf16 ones.

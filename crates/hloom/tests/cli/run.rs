@@ -65,7 +65,10 @@ fn an_array_that_is_missing_too_many_or_wrong_is_named() {
         (&[("p0", &[2, 3], &SIX)], "input p1 is missing: f32[2,3]"),
         (&[("p0", &[2, 3], &SIX), ("p1", &[3, 2], &SIX)], "input p1 is"),
         (&[("p0", &[2, 3], &SIX), ("p1", &[2], &[1.0, 2.0])], "input p1 is"),
-        (&[("p0", &[2, 3], &SIX), ("p1", &[2, 3], &SIX), ("p2", &[], &[1.0])], "input p2 is not one of the program's"),
+        (
+            &[("p0", &[2, 3], &SIX), ("p1", &[2, 3], &SIX), ("p2", &[], &[1.0])],
+            "input p2 of in.npz is not one of the program's",
+        ),
         (&[("p0", &[2, 3], &SIX), ("p1", &[2, 3], &SIX), ("d7.p0", &[], &[1.0])], "input d7.p0 is"),
     ];
     for (n, (arrays, words)) in cases.into_iter().enumerate() {
