@@ -1,6 +1,6 @@
 //! Attention in one pass over memory: softmax(scale · Q Kᵀ + bias, masked) · V without the scores in global memory.
 //!
-//! [`AttentionShape`] says what is asked for; [`forward`] and [`backward`] give the kernels. A block owns rows of Q (or of
+//! [`AttentionShape`] says what is asked for; [`forward()`] and [`backward()`] give the kernels. A block owns rows of Q (or of
 //! K and V for their gradients), walks over tiles of the other side, and keeps a softmax that is corrected as larger
 //! scores turn up. Products run on `wgmma`; what it accumulates is f32.
 
@@ -201,7 +201,7 @@ impl AttentionShape {
     }
 }
 
-/// How the work is cut. [`forward`] chooses; tests and measurements try others.
+/// How the work is cut. [`forward()`] chooses; tests and measurements try others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tiling {
     /// Warpgroups that multiply, of 64 rows each.
@@ -230,7 +230,7 @@ pub fn forward(shape: &AttentionShape, architecture: Architecture) -> Result<Ker
     forward_tiled(shape, architecture, Tiling::for_forward(shape))
 }
 
-/// [`forward`] with a tiling of one's own.
+/// [`forward()`] with a tiling of one's own.
 pub fn forward_tiled(
     shape: &AttentionShape,
     architecture: Architecture,
