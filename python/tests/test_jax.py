@@ -184,7 +184,7 @@ class OnOneDevice(unittest.TestCase):
         x = jax.device_put(np.ones(1 << 16, np.float32), jax.devices()[0])
         after = jax.devices()[0].memory_stats()
         self.assertGreaterEqual(after["bytes_in_use"] - before["bytes_in_use"], x.nbytes)
-        self.assertNotIn("bytes_limit", after)
+        self.assertGreater(after["bytes_limit"], after["bytes_in_use"])
 
     def test_a_compiled_program_tells_of_itself(self):
         compiled = jax.jit(lambda x: x @ x).lower(jnp.ones((8, 8))).compile()
