@@ -1,6 +1,6 @@
-//! From a planned module to a program: a place for every array, and a step for every instruction that does something.
+//! From a planned module to a program: a place for every array, and a thunk for every instruction that does something.
 //!
-//! Tuples, their elements and whatever else merely hands values on are no steps: `plan` says that the value is where it
+//! Tuples, their elements and whatever else merely hands values on are no thunks: `plan` says that the value is where it
 //! was. What the plan does not tie together where the run needs it tied is an error here, not a wrong result.
 
 use crate::collective::CollectiveThunk;
@@ -11,7 +11,7 @@ use crate::kernel_choice::kernel_of;
 use crate::library_call::LibraryCall;
 use crate::output_fusion::{Array, OutputFusion, product_of};
 use crate::shared_buffer;
-use crate::thunk::{Evaluate, EvaluatedLeaf, ListId, ResultLeaf, Thunk, ThunkKind, ThunkProgram, While};
+use crate::thunk::{ListId, Thunk, ThunkKind, ThunkProgram, While};
 use hloom_compiler::CompileOptions;
 use hloom_compiler::CompileReport;
 use hloom_loops::KernelRequest;
@@ -23,21 +23,18 @@ use hloom_analysis::effects::reaches_outside;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::kernel_config::KernelConfig;
-use hloom_ir::module::Module;
 use hloom_ir::op::{ConstantValue, Op};
-use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_ir::shape::Shape;
 use hloom_plan::Plan;
-use hloom_plan::dataflow::ValueId;
-use hloom_plan::in_place::Pair;
 use hloom_plan::positions::Position;
 use hloom_runtime::placement::{
-    AllocationSource, Location, argument_leaves, hands_on, locations, peak_bytes, sources, working_instructions,
+    AllocationSource, Location, argument_leaves, hands_on, peak_bytes, sources, working_instructions,
 };
-use rustc_hash::FxHashMap;
+use hloom_runtime::planned_values::PlannedValues;
 use std::ops::Range;
 use std::time::Instant;
 
-/// How many trip_count a loop is thought to take if nothing is known.
+/// How often the body of a loop is thought to run if nothing is known.
 pub(crate) const DEFAULT_TRIP_COUNT: u64 = 32;
 
 /// Makes the program of a planned module, of which `concurrency` thunks may run at once, with the kernels of `source`.
@@ -51,19 +48,16 @@ pub(crate) fn lower(
     let begun = Instant::now();
     let module = plan.dataflow.module();
     let entry = module.entry().ok_or_else(|| ExecutionError::bug("a verified module has no entry"))?;
-    let mut locations = locations(plan)?;
-    let shared_buffers = shared_buffer::find(plan, options.grid, &mut locations);
+    let mut values = PlannedValues::new(plan)?;
+    let shared_buffers = shared_buffer::find(plan, options.grid, &mut values.locations);
     let mut lowering = Lowering {
-        module,
-        plan,
-        locations,
+        values,
         table: Vec::new(),
         at: Vec::new(),
         lists: vec![Vec::new()],
         reaches_outside: vec![false],
         requests: Vec::new(),
         evaluates: false,
-        slots: FxHashMap::default(),
         fill_constants: options.fill_constants,
         grid: options.grid,
         own: Location { allocation: (plan.allocations.len() + shared_buffers.len()) as u32, offset: 0 },
@@ -71,9 +65,9 @@ pub(crate) fn lower(
         report,
     };
     let leaves = argument_leaves(plan).into_iter().enumerate();
-    let argument_slots = leaves.filter_map(|(n, p)| Some((n, lowering.slot(p)?))).collect();
+    let argument_slots = leaves.filter_map(|(n, p)| Some((n, lowering.values.slot(p)?))).collect();
     lowering.list(entry, 0)?;
-    let results = lowering.results(entry)?;
+    let results = lowering.values.results(entry)?;
     lowering.report.stages.push(("steps", begun.elapsed()));
     let mut footprints = lowering.footprints(concurrency > 1);
     let kernels = lowering.compile(source)?;
@@ -91,8 +85,8 @@ pub(crate) fn lower(
     if forks > 0 {
         lowering.report.native.insert("fork".into(), forks);
     }
-    let Lowering { lists, table, evaluates, own_bytes, slots, .. } = lowering;
-    let slots = slots.len();
+    let Lowering { lists, table, evaluates, own_bytes, values, .. } = lowering;
+    let slots = values.slots();
     let (mut allocations, planned_bytes) = sources(plan, hloom_runtime::memory::ALIGNMENT)?;
     allocations.extend((0..shared_buffers.len()).map(|number| AllocationSource::SharedBuffer { number }));
     allocations.push(AllocationSource::Temporary { offset: planned_bytes });
@@ -133,9 +127,7 @@ pub(crate) fn lower(
 }
 
 struct Lowering<'p, 'm> {
-    module: &'m Module,
-    plan: &'p Plan<'m>,
-    locations: Vec<Location>,
+    values: PlannedValues<'p, 'm>,
     table: Vec<Location>,
     /// The position of the value in each entry of the table.
     at: Vec<Position>,
@@ -145,8 +137,6 @@ struct Lowering<'p, 'm> {
     /// Kernels to be compiled.
     requests: Vec<KernelRequest>,
     evaluates: bool,
-    /// The slots of values whose sizes are known at run time only.
-    slots: FxHashMap<ValueId, u32>,
     fill_constants: bool,
     grid: DeviceGrid,
     /// The memory that steps have besides their arrays, one after another.
@@ -158,7 +148,7 @@ struct Lowering<'p, 'm> {
 impl Lowering<'_, '_> {
     /// Adds the steps of `computation` to a list.
     fn list(&mut self, computation: ComputationId, list: ListId) -> Result<(), ExecutionError> {
-        let module = self.module;
+        let module = self.values.module;
         for &id in module[computation].instructions() {
             self.instruction(id, list)?;
         }
@@ -173,48 +163,10 @@ impl Lowering<'_, '_> {
         Ok(list)
     }
 
-    /// The positions of an instruction's leaves.
-    fn leaves(&self, id: InstructionId) -> impl Iterator<Item = Position> + use<'_> {
-        let positions = &self.plan.dataflow.positions;
-        positions.of(id).filter(|&p| !positions.is_tuple(p))
-    }
-
-    fn location(&self, position: Position) -> Location {
-        self.locations.get(position as usize).copied().unwrap_or(Location::NOWHERE)
-    }
-
-    /// The slot of the value at `position`, if its size is known at run time only, or nothing is known of it.
-    fn slot(&mut self, position: Position) -> Option<u32> {
-        let dataflow = &self.plan.dataflow;
-        let shape = dataflow.positions.shape(position);
-        if !shape.is_dynamic() && !is_opaque(shape) {
-            return None;
-        }
-        let value = dataflow.at(position)?;
-        let next = self.slots.len() as u32;
-        Some(*self.slots.entry(value).or_insert(next))
-    }
-
-    /// Whether an instruction takes or makes a value in a slot.
-    fn uses_slots(&self, id: InstructionId) -> bool {
-        let all = self.module[id].operands().iter().copied().chain([id]);
-        let positions = &self.plan.dataflow.positions;
-        all.into_iter()
-            .any(|i| self.leaves(i).any(|p| positions.shape(p).is_dynamic() || is_opaque(positions.shape(p))))
-    }
-
-    /// Whether the value at `position` is made there, and is an array with elements.
-    fn makes(&self, position: Position) -> bool {
-        let dataflow = &self.plan.dataflow;
-        let value = dataflow.at(position).and_then(|v| dataflow.value(v));
-        let is_array = || self.plan.dataflow.positions.shape(position).as_array_or_buffer().is_some();
-        value.is_some_and(|v| v.position == position) && is_array()
-    }
-
     /// Puts the places of values side by side into the table.
     fn enter(&mut self, values: Vec<Position>) -> Range<u32> {
         let start = self.table.len() as u32;
-        self.table.extend(values.iter().map(|&p| self.locations.get(p as usize).copied().unwrap_or(Location::NOWHERE)));
+        self.table.extend(values.iter().map(|&p| self.values.location(p)));
         self.at.extend(values);
         start..self.table.len() as u32
     }
@@ -231,29 +183,20 @@ impl Lowering<'_, '_> {
     /// Copies each leaf to where it is wanted, unless it is there.
     fn tie(&mut self, list: ListId, id: InstructionId, from: Vec<Position>, to: Vec<Position>) {
         for (from, to) in from.into_iter().zip(to) {
-            let (source, target) = (self.location(from), self.location(to));
+            let (source, target) = (self.values.location(from), self.values.location(to));
             if source != target && source != Location::NOWHERE && target != Location::NOWHERE {
-                let bytes = self.plan.dataflow.positions.shape(from).byte_size().unwrap_or(0) as usize;
+                let bytes = self.values.bytes(from);
                 self.push(list, id, vec![from, to], ThunkKind::Copy { bytes });
             }
         }
     }
 
-    /// Fails unless each leaf is where it is wanted.
-    fn must_be_tied(&self, id: InstructionId, from: InstructionId, to: InstructionId) -> Result<(), ExecutionError> {
-        let tied = self.leaves(from).zip(self.leaves(to)).all(|(a, b)| self.location(a) == self.location(b));
-        if tied {
-            return Ok(());
-        }
-        Err(ExecutionError::bug(format!("the memory of {} is not carried through", self.module[id].name())))
-    }
-
     fn instruction(&mut self, id: InstructionId, list: ListId) -> Result<(), ExecutionError> {
-        let module = self.module;
+        let module = self.values.module;
         let instruction = &module[id];
         let operands = instruction.operands();
         self.reaches_outside[list] |= reaches_outside(&instruction.op);
-        if !matches!(instruction.op, Op::Parameter { .. }) && !hands_on(&instruction.op) && self.uses_slots(id) {
+        if !matches!(instruction.op, Op::Parameter { .. }) && !hands_on(&instruction.op) && self.values.uses_slots(id) {
             self.evaluate(list, id, "it has a size that is known at run time only");
             return Ok(());
         }
@@ -269,7 +212,7 @@ impl Lowering<'_, '_> {
             Op::CopyStart { .. } => self.copy(list, id),
             Op::ReplicaId | Op::PartitionId => {
                 let kind = ThunkKind::DeviceId { grid: self.grid, of_replica: matches!(instruction.op, Op::ReplicaId) };
-                self.push(list, id, self.arrays(id), kind);
+                self.push(list, id, self.values.arrays(id), kind);
                 self.native("device id");
             }
             Op::While { condition, body } => {
@@ -281,13 +224,12 @@ impl Lowering<'_, '_> {
                     return Err(ExecutionError::bug("a loop without a root"));
                 };
                 for (from, to) in [(operands[0], id), (id, in_body), (id, in_condition), (next, id)] {
-                    self.must_be_tied(id, from, to)?;
+                    self.values.must_be_tied(id, from, to)?;
                 }
                 let (condition, body) = (self.new_list(*condition)?, self.new_list(*body)?);
-                let positions = &self.plan.dataflow.positions;
-                let bytes = |p: Position| positions.shape(p).byte_size().unwrap_or(0) as usize;
-                let state = self.leaves(id).map(bytes).collect();
-                let arrays = [positions.whole(truth)].into_iter().chain(self.leaves(id)).collect();
+                let positions = &self.values.plan.dataflow.positions;
+                let state = self.values.leaves(id).map(|p| self.values.bytes(p)).collect();
+                let arrays = [positions.whole(truth)].into_iter().chain(self.values.leaves(id)).collect();
                 let closed = ![condition, body].iter().any(|&l| self.reaches_outside[l]);
                 let trip_count = known_trip_count(instruction).map_or(DEFAULT_TRIP_COUNT, |n| n.max(1));
                 let repeat = While { condition, body, state, closed, trip_count };
@@ -301,12 +243,12 @@ impl Lowering<'_, '_> {
                     else {
                         return Err(ExecutionError::bug("a branch without a parameter"));
                     };
-                    self.must_be_tied(id, operand, parameter)?;
-                    self.must_be_tied(id, root, id)?;
+                    self.values.must_be_tied(id, operand, parameter)?;
+                    self.values.must_be_tied(id, root, id)?;
                 }
                 let by_truth = module[operands[0]].shape.is_scalar_of(ElementType::Pred);
                 let branches = branches.iter().map(|&b| self.new_list(b)).collect::<Result<Vec<_>, _>>()?;
-                let selector = self.plan.dataflow.positions.whole(operands[0]);
+                let selector = self.values.plan.dataflow.positions.whole(operands[0]);
                 self.reaches_outside[list] |= branches.iter().any(|&b| self.reaches_outside[b]);
                 self.push(list, id, vec![selector], ThunkKind::Conditional { branches, by_truth });
                 self.native("conditional");
@@ -318,9 +260,9 @@ impl Lowering<'_, '_> {
             | Op::ReduceScatter(_)
             | Op::AllToAll { .. }
             | Op::CollectiveBroadcast { .. }
-            | Op::CollectivePermute(_) => match CollectiveThunk::new(module, id, self.for_evaluator(id)) {
+            | Op::CollectivePermute(_) => match CollectiveThunk::new(module, id, self.values.for_evaluator(id)) {
                 Some(collective) => {
-                    let arrays = self.arrays(id);
+                    let arrays = self.values.arrays(id);
                     self.native("collective");
                     self.evaluates = true;
                     self.push(list, id, arrays, ThunkKind::Collective(Box::new(collective)));
@@ -329,7 +271,7 @@ impl Lowering<'_, '_> {
             },
             op => {
                 // What hands values on makes none; all else is done, for its value or its effect.
-                if !hands_on(op) || self.leaves(id).any(|p| self.makes(p)) {
+                if !hands_on(op) || self.values.leaves(id).any(|p| self.values.makes(p)) {
                     self.kernel(list, id)?;
                 }
             }
@@ -339,7 +281,7 @@ impl Lowering<'_, '_> {
 
     /// The code that was chosen for the instruction; what has none is left to the evaluator.
     fn kernel(&mut self, list: ListId, id: InstructionId) -> Result<(), ExecutionError> {
-        match kernel_of(self.module, id) {
+        match kernel_of(self.values.module, id) {
             KernelConfig::Loops => self.loops(list, id),
             KernelConfig::Library { .. } => self.library(list, id)?,
             KernelConfig::OutputFusion { .. } => self.output_fusion(list, id)?,
@@ -350,19 +292,19 @@ impl Lowering<'_, '_> {
 
     /// What is written on the instruction does not hold.
     fn mistaken(&self, id: InstructionId) -> ExecutionError {
-        let config = kernel_of(self.module, id);
+        let config = kernel_of(self.values.module, id);
         ExecutionError::bug(format!(
             "{} has no kernel of the kind that is chosen for it, {config}",
-            self.module[id].name()
+            self.values.module[id].name()
         ))
     }
 
     /// A kernel written by hand.
     fn library(&mut self, list: ListId, id: InstructionId) -> Result<(), ExecutionError> {
-        let call = LibraryCall::new(self.module, id).map_err(|_| self.mistaken(id))?;
-        let arrays = self.arrays(id);
+        let call = LibraryCall::new(self.values.module, id).map_err(|_| self.mistaken(id))?;
+        let arrays = self.values.arrays(id);
         self.native(call.name());
-        let otherwise = call.may_refuse().then(|| Box::new(self.for_evaluator(id)));
+        let otherwise = call.may_refuse().then(|| Box::new(self.values.for_evaluator(id)));
         self.evaluates |= otherwise.is_some();
         self.push(list, id, arrays, ThunkKind::Library(Box::new(call), otherwise));
         Ok(())
@@ -370,11 +312,11 @@ impl Lowering<'_, '_> {
 
     /// Adds the step of an output fusion.
     fn output_fusion(&mut self, list: ListId, id: InstructionId) -> Result<(), ExecutionError> {
-        let product = product_of(self.module, id).ok_or_else(|| self.mistaken(id))?;
+        let product = product_of(self.values.module, id).ok_or_else(|| self.mistaken(id))?;
         let request = self.requests.len();
-        let fusion = OutputFusion::new(self.module, id, product, request).ok_or_else(|| self.mistaken(id))?;
+        let fusion = OutputFusion::new(self.values.module, id, product, request).ok_or_else(|| self.mistaken(id))?;
         self.requests.push(fusion.wanted(id, product));
-        let arrays = self.arrays(id);
+        let arrays = self.values.arrays(id);
         let last = arrays.last().copied();
         self.push(list, id, arrays, ThunkKind::OutputFusion(Box::new(fusion)));
         // Memory of its own, should it need any.
@@ -388,16 +330,8 @@ impl Lowering<'_, '_> {
 
     /// Asks for a kernel of loops.
     fn loops(&mut self, list: ListId, id: InstructionId) {
-        let positions = &self.plan.dataflow.positions;
-        let tied = |pair: &Pair| {
-            let operand = self.module[id].operands().get(pair.operand);
-            let from = operand.and_then(|&o| positions.part(o, &pair.operand_index));
-            let to = positions.part(id, &pair.output_index);
-            from.zip(to).is_some_and(|(from, to)| self.location(from.start) == self.location(to.start))
-        };
-        let pairs = self.plan.in_place.pairs(id);
-        let in_place = !pairs.is_empty() && pairs.iter().all(tied);
-        let (arrays, request) = (self.arrays(id), self.requests.len());
+        let in_place = self.values.is_in_place(id);
+        let (arrays, request) = (self.values.arrays(id), self.requests.len());
         self.requests.push(KernelRequest { instruction: id, in_place, producer: None });
         self.push(list, id, arrays, ThunkKind::Pending(request));
     }
@@ -406,17 +340,17 @@ impl Lowering<'_, '_> {
     fn footprints(&self, may_fork: bool) -> Vec<Vec<Footprint>> {
         let is_collective = |step: &Thunk| matches!(step.kind, ThunkKind::Collective(_));
         match may_fork || self.lists.iter().flatten().any(is_collective) {
-            true => footprints(self.plan, &self.table, &self.at, &self.lists),
+            true => footprints(self.values.plan, &self.table, &self.at, &self.lists),
             false => Vec::new(),
         }
     }
 
     /// Makes the kernels that were asked for; what is refused one is left to the evaluator.
     fn compile(&mut self, source: KernelSource) -> Result<KernelCode, ExecutionError> {
-        let (module, requests) = (self.module, std::mem::take(&mut self.requests));
+        let (module, requests) = (self.values.module, std::mem::take(&mut self.requests));
         let begun = Instant::now();
         let kernels = Kernels::new(source, module, &requests)?;
-        let mut library = crate::region::compile(self.plan, &self.table, &self.at, &mut self.lists, &kernels);
+        let mut library = crate::region::compile(self.values.plan, &self.table, &self.at, &mut self.lists, &kernels);
         self.report.stages.push(("kernels", begun.elapsed()));
         let mut lists = std::mem::take(&mut self.lists);
         for list in &mut lists {
@@ -455,7 +389,7 @@ impl Lowering<'_, '_> {
         let ThunkKind::Pending(request) = step.kind else { return };
         step.kind = match library.kernel(request) {
             Ok(kernel) => {
-                self.native(if matches!(self.module[id].op, Op::Fusion(_)) { "fusion" } else { "instruction" });
+                self.native(if matches!(self.values.module[id].op, Op::Fusion(_)) { "fusion" } else { "instruction" });
                 ThunkKind::Kernel(kernel)
             }
             Err(why) => self.for_evaluator_because(id, &why),
@@ -465,22 +399,16 @@ impl Lowering<'_, '_> {
     /// The array of an entry of the table.
     fn array(&self, entry: u32) -> Array {
         let position = self.at.get(entry as usize);
-        let shape = position.map(|&p| self.plan.dataflow.positions.shape(p));
+        let shape = position.map(|&p| self.values.plan.dataflow.positions.shape(p));
         let location = self.table.get(entry as usize).copied().unwrap_or(Location::NOWHERE);
         let bytes = shape.and_then(Shape::byte_size).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
         Array { location, bytes }
     }
 
-    /// The arrays of an instruction: leaves of the operands, then leaves of the result.
-    fn arrays(&self, id: InstructionId) -> Vec<Position> {
-        let all = self.module[id].operands().iter().copied().chain([id]);
-        all.flat_map(|i| self.leaves(i).collect::<Vec<_>>()).collect()
-    }
-
     /// Copies the operand to the (first leaf of the) result.
     fn copy(&mut self, list: ListId, id: InstructionId) {
-        let from: Vec<Position> = self.leaves(self.module[id].operands()[0]).collect();
-        let to: Vec<Position> = self.leaves(id).collect();
+        let from: Vec<Position> = self.values.leaves(self.values.module[id].operands()[0]).collect();
+        let to: Vec<Position> = self.values.leaves(id).collect();
         self.tie(list, id, from, to);
         self.native("copy");
     }
@@ -493,71 +421,32 @@ impl Lowering<'_, '_> {
         computation: ComputationId,
         index: &[i64],
     ) -> Result<(), ExecutionError> {
-        let module = self.module;
+        let module = self.values.module;
         for (&operand, parameter) in module[id].operands().iter().zip(module.parameters(computation)) {
-            self.must_be_tied(id, operand, parameter)?;
+            self.values.must_be_tied(id, operand, parameter)?;
         }
         self.list(computation, list)?;
         let root = module.root(computation).ok_or_else(|| ExecutionError::bug("a computation without a root"))?;
-        let positions = &self.plan.dataflow.positions;
+        let positions = &self.values.plan.dataflow.positions;
         let part = positions.part(id, index).ok_or_else(|| ExecutionError::bug("a start without a result"))?;
         let to: Vec<Position> = part.filter(|&p| !positions.is_tuple(p)).collect();
-        let from: Vec<Position> = self.leaves(root).collect();
+        let from: Vec<Position> = self.values.leaves(root).collect();
         self.tie(list, id, from, to);
         Ok(())
     }
 
     /// Leaves an instruction to the evaluator.
     fn evaluate(&mut self, list: ListId, id: InstructionId, reason: &str) {
-        let (kind, arrays) = (self.for_evaluator_because(id, reason), self.arrays(id));
+        let (kind, arrays) = (self.for_evaluator_because(id, reason), self.values.arrays(id));
         self.push(list, id, arrays, kind);
     }
 
     /// The evaluator's part, noted in the report.
     fn for_evaluator_because(&mut self, id: InstructionId, reason: &str) -> ThunkKind {
-        let module = self.module;
+        let module = self.values.module;
         let opcode = module[id].op.opcode();
         self.report.fall_back(opcode.name(), module[id].name(), reason);
         self.evaluates = true;
-        ThunkKind::Evaluate(Box::new(self.for_evaluator(id)))
+        ThunkKind::Evaluate(Box::new(self.values.for_evaluator(id)))
     }
-
-    /// What the evaluator has to know of an instruction.
-    fn for_evaluator(&mut self, id: InstructionId) -> Evaluate {
-        let module = self.module;
-        let op = &module[id].op;
-        let meets = op.collective().is_some() || matches!(op, Op::CollectivePermute(_) | Op::CollectivePermuteStart(_));
-        let waits = meets || matches!(op, Op::RecvDone(_));
-        let operands: Vec<Shape> = module[id].operands().iter().map(|&o| module[o].shape.clone()).collect();
-        let leaves: Vec<Position> =
-            module[id].operands().iter().flat_map(|&o| self.leaves(o).collect::<Vec<_>>()).collect();
-        let operand_slots = leaves.into_iter().map(|p| self.slot(p)).collect();
-        // What is received comes at the done, into the memory that the start was given for it.
-        let fills = matches!(op, Op::RecvDone(_));
-        let leaves: Vec<Position> = self.leaves(id).collect();
-        let result = |p: Position| match self.slot(p) {
-            Some(slot) => EvaluatedLeaf::Slot(slot),
-            None if (fills || self.makes(p)) && self.location(p) != Location::NOWHERE => EvaluatedLeaf::Array,
-            None => EvaluatedLeaf::InPlace,
-        };
-        let results = leaves.into_iter().map(result).collect();
-        Evaluate { operands, operand_slots, results, waits }
-    }
-
-    fn results(&mut self, entry: ComputationId) -> Result<Vec<ResultLeaf>, ExecutionError> {
-        let root = self.module.root(entry).ok_or_else(|| ExecutionError::bug("a computation without a root"))?;
-        let leaves: Vec<Position> = self.leaves(root).collect();
-        let handed_over = |a: &ArrayShape| a.clone().with_layout(a.entry_layout());
-        let leaf = |position: Position| ResultLeaf {
-            shape: self.plan.dataflow.positions.shape(position).map_arrays(&mut { handed_over }),
-            location: self.location(position),
-            slot: self.slot(position),
-        };
-        Ok(leaves.into_iter().map(leaf).collect())
-    }
-}
-
-/// Whether nothing is known of a value's form.
-fn is_opaque(shape: &Shape) -> bool {
-    matches!(shape, Shape::Opaque)
 }

@@ -1,6 +1,6 @@
-//! What a compiled program is at run time: lists of steps, and where their arrays lie.
+//! What a compiled program is at run time: lists of thunks, and where their arrays lie.
 //!
-//! Every array of a step is an entry of the program's *table*: an allocation and an offset. A run trip_count the table into
+//! Every array of a step is an entry of the program's *table*: an allocation and an offset. A run turns the table into
 //! addresses once, before its first step; a step finds its arrays side by side in it, operands first, then results.
 
 use crate::collective::CollectiveThunk;
@@ -11,8 +11,8 @@ use crate::output_fusion::OutputFusion;
 use crate::shared_buffer::SharedBuffer;
 use hloom_analysis::devices::DeviceGrid;
 use hloom_ir::entity::InstructionId;
-use hloom_ir::shape::Shape;
 pub(crate) use hloom_runtime::placement::{AllocationSource, Location};
+pub(crate) use hloom_runtime::planned_values::{Evaluate, EvaluatedLeaf, ResultLeaf};
 use std::ops::Range;
 
 /// The number of a list of steps.
@@ -89,43 +89,8 @@ pub(crate) struct While {
     pub(crate) state: Vec<usize>,
     /// Whether the state alone decides how it goes on, so that a state that stays as it is means a loop without end.
     pub(crate) closed: bool,
-    /// About how many trip_count it takes.
+    /// About how often the body runs.
     pub(crate) trip_count: u64,
-}
-
-/// An instruction for the evaluator. Its arrays are the leaves of the operands, then the leaves of the result.
-#[derive(Debug)]
-pub(crate) struct Evaluate {
-    /// The shapes of the operands.
-    pub(crate) operands: Vec<Shape>,
-    /// For each leaf of the operands, the slot that it is in if it is in none of the arrays.
-    pub(crate) operand_slots: Vec<Option<u32>>,
-    /// For each leaf of the result, where it goes.
-    pub(crate) results: Vec<EvaluatedLeaf>,
-    /// Whether other devices are met, so that waiting is possible.
-    pub(crate) waits: bool,
-}
-
-/// Where a leaf of an evaluated result goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum EvaluatedLeaf {
-    /// It is where it is to be already.
-    InPlace,
-    /// To its array.
-    Array,
-    /// To a slot: its size is known at run time only.
-    Slot(u32),
-}
-
-/// A leaf of the result.
-#[derive(Debug)]
-pub(crate) struct ResultLeaf {
-    /// Its shape, without layout.
-    pub(crate) shape: Shape,
-    /// Where it lies at the end.
-    pub(crate) location: Location,
-    /// The slot that it is in, if its size is known at run time only.
-    pub(crate) slot: Option<u32>,
 }
 
 /// A compiled program.

@@ -8,29 +8,16 @@
 //!   multiply_fusion: kernel 0, 1 unit; reads a0+0, writes a1+0
 //! ```
 
-use crate::thunk::{AllocationSource, ListId, Location, Thunk, ThunkKind, ThunkProgram};
+use crate::thunk::{ListId, Thunk, ThunkKind, ThunkProgram};
 use hloom_ir::module::Module;
+use hloom_runtime::placement::display_allocations;
 use std::fmt::Write;
 
 impl ThunkProgram {
     /// The program as text; `module` is what it was made of.
     pub(crate) fn display(&self, module: &Module) -> String {
-        let mut text = String::from("allocations:\n");
-        for (n, source) in self.allocations.iter().enumerate() {
-            let what = match source {
-                AllocationSource::Unused => continue,
-                AllocationSource::Argument { leaf, owned: false } => format!("argument {leaf}"),
-                AllocationSource::Argument { leaf, owned: true } => format!("argument {leaf}, written"),
-                AllocationSource::Constant { instruction, bytes, .. } => {
-                    format!("constant {}, {bytes} bytes", module[*instruction].name())
-                }
-                AllocationSource::Result { bytes } => format!("result, {bytes} bytes"),
-                AllocationSource::Temporary { offset } => format!("temporary at {offset}"),
-                AllocationSource::SharedBuffer { number } => format!("shared buffer {number}"),
-            };
-            let _ = writeln!(text, "  a{n}: {what}");
-        }
-        let _ = writeln!(text, "{} bytes of temporaries\nthunks:", self.temporary_bytes);
+        let mut text = display_allocations(module, &self.allocations, self.temporary_bytes);
+        text.push_str("thunks:\n");
         self.list(&mut text, module, 0, 1);
         text
     }
@@ -51,7 +38,7 @@ impl ThunkProgram {
         let indent = "  ".repeat(depth);
         let arrays: Vec<String> = self.table[thunk.arrays.start as usize..thunk.arrays.end as usize]
             .iter()
-            .map(|l| if *l == Location::NOWHERE { "-".to_owned() } else { format!("a{}+{}", l.allocation, l.offset) })
+            .map(ToString::to_string)
             .collect();
         let what = match &thunk.kind {
             ThunkKind::Copy { bytes } => format!("copy {bytes} bytes"),

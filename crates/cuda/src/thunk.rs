@@ -12,8 +12,8 @@ use crate::kernels::Made;
 use hloom_analysis::devices::DeviceGrid;
 use hloom_cuda_kernels::KernelSequence;
 use hloom_ir::entity::InstructionId;
-use hloom_ir::shape::Shape;
 use hloom_runtime::placement::{AllocationSource, Location};
+pub(crate) use hloom_runtime::planned_values::{Evaluate, EvaluatedLeaf, ResultLeaf};
 use std::ops::Range;
 
 /// The number of a list of thunks.
@@ -97,41 +97,6 @@ pub(crate) struct While {
     pub(crate) state: Vec<usize>,
     /// Whether the state alone decides how it goes on, so that a state that stays as it is means a loop without end.
     pub(crate) closed: bool,
-}
-
-/// An instruction for the evaluator. Its arrays are the leaves of the operands, then the leaves of the result.
-#[derive(Debug)]
-pub(crate) struct Evaluate {
-    /// The shapes of the operands.
-    pub(crate) operands: Vec<Shape>,
-    /// For each leaf of the operands, the slot that it is in if it is in none of the arrays.
-    pub(crate) operand_slots: Vec<Option<u32>>,
-    /// For each leaf of the result, where it goes.
-    pub(crate) results: Vec<EvaluatedLeaf>,
-    /// Whether other devices are met, so that waiting is possible.
-    pub(crate) waits: bool,
-}
-
-/// Where a leaf of an evaluated result goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum EvaluatedLeaf {
-    /// It is where it is to be already.
-    InPlace,
-    /// To its array.
-    Array,
-    /// To a slot: its size is known at run time only.
-    Slot(u32),
-}
-
-/// A leaf of the result.
-#[derive(Debug)]
-pub(crate) struct ResultLeaf {
-    /// Its shape, without layout.
-    pub(crate) shape: Shape,
-    /// Where it lies at the end.
-    pub(crate) location: Location,
-    /// The slot that it is in, if its size is known at run time only.
-    pub(crate) slot: Option<u32>,
 }
 
 /// A compiled program.

@@ -12,29 +12,19 @@
 use crate::thunk::{ListId, Thunk, ThunkKind, ThunkProgram};
 use hloom_cuda_kernels::PtxKernel;
 use hloom_ir::module::Module;
-use hloom_runtime::placement::{AllocationSource, Location};
+use hloom_runtime::placement::{AllocationSource, display_allocations};
 use std::fmt::Write;
 
 impl ThunkProgram {
     /// The program as text; `module` is what it was made of.
     pub(crate) fn display(&self, module: &Module) -> String {
-        let mut text = String::from("allocations:\n");
-        for (n, source) in self.allocations.iter().enumerate() {
-            let what = match source {
-                AllocationSource::Unused => continue,
-                AllocationSource::Argument { leaf, owned: false } => format!("argument {leaf}"),
-                AllocationSource::Argument { leaf, owned: true } => format!("argument {leaf}, written"),
-                AllocationSource::Constant { instruction, bytes, .. } => {
-                    format!("constant {}, {bytes} bytes", module[*instruction].name())
-                }
-                AllocationSource::Result { bytes } => format!("result, {bytes} bytes"),
-                AllocationSource::Temporary { offset } if *offset >= self.temporary_bytes => continue,
-                AllocationSource::Temporary { offset } => format!("temporary at {offset}"),
-                AllocationSource::SharedBuffer { number } => format!("shared buffer {number}"),
-            };
-            let _ = writeln!(text, "  a{n}: {what}");
-        }
-        let _ = writeln!(text, "{} bytes of temporaries\nthunks:", self.temporary_bytes);
+        // The last allocation is the scratch memory of thunks, of which there may be none.
+        let shown = match self.allocations.split_last() {
+            Some((AllocationSource::Temporary { offset }, rest)) if *offset >= self.temporary_bytes => rest,
+            _ => &self.allocations,
+        };
+        let mut text = display_allocations(module, shown, self.temporary_bytes);
+        text.push_str("thunks:\n");
         self.list(&mut text, module, 0, 1);
         text
     }
@@ -49,7 +39,7 @@ impl ThunkProgram {
         let indent = "  ".repeat(depth);
         let arrays: Vec<String> = self.table[thunk.arrays.start as usize..thunk.arrays.end as usize]
             .iter()
-            .map(|l| if *l == Location::NOWHERE { "-".to_owned() } else { format!("a{}+{}", l.allocation, l.offset) })
+            .map(ToString::to_string)
             .collect();
         let what = match &thunk.kind {
             ThunkKind::Copy { bytes } => format!("copy {bytes} bytes"),

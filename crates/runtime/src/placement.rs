@@ -42,6 +42,35 @@ pub enum AllocationSource {
     SharedBuffer { number: usize },
 }
 
+impl std::fmt::Display for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Location::NOWHERE => f.write_str("-"),
+            Location { allocation, offset } => write!(f, "a{allocation}+{offset}"),
+        }
+    }
+}
+
+/// The allocations as text, a line each, and the bytes of temporaries; `module` is what was planned.
+pub fn display_allocations(module: &Module, allocations: &[AllocationSource], temporary_bytes: usize) -> String {
+    let mut text = String::from("allocations:\n");
+    for (n, source) in allocations.iter().enumerate() {
+        let what = match source {
+            AllocationSource::Unused => continue,
+            AllocationSource::Argument { leaf, owned: false } => format!("argument {leaf}"),
+            AllocationSource::Argument { leaf, owned: true } => format!("argument {leaf}, written"),
+            AllocationSource::Constant { instruction, bytes, .. } => {
+                format!("constant {}, {bytes} bytes", module[*instruction].name())
+            }
+            AllocationSource::Result { bytes } => format!("result, {bytes} bytes"),
+            AllocationSource::Temporary { offset } => format!("temporary at {offset}"),
+            AllocationSource::SharedBuffer { number } => format!("shared buffer {number}"),
+        };
+        text += &format!("  a{n}: {what}\n");
+    }
+    text + &format!("{temporary_bytes} bytes of temporaries\n")
+}
+
 /// Where each position's value lies.
 pub fn locations(plan: &Plan<'_>) -> Result<Vec<Location>, ExecutionError> {
     let dataflow = &plan.dataflow;
