@@ -12,8 +12,11 @@ use crate::model::InstructionCost;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_target::Target;
 
-/// What gathers, scatters and sorts reach of a memory's bandwidth.
+/// What single elements here and there reach of a memory's bandwidth: of a line that comes along, they use a part.
 const SCATTERED_SHARE: f64 = 0.4;
+
+/// A product of fewer rows or columns loads its operands as often as it multiplies them.
+const THIN: f64 = 4.0;
 
 pub(crate) fn cost(kernel: &Kernel, target: &Target) -> Result<InstructionCost, Diagnostic> {
     if kernel.kind == KernelKind::Free {
@@ -37,7 +40,9 @@ pub(crate) fn cost(kernel: &Kernel, target: &Target) -> Result<InstructionCost, 
     let bandwidth = bandwidth_for(bytes, target)?;
     let fill = c.saturating_bytes;
     let fill = if fill > 0.0 { fill * moved / (moved + fill) } else { 0.0 };
-    let scattered = if kernel.work.scattered > 0.0 { 1.0 / SCATTERED_SHARE } else { 1.0 };
+    let line = c.caches.iter().map(|c| c.line_bytes as f64).fold(0.0, f64::max);
+    let is_scattered = kernel.work.scattered > 0.0 && kernel.work.run_bytes < line;
+    let scattered = if is_scattered { 1.0 / SCATTERED_SHARE } else { 1.0 };
     let memory = (moved * scattered + fill) / bandwidth;
     let mut work = compute.max(memory);
     if c.thread_seconds > 0.0 {
@@ -72,7 +77,11 @@ fn matmul_seconds(m: &Matmul, target: &Target) -> Result<f64, Diagnostic> {
     let rate = target.reached_matmul_rate(m.lhs_type, m.is_highest)?;
     let plain = m.flops / rate;
     let c = &target.compute;
-    let (Some(rows), Some(columns), Some(cores)) = (c.tile_rows, c.tile_columns, c.cores) else { return Ok(plain) };
+    let (Some(rows), Some(columns), Some(cores)) = (c.tile_rows, c.tile_columns, c.cores) else {
+        // Nothing to reuse (a row by a matrix, a channel by its own filter): code like any other, two operations at a time.
+        let is_thin = m.rows.min(m.columns) < THIN;
+        return Ok(if is_thin { (m.flops / (2.0 * target.vector_rate(m.lhs_type)?)).max(plain) } else { plain });
+    };
     let (rows, columns, cores) = (rows as f64, columns as f64, cores as f64);
     // Smaller blocks spread better and reuse less; the sum may be split, too.
     let blocks = [(rows, columns, 1.0), (rows, columns / 2.0, 0.9), (rows / 2.0, columns / 2.0, 0.75)];

@@ -53,6 +53,8 @@ pub struct Work {
     pub matmuls: SmallVec<[Matmul; 1]>,
     /// Elements that are read or written in an order that memory does not like: gathered, scattered, sorted.
     pub scattered: f64,
+    /// Bytes of them that lie side by side, at least.
+    pub run_bytes: f64,
     /// Times that all data goes through memory, where once is not enough (a sort's passes).
     pub passes: f64,
 }
@@ -85,6 +87,11 @@ impl Work {
             self.add_typed(t.element_type, t.vector, t.transcendental);
         }
         self.matmuls.extend(other.matmuls.iter().cloned());
+        self.run_bytes = match (self.scattered > 0.0, other.scattered > 0.0) {
+            (true, true) => self.run_bytes.min(other.run_bytes),
+            (false, true) => other.run_bytes,
+            _ => self.run_bytes,
+        };
         self.scattered += other.scattered;
         self.passes = self.passes.max(other.passes);
     }
@@ -148,19 +155,23 @@ impl Work {
                 let along = usize::try_from(*dimension).ok().and_then(|d| result.dims().get(d).copied()).unwrap_or(1);
                 let steps = (along.max(2) as f64).log2();
                 work.elementwise.simple = n * steps;
-                work.add_typed(computed, n * steps, 0.0);
+                // Each step ends in a branch that nobody foresees: as long as an exponential, not as an addition.
+                work.add_typed(computed, 0.0, n * steps);
                 work.scattered = n;
+                work.run_bytes = bytes_of_one(result);
                 work.passes = (steps / 4.0).max(1.0);
             }
-            Op::Gather(_) => {
+            Op::Gather(gather) => {
                 work.elementwise.simple = n;
                 work.scattered = n;
+                work.run_bytes = operand(0).map_or(0.0, |from| run_bytes(from, &gather.slice_sizes));
             }
             Op::Scatter(_) => {
                 let updates = operand(instruction.operands().len() / 2 + 1).map_or(n, elements);
                 work.elementwise.simple = updates;
                 work.add_typed(computed, updates, 0.0);
                 work.scattered = updates;
+                work.run_bytes = bytes_of_one(result);
             }
             Op::TopK { .. } => work.reduced(computed, read),
             Op::Fft { length, .. } => {
@@ -215,6 +226,24 @@ impl Work {
 /// What takes a series or a table, or as long as that.
 fn is_transcendental(op: UnaryOp) -> bool {
     op.takes_result_accuracy() || matches!(op, UnaryOp::Rsqrt | UnaryOp::Sqrt | UnaryOp::Tanh | UnaryOp::Logistic)
+}
+
+fn bytes_of_one(array: &ArrayShape) -> f64 {
+    f64::from(array.element_type.bits()) / 8.0
+}
+
+/// The bytes of a slice of that size that lie side by side in an array.
+fn run_bytes(array: &ArrayShape, slice_sizes: &[i64]) -> f64 {
+    let mut run = bytes_of_one(array);
+    for d in array.minor_to_major() {
+        let Ok(d) = usize::try_from(d) else { break };
+        let (Some(&whole), Some(&taken)) = (array.dims().get(d), slice_sizes.get(d)) else { break };
+        run *= taken.max(0) as f64;
+        if taken != whole {
+            break;
+        }
+    }
+    run
 }
 
 fn window_elements(window: &Window) -> f64 {

@@ -66,3 +66,24 @@ fn cycles_of_products_with_operands_in_fast_memory_are_near_the_compilers() {
     let error = total_error(&rows);
     assert!(error.abs() < 0.1, "all together: {:+.1} %", error * 100.0);
 }
+
+#[test]
+fn rows_are_gathered_at_the_speed_of_memory_and_single_elements_are_not() {
+    let gathered = |width: usize| {
+        let text = format!(
+            "HloModule m
+ENTRY e {{
+  t = f32[1000000,64] parameter(0)
+  i = s32[1000000,2] parameter(1)
+  ROOT g = f32[1000000,{width}] gather(t, i), offset_dims={{1}}, collapsed_slice_dims={{0}}, start_index_map={{0,1}}, index_vector_dim=1, slice_sizes={{1,{width}}}
+}}
+"
+        );
+        let module = hlo_text::read(text.as_bytes()).module.unwrap();
+        let target = Target::named("gpu-h200").unwrap();
+        let cost = CostModel::new(&module, &target).unwrap().instruction(module.root(module.entry().unwrap()).unwrap());
+        let cost = cost.unwrap();
+        cost.bytes / cost.memory_seconds
+    };
+    assert!(gathered(64) > 2.0 * gathered(1), "{:e} and {:e} bytes a second", gathered(64), gathered(1));
+}
