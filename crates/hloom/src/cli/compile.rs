@@ -4,11 +4,15 @@ pub(super) mod tpu;
 
 use super::args::{CompileArgs, EffortArg};
 use super::{Outcome, Result, Stop, input, output, progress, whole};
-use hloom::Verified;
-use hloom::compiler::{CompileError, CompileOptions, Effort, Emit, compile, emit, emit_compiled, file};
+use hloom::compiler::{
+    Backend, CompileError, CompileOptions, Effort, Emit, ExcessPrecision, compile, emit, emit_compiled, file,
+    optimize_for,
+};
 use hloom::engine::backend_for;
 use hloom::execute::choose_devices;
 use hloom::ir::diagnostic::Diagnostic;
+use hloom::target::Target;
+use hloom::{Source, Verified};
 use std::time::Instant;
 
 pub(crate) fn run(args: &CompileArgs) -> Result {
@@ -16,10 +20,7 @@ pub(crate) fn run(args: &CompileArgs) -> Result {
     if target.windows.is_some() {
         return tpu::run(args, &target);
     }
-    let backend = backend_for(&target).map_err(|d| {
-        output::to_stderr(&format!("{d}\n"));
-        Stop(Outcome::UsageAtFault)
-    })?;
+    let backend = backend_of(&target)?;
     let verified = whole::local(input::load_verified_as(&args.file, args.precision)?, args.devices.map(i64::from))?;
     let module = verified.module.module();
     let chosen =
@@ -79,6 +80,26 @@ pub(crate) fn run(args: &CompileArgs) -> Result {
         output::to_stderr(&format!("{report}\n"));
     }
     Ok(Outcome::Well)
+}
+
+/// The scheduled module that the backend for a machine makes of a program of one device.
+pub(super) fn scheduled(verified: Verified, target: &Target) -> Result<Verified> {
+    let backend = backend_of(target)?;
+    let optimized = {
+        let _progress = progress::start(format!("compiling {}", verified.source.name));
+        optimize_for(&*backend, verified.module.clone(), ExcessPrecision::default(), None)
+    };
+    let module = optimized.map_err(|e| fail(&verified, e.into_diagnostics(verified.module.module())))?.module;
+    // Its instructions are not those of the text.
+    let source = Source { positions: Default::default(), ..verified.source };
+    Ok(Verified { source, module, diagnostics: Vec::new() })
+}
+
+fn backend_of(target: &Target) -> Result<Box<dyn Backend>> {
+    backend_for(target).map_err(|d| {
+        output::to_stderr(&format!("{d}\n"));
+        Stop(Outcome::UsageAtFault)
+    })
 }
 
 /// Says what is wrong; the exit status says whose fault it is.

@@ -7,7 +7,7 @@ mod text;
 mod trace;
 
 use super::args::{CyclesArg, SimulateArgs};
-use super::compile::tpu;
+use super::compile::{self, tpu};
 use super::report::of_simulation;
 use super::words::plural;
 use super::{Outcome, Result, Stop, input, output, progress, usage_error, whole};
@@ -110,8 +110,7 @@ fn show(verified: &Verified, faults: &[Diagnostic]) -> Stop {
     Stop(Outcome::InputAtFault)
 }
 
-/// The module with a schedule: a program that has none is compiled for the machine, or scheduled where there is no compiler
-/// for it. What was done is told.
+/// The module with a schedule: a program that has none is compiled for the machine. What was done is told.
 fn prepared(verified: Verified, target: &Target, options: &Options) -> Result<Verified> {
     if verified.module.module().is_scheduled {
         return Ok(verified);
@@ -119,14 +118,23 @@ fn prepared(verified: Verified, target: &Target, options: &Options) -> Result<Ve
     let topology = options.topology.as_ref();
     let verified = whole::local(verified, topology.map(|t| t.devices() as i64))?;
     // The cycles that a dump carries are asked for: those of another compilation are not meant.
-    if target.windows.is_some() && options.cycles == CycleSource::Model {
+    if options.cycles == CycleSource::Dump {
+        return scheduled_only(verified, target);
+    }
+    let compiled = if target.windows.is_some() {
         let devices = choose_devices(verified.module.module(), None, None).map_err(|d| show(&verified, &[d]))?;
         let topology = topology.cloned().unwrap_or_else(|| target.usual_topology(devices.grid.devices()));
-        let message = format!("the module has no schedule; it was compiled for {}", target.name);
-        let compiled = tpu::scheduled(verified, target, topology)?;
-        output::show(&compiled.source, None, &[Diagnostic::warning(&NOT_SCHEDULED, message)]);
-        return Ok(compiled);
-    }
+        tpu::scheduled(verified, target, topology)?
+    } else {
+        compile::scheduled(verified, target)?
+    };
+    let message = format!("the module has no schedule; it was compiled for {}", target.name);
+    output::show(&compiled.source, None, &[Diagnostic::warning(&NOT_SCHEDULED, message)]);
+    Ok(compiled)
+}
+
+/// The module as it is but for a schedule that keeps little memory live, and the copies that its memory needs.
+fn scheduled_only(verified: Verified, target: &Target) -> Result<Verified> {
     let Verified { source, module, diagnostics } = verified;
     let mut module = module.into_module();
     let done = {
