@@ -26,7 +26,6 @@ mod lower;
 mod output_fusion;
 mod prewarm;
 mod region;
-pub mod roofline;
 mod shared_buffer;
 mod thunk;
 mod thunk_display;

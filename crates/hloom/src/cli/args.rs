@@ -193,6 +193,9 @@ pub(crate) struct BenchArgs {
     /// Write the description here instead of to standard output
     #[arg(short, long, value_name = "TARGET", requires = "calibrate")]
     pub(crate) output: Option<String>,
+    /// What runs them
+    #[arg(long, value_parser = EngineParser, default_value = Engine::default().name())]
+    pub(crate) engine: Engine,
     /// Runs of each, after one to warm up
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeat: u32,

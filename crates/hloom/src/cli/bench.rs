@@ -1,49 +1,91 @@
 //! `hloom bench`: how fast programs compile and run, and how near that is to what the machine can do.
 
+mod calibrate;
+mod probe;
+
 use super::args::BenchArgs;
 use super::run::trace;
 use super::table::{Align, Table};
-use super::{Outcome, Result, calibrate, input, json, output, progress};
+use super::{Outcome, Result, input, json, output};
 use hloom::arrays;
 use hloom::compiler::CompileOptions;
-use hloom::cpu::roofline::{Ceiling, measure};
-use hloom::cpu::{CpuClient, CpuClientOptions};
+use hloom::engine::Engine;
 use hloom::execute::{choose_devices, upload};
+use hloom::ir::ElementType;
 use hloom::ir::diagnostic::Diagnostic;
-use hloom::ir::verify::VerifiedModule;
+use hloom::ir::module::Module;
+use hloom::ir::op::Op;
+use hloom::runtime::pool::Pool;
 use hloom::runtime::trace::Trace;
 use hloom::runtime::{Buffer, Client, ExecuteOptions, LoadedExecutable};
 use hloom::value::ExecutionError;
 use hloom::{Verified, analysis};
+use probe::Probe;
 use serde::Serialize;
 use std::time::Instant;
 
 pub(crate) fn run(args: &BenchArgs) -> Result {
-    let options = CpuClientOptions { threads: args.threads.map(|n| n as usize), ..CpuClientOptions::default() };
-    let client = CpuClient::new(&options).map_err(|error| super::usage_error(&error.to_string()))?;
+    let threads = args.threads.map(|n| n as usize);
+    let client = args.engine.client(threads).map_err(|error| super::usage_error(&error.to_string()))?;
+    client.wait_until_ready();
     if args.calibrate {
-        let text = calibrate::calibrated(&client, client.pool().threads(), args.repeat)?;
+        let threads = (args.engine == Engine::Cpu).then(|| threads.unwrap_or_else(Pool::available_threads));
+        let text = calibrate::calibrated(&*client, threads, args.repeat)?;
         output::to_path(args.output.as_deref().unwrap_or("-"), text.as_bytes())?;
         return Ok(Outcome::Well);
     }
-    let ceiling = {
-        let _progress = progress::start("measuring the machine".into());
-        measure(&client).map_err(|fault| super::usage_error(&fault.into_diagnostic().message))?
-    };
+    let mut ceiling = Ceiling::new(Probe::new(&*client, PROBES)?)?;
     let mut rows = Vec::new();
     let mut outcome = Outcome::Well;
     for file in &args.files {
-        match bench(args, &client, ceiling, file) {
+        match bench(args, &*client, &mut ceiling, file) {
             Ok(row) => rows.push(row),
             Err(stop) => outcome = outcome.max(stop.0),
         }
     }
     let text = match args.json {
         true => rows.iter().map(json::to_line).collect(),
-        false => table(&rows, ceiling, &client),
+        false => table(&rows) + &ceiling.text(args.engine),
     };
     output::to_stdout(text.as_bytes())?;
     Ok(outcome)
+}
+
+/// Runs of a program that measures the machine.
+const PROBES: u32 = 4;
+
+/// The best that was measured on this machine.
+struct Ceiling<'c> {
+    probe: Probe<'c>,
+    /// Bytes read or written per second, in arrays that no cache holds.
+    bytes: f64,
+    /// Multiplications and additions per second in products of matrices, of the types that were asked for.
+    products: Vec<(ElementType, f64)>,
+}
+
+impl<'c> Ceiling<'c> {
+    fn new(probe: Probe<'c>) -> Result<Ceiling<'c>> {
+        let bytes = probe.memory_bandwidth()?;
+        Ok(Ceiling { probe, bytes, products: Vec::new() })
+    }
+
+    /// Multiplications and additions per second in products of matrices of that type.
+    fn flops(&mut self, element_type: ElementType) -> Result<f64> {
+        if let Some(&(_, known)) = self.products.iter().find(|(t, _)| *t == element_type) {
+            return Ok(known);
+        }
+        let flops = self.probe.product(element_type.name())?;
+        self.products.push((element_type, flops));
+        Ok(flops)
+    }
+
+    fn text(&self, engine: Engine) -> String {
+        let mut text = format!("the best measured on {}: {:.1} GB/s", engine.name(), self.bytes / 1e9);
+        for (element_type, flops) in &self.products {
+            text += &format!(", {:.1} GFLOP/s (products of {element_type})", flops / 1e9);
+        }
+        text + "\n"
+    }
 }
 
 /// One program, measured.
@@ -65,7 +107,7 @@ struct Row {
     evaluated: usize,
 }
 
-fn bench(args: &BenchArgs, client: &dyn Client, ceiling: Ceiling, file: &str) -> Result<Row> {
+fn bench(args: &BenchArgs, client: &dyn Client, ceiling: &mut Ceiling<'_>, file: &str) -> Result<Row> {
     let verified = input::load_verified(file)?;
     let fail = |errors: Vec<Diagnostic>| {
         output::show(&verified.source, Some(verified.module.module()), &errors);
@@ -105,6 +147,10 @@ fn bench(args: &BenchArgs, client: &dyn Client, ceiling: Ceiling, file: &str) ->
     let run_ms = times.first().copied().unwrap_or(0.0);
     let (flops, bytes) = work(&verified, &*compiled);
     let per_second = |n: f64| n * grid.devices() as f64 / (run_ms / 1e3).max(1e-9);
+    let of_products = match product_type(module) {
+        Some(element_type) => per_second(flops) / ceiling.flops(element_type)?,
+        None => 0.0,
+    };
     Ok(Row {
         file: file.to_owned(),
         compile_ms,
@@ -114,35 +160,18 @@ fn bench(args: &BenchArgs, client: &dyn Client, ceiling: Ceiling, file: &str) ->
         temp_bytes: compiled.compiled().report.temp_bytes,
         gflops: per_second(flops) / 1e9,
         gigabytes: per_second(bytes) / 1e9,
-        share: (per_second(flops) / ceiling.flops).max(per_second(bytes) / ceiling.bytes),
+        share: of_products.max(per_second(bytes) / ceiling.bytes),
         evaluated: compiled.compiled().report.fallback_steps(),
     })
 }
 
-/// The fastest of some runs of a program on made-up inputs, after one to warm up.
-pub(super) fn fastest_seconds(
-    client: &dyn Client,
-    program: &VerifiedModule,
-    repeat: u32,
-) -> std::result::Result<f64, Vec<Diagnostic>> {
-    let one = |fault: Diagnostic| vec![fault];
-    let failed = |fault: ExecutionError| vec![fault.into_diagnostic()];
-    let module = program.module();
-    let grid = choose_devices(module, None, None).map_err(one)?.grid;
-    let inputs = arrays::from_seed(module, grid, 0).map_err(one)?;
-    // What the evaluator does would say nothing of the machine.
-    let options = CompileOptions { strict: true, ..CompileOptions::new(grid) };
-    let compiled = client.compile(program, &options).map_err(|e| e.into_diagnostics(module))?;
-    let arguments = upload(client, compiled.compiled(), inputs).map_err(failed)?;
-    let mut fastest = f64::INFINITY;
-    for run in 0..=repeat {
-        let begun = Instant::now();
-        compiled.execute(arguments.clone(), &ExecuteOptions::default()).map_err(failed)?;
-        if run > 0 {
-            fastest = fastest.min(begun.elapsed().as_secs_f64());
-        }
-    }
-    Ok(fastest)
+/// The type of the largest operand of a product or convolution of floating-point numbers.
+fn product_type(module: &Module) -> Option<ElementType> {
+    let all = module.computations().iter().flat_map(|&c| module[c].instructions());
+    let products = all.filter(|&&i| matches!(module[i].op, Op::Dot(_) | Op::Convolution(_)));
+    let lhs = products.filter_map(|&i| module[*module[i].operands().first()?].shape.as_array());
+    let floats = lhs.filter(|a| a.element_type.is_float() && a.element_type.bits() >= 16);
+    floats.max_by_key(|a| a.element_count().unwrap_or(i64::MAX)).map(|a| a.element_type)
 }
 
 /// The arithmetic of the program as it was written, and the bytes that the program moves as it runs.
@@ -152,7 +181,7 @@ fn work(verified: &Verified, compiled: &dyn LoadedExecutable) -> (f64, f64) {
     (written.flops as f64, compiled.bytes as f64)
 }
 
-fn table(rows: &[Row], ceiling: Ceiling, client: &CpuClient) -> String {
+fn table(rows: &[Row]) -> String {
     let columns = ["file", "compile ms", "run ms", "GFLOP/s", "GB/s", "of the best", "evaluated"];
     let aligned: Vec<(&str, Align)> =
         columns.iter().enumerate().map(|(n, &c)| (c, if n == 0 { Align::Left } else { Align::Right })).collect();
@@ -168,11 +197,5 @@ fn table(rows: &[Row], ceiling: Ceiling, client: &CpuClient) -> String {
             row.evaluated.to_string(),
         ]);
     }
-    let threads = client.pool().threads();
-    let best = format!(
-        "the best measured with {threads} threads: {:.1} GFLOP/s (f32 products), {:.1} GB/s\n",
-        ceiling.flops / 1e9,
-        ceiling.bytes / 1e9
-    );
-    table.render() + &best
+    table.render()
 }

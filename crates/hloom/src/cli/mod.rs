@@ -3,7 +3,6 @@
 pub(crate) mod args;
 mod bench;
 mod bisect;
-mod calibrate;
 mod check;
 mod compile;
 mod convert;

@@ -44,3 +44,25 @@ fn the_record_of_a_run_names_its_instructions() {
         assert!(product["dur"].as_f64().is_some_and(|us| us > 0.0), "{product}");
     }
 }
+
+#[test]
+fn a_machine_that_was_measured_is_a_target() {
+    let folder = Folder::new("calibrate").with("p.hlo", PRODUCT);
+    folder.hloom(&["bench", "--calibrate", "--repeat", "1", "-o", "here.toml"]).exits(0);
+    let described = folder.read("here.toml");
+    for key in ["dispatch_us", "launch_us", "bandwidth", "matmul", "transcendental"] {
+        assert!(described.contains(&format!("\n{key} = ")), "{key}: {described}");
+    }
+    // What has no schedule is compiled by the backend of the machine.
+    let ran = folder.hloom(&["simulate", "p.hlo", "--target", "here.toml", "--json"]).exits(0);
+    assert!(ran.stderr.contains("it was compiled for cpu"), "{}", ran.stderr);
+    let simulated: serde_json::Value = serde_json::from_str(&ran.stdout).expect("one JSON object");
+    assert!(simulated["step_ms"].as_f64().is_some_and(|ms| ms > 0.0 && ms < 100.0), "{simulated}");
+}
+
+#[test]
+fn a_machine_that_is_absent_compiles_what_it_simulates() {
+    let folder = Folder::new("simulate-gpu").with("p.hlo", PRODUCT);
+    let ran = folder.hloom(&["simulate", "p.hlo", "--target", "gpu-h200"]).exits(0);
+    assert!(ran.stderr.contains("it was compiled for gpu-h200"), "{}", ran.stderr);
+}

@@ -1,84 +1,51 @@
 //! `hloom bench --calibrate`: a description of the machine at hand, from programs that each measure one number.
 //!
-//! What cannot be measured this way (alignments, how dumps are written) is that of the description it begins with.
+//! What cannot be measured this way (alignments, sizes of caches, how dumps are written) is that of the description it
+//! begins with: that of the machine's kind.
 
-use super::bench::fastest_seconds;
-use super::{Result, Stop, output, progress};
-use hloom::load::parse;
+use super::super::Result;
+use super::probe::{Chain, Probe, wrong};
 use hloom::runtime::Client;
 use hloom::target::Description;
 
-/// Operations in a chain that measures a rate: enough that memory does not matter.
-const CHAIN: usize = 48;
-/// Elements of its arrays: a megabyte or two, in cache.
-const ELEMENTS: usize = 1 << 18;
-
-/// Measures the machine and gives its description as text.
-pub(super) fn calibrated(client: &dyn Client, threads: usize, repeat: u32) -> Result<String> {
-    let mut description = Description::named("cpu").map_err(|fault| wrong(&fault.message))?;
+/// Measures the machine and gives its description as text; `threads` compute, where the engine has threads.
+pub(super) fn calibrated(client: &dyn Client, threads: Option<usize>, repeat: u32) -> Result<String> {
+    let target = client.backend().target();
+    let mut description = Description::named(&target.name).map_err(|fault| wrong(&fault.message))?;
     let mut set =
         |key: &str, value: f64| description.set(key, &format!("{value:e}")).map_err(|fault| wrong(&fault.message));
-    let time = |what: &str, text: &str| -> Result<f64> {
-        let _progress = progress::start(format!("measuring {what}"));
-        let program = parse(text).map_err(|rejected| wrong(&format!("measuring {what}: {rejected}")))?;
-        fastest_seconds(client, &program, repeat).map_err(|faults| {
-            let said: Vec<&str> = faults.iter().map(|f| f.message.as_str()).collect();
-            wrong(&format!("measuring {what}: {}", said.join("; ")))
-        })
-    };
-    let dispatch = time("a call", &unary("f32", 16, 1, "negate"))?;
-    set("dispatch_us", dispatch * 1e6)?;
-    // Bytes a second: an array that no cache holds, read and written; and smaller ones.
-    let stream = |elements: usize| -> Result<f64> {
-        let seconds = time("memory", &unary("f32", elements, 1, "negate"))?;
-        Ok(8.0 * elements as f64 / (seconds - dispatch).max(seconds / 4.0))
-    };
-    set("memory.0.bandwidth", stream(1 << 26)?)?;
+    let probe = Probe::new(client, repeat)?;
+    set("dispatch_us", probe.dispatch * 1e6)?;
+    set("launch_us", probe.launch()? * 1e6)?;
+    set("memory.0.bandwidth", probe.memory_bandwidth()?)?;
     set("memory.0.efficiency", 1.0)?;
-    set("cache.3.bandwidth", stream(1 << 20)?)?;
-    set("cache.2.bandwidth", stream(1 << 17)?)?;
-    for (element_type, size) in [("f32", 1024), ("f64", 768), ("bf16", 1024)] {
-        let seconds = time("products", &dot(element_type, size))?;
-        set(&format!("rate.{element_type}.matmul"), 2.0 * (size as f64).powi(3) / seconds)?;
-        set(&format!("rate.{element_type}.matmul_efficiency"), 1.0)?;
-    }
-    for element_type in ["f32", "f64", "bf16", "s32", "s64"] {
-        let rate = |opcode: &str, length: usize| -> Result<f64> {
-            let seconds = time("element-wise code", &unary(element_type, ELEMENTS, length, opcode))?;
-            Ok((ELEMENTS * length) as f64 / (seconds - dispatch).max(seconds / 4.0))
-        };
-        set(&format!("rate.{element_type}.vector"), rate("multiply", CHAIN)?)?;
-        if element_type.contains('f') {
-            set(&format!("rate.{element_type}.transcendental"), rate("tanh", CHAIN / 8)?)?;
+    for cache in target.compute.caches.iter().filter(|c| c.level > 1 && c.bandwidth.is_some()) {
+        // An eighth of it read, an eighth written: what else is in it does not matter.
+        let elements = usize::try_from(cache.bytes / 32).unwrap_or(0).next_power_of_two();
+        let (bandwidth, seconds) = probe.stream(elements)?;
+        // So fast that what was measured is the call.
+        if seconds > 2.0 * probe.dispatch {
+            set(&format!("cache.{}.bandwidth", cache.level), bandwidth)?;
         }
     }
-    description.set("cores", &threads.to_string()).map_err(|fault| wrong(&fault.message))?;
+    for rate in &target.compute.rates {
+        let name = rate.element_type.name();
+        let is_float = rate.element_type.is_float();
+        // Types of eight bits are multiplied into wider ones, in forms that differ from machine to machine.
+        if rate.matmul.is_some() && is_float && rate.element_type.bits() >= 16 {
+            set(&format!("rate.{name}.matmul"), probe.product(name)?)?;
+            set(&format!("rate.{name}.matmul_efficiency"), 1.0)?;
+        }
+        if rate.vector.is_some() {
+            set(&format!("rate.{name}.vector"), probe.chain(name, Chain::Vector)?)?;
+        }
+        if rate.transcendental.is_some() {
+            set(&format!("rate.{name}.transcendental"), probe.chain(name, Chain::Transcendental)?)?;
+        }
+    }
+    if let Some(threads) = threads {
+        description.set("cores", &threads.to_string()).map_err(|fault| wrong(&fault.message))?;
+    }
     let head = "# Measured by `hloom bench --calibrate`.\n";
     Ok(head.to_owned() + &description.to_text())
-}
-
-/// A chain of `length` operations on an array; binary ones take it twice.
-fn unary(element_type: &str, elements: usize, length: usize, opcode: &str) -> String {
-    let shape = format!("{element_type}[{elements}]");
-    let mut body = format!("  v0 = {shape} parameter(0)\n");
-    for n in 1..=length {
-        let last = n - 1;
-        let operands = if opcode == "multiply" { format!("v{last}, v0") } else { format!("v{last}") };
-        let root = if n == length { "ROOT " } else { "" };
-        body += &format!("  {root}v{n} = {shape} {opcode}({operands})\n");
-    }
-    format!("HloModule calibrate\nENTRY e {{\n{body}}}\n")
-}
-
-fn dot(element_type: &str, n: usize) -> String {
-    let shape = format!("{element_type}[{n},{n}]");
-    format!(
-        "HloModule calibrate\nENTRY e {{\n  x = {shape} parameter(0)\n  y = {shape} parameter(1)
-  ROOT z = {shape} dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}\n}}\n"
-    )
-}
-
-fn wrong(message: &str) -> Stop {
-    output::to_stderr(&format!("error: {message}\n"));
-    Stop(super::Outcome::MachineAtFault)
 }
