@@ -17,6 +17,7 @@ use hloom::ir::diagnostic::codes::plan::NOT_SCHEDULED;
 use hloom::ir::diagnostic::codes::simulate::MEMORY_EXCEEDED;
 use hloom::ir::diagnostic::{Diagnostic, Place};
 use hloom::ir::module::Module;
+use hloom::ir::op::Op;
 use hloom::simulate::{CycleSource, Options, Simulation, prepare, simulate};
 use hloom::target::{Target, Topology};
 use hloom::{Loaded, Verified};
@@ -110,7 +111,8 @@ fn show(verified: &Verified, faults: &[Diagnostic]) -> Stop {
     Stop(Outcome::InputAtFault)
 }
 
-/// The module with a schedule: a program that has none is compiled for the machine. What was done is told.
+/// The module with a schedule: a program that has none is compiled for the machine, a dump whose compiler has fused it
+/// already stays as it is but for the schedule. What was done is told.
 fn prepared(verified: Verified, target: &Target, options: &Options) -> Result<Verified> {
     if verified.module.module().is_scheduled {
         return Ok(verified);
@@ -118,7 +120,7 @@ fn prepared(verified: Verified, target: &Target, options: &Options) -> Result<Ve
     let topology = options.topology.as_ref();
     let verified = whole::local(verified, topology.map(|t| t.devices() as i64))?;
     // The cycles that a dump carries are asked for: those of another compilation are not meant.
-    if options.cycles == CycleSource::Dump {
+    if options.cycles == CycleSource::Dump || is_fused(verified.module.module()) {
         return scheduled_only(verified, target);
     }
     let compiled = if target.windows.is_some() {
@@ -131,6 +133,12 @@ fn prepared(verified: Verified, target: &Target, options: &Options) -> Result<Ve
     let message = format!("the module has no schedule; it was compiled for {}", target.name);
     output::show(&compiled.source, None, &[Diagnostic::warning(&NOT_SCHEDULED, message)]);
     Ok(compiled)
+}
+
+/// Whether a compiler has been at work.
+fn is_fused(module: &Module) -> bool {
+    let mut all = module.computations().iter().flat_map(|&c| module[c].instructions());
+    all.any(|&i| matches!(module[i].op, Op::Fusion(_)))
 }
 
 /// The module as it is but for a schedule that keeps little memory live, and the copies that its memory needs.

@@ -66,3 +66,12 @@ fn a_machine_that_is_absent_compiles_what_it_simulates() {
     let ran = folder.hloom(&["simulate", "p.hlo", "--target", "gpu-h200"]).exits(0);
     assert!(ran.stderr.contains("it was compiled for gpu-h200"), "{}", ran.stderr);
 }
+
+#[test]
+fn what_a_compiler_has_fused_is_simulated_as_it_is() {
+    let fused = "HloModule m\nf {\n  p = f32[64] parameter(0)\n  ROOT n = f32[64] negate(p)\n}\nENTRY e {\n  x = f32[64] \
+                 parameter(0)\n  ROOT y = f32[64] fusion(x), kind=kLoop, calls=f\n}\n";
+    let folder = Folder::new("simulate-fused").with("p.hlo", fused);
+    let ran = folder.hloom(&["simulate", "p.hlo", "--target", "gpu-h200"]).exits(0);
+    assert!(ran.stderr.contains("it was scheduled for little memory"), "{}", ran.stderr);
+}
