@@ -149,3 +149,42 @@ fn time_grows_with_the_size_of_the_program() {
     println!("20 layers in {small:?}, 80 in {large:?}");
     assert!(large < small * 4 * 4 + Duration::from_millis(200), "20 layers in {small:?}, 80 in {large:?}");
 }
+
+#[test]
+fn a_batch_of_rows_stays_a_batch_whatever_the_table_is_cut_along() {
+    // Weights and the table are cut along their features over the devices that the tokens are cut over: in GSPMD's order
+    // the batch arrives at the loop together with the weights, and is the larger operand of its product.
+    let module = propagated(
+        "HloModule fsdp, num_partitions=4
+cond {
+  p = (s32[], f32[16,64,32], f32[32,32]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(3)
+  ROOT lt = pred[] compare(i, n), direction=LT
+}
+body {
+  q = (s32[], f32[16,64,32], f32[32,32]) parameter(0)
+  j = s32[] get-tuple-element(q), index=0
+  one = s32[] constant(1)
+  next = s32[] add(j, one)
+  x = f32[16,64,32] get-tuple-element(q), index=1
+  w = f32[32,32] get-tuple-element(q), index=2
+  y = f32[16,64,32] dot(x, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+  ROOT r = (s32[], f32[16,64,32], f32[32,32]) tuple(next, y, w)
+}
+ENTRY main {
+  weights = f32[32,32] parameter(0), sharding={devices=[1,4]<=[4]}
+  copied = f32[32,32] copy(weights)
+  table = f32[512,32] parameter(1), sharding={devices=[1,4]<=[4]}
+  tokens = s32[16,65] parameter(2), sharding={devices=[4,1]<=[4]}
+  cut = s32[16,64] slice(tokens), slice={[0:16], [0:64]}
+  column = s32[16,64,1] broadcast(cut), dimensions={0,1}
+  rows = f32[16,64,32] gather(table, column), offset_dims={2}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=2, slice_sizes={1,32}
+  zero = s32[] constant(0)
+  start = (s32[], f32[16,64,32], f32[32,32]) tuple(zero, rows, copied)
+  ROOT end = (s32[], f32[16,64,32], f32[32,32]) while(start), condition=cond, body=body
+}",
+    );
+    assert_eq!(sharding(&module, "rows"), "{devices=[4,1,1]<=[4]}");
+    assert_eq!(sharding(&module, "y"), "{devices=[4,1,1]<=[4]}");
+}

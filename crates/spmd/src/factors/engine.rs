@@ -10,6 +10,16 @@ use super::strategy::{Step, Strategy};
 use crate::axes::Axis;
 use crate::rules::FactorKind;
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
+
+/// In which order operations are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    /// In the order of the program at first, then the latest change first: Shardy's.
+    Latest,
+    /// In sweeps along the program and back: GSPMD's.
+    Sweeps,
+}
 
 /// Which rounds there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +29,8 @@ pub(crate) struct Rounds {
     pub op_priority: bool,
     /// Dimensions of priority 0 before those of 1, and so on.
     pub user_priority: bool,
+    /// The order inside of a round.
+    pub order: Order,
 }
 
 /// The rounds of operations, each of which allows what those before it do.
@@ -106,7 +118,7 @@ fn op_rounds(graph: &mut Graph, rounds: Rounds) {
     let all = if rounds.op_priority { 0..OP_ROUNDS } else { OP_ROUNDS - 1..OP_ROUNDS };
     for round in all {
         propagate_results(graph, rounds.strategy);
-        worklist(graph, rounds.strategy, round);
+        worklist(graph, rounds, round);
         propagate_results(graph, rounds.strategy);
     }
 }
@@ -136,39 +148,96 @@ fn direction(class: OpClass, shared: bool, kind: FactorKind, round: usize) -> Di
     if round >= 4 { Direction::Both } else { allowed }
 }
 
-/// Operations to look at: the last that was added first, each at most once.
-struct Worklist {
-    stack: Vec<OpRef>,
-    is_on: Vec<bool>,
+/// The same where GSPMD is followed: forward most operations go from the beginning.
+fn direction_of_tiles(class: OpClass, shared: bool, kind: FactorKind, round: usize) -> Direction {
+    let allowed = direction(class, shared, kind, round);
+    match (class, kind) {
+        (OpClass::Other, FactorKind::PassThrough) | (OpClass::Elementwise | OpClass::PassThrough, _) => {
+            allowed.or(Direction::Forward)
+        }
+        _ => allowed,
+    }
 }
 
-impl Worklist {
+/// Operations to look at, each at most once.
+enum Agenda {
+    /// The last that was added first.
+    Latest { stack: Vec<OpRef>, is_on: Vec<bool> },
+    /// In the order of the program, then back against it, and so on: what is added behind where a sweep has come to is for
+    /// the next one.
+    Sweeps { now: BTreeSet<u32>, next: BTreeSet<u32>, is_backward: bool, at: u32 },
+}
+
+impl Agenda {
+    fn new(order: Order, ops: impl DoubleEndedIterator<Item = OpRef>, count: usize) -> Agenda {
+        match order {
+            Order::Latest => {
+                let mut agenda = Agenda::Latest { stack: Vec::with_capacity(count), is_on: vec![false; count] };
+                ops.rev().for_each(|op| agenda.push(op));
+                agenda
+            }
+            Order::Sweeps => {
+                let now = ops.map(|op| op.0).collect();
+                Agenda::Sweeps { now, next: BTreeSet::new(), is_backward: false, at: 0 }
+            }
+        }
+    }
+
     fn push(&mut self, op: OpRef) {
-        if !std::mem::replace(&mut self.is_on[op.index()], true) {
-            self.stack.push(op);
+        match self {
+            Agenda::Latest { stack, is_on } => {
+                if !std::mem::replace(&mut is_on[op.index()], true) {
+                    stack.push(op);
+                }
+            }
+            Agenda::Sweeps { now, next, is_backward, at } => {
+                let is_ahead = if *is_backward { op.0 < *at } else { op.0 > *at };
+                if is_ahead { now } else { next }.insert(op.0);
+            }
         }
     }
 
     fn pop(&mut self) -> Option<OpRef> {
-        let op = self.stack.pop()?;
-        self.is_on[op.index()] = false;
-        Some(op)
+        match self {
+            Agenda::Latest { stack, is_on } => {
+                let op = stack.pop()?;
+                is_on[op.index()] = false;
+                Some(op)
+            }
+            Agenda::Sweeps { now, next, is_backward, at } => {
+                if now.is_empty() {
+                    std::mem::swap(now, next);
+                    *is_backward = !*is_backward;
+                }
+                *at = if *is_backward { now.pop_last()? } else { now.pop_first()? };
+                Some(OpRef(*at))
+            }
+        }
     }
 }
 
-fn worklist(graph: &mut Graph, strategy: Strategy, round: usize) {
-    let mut list = Worklist { stack: Vec::with_capacity(graph.ops.len()), is_on: vec![false; graph.ops.len()] };
+fn worklist(graph: &mut Graph, rounds: Rounds, round: usize) {
     let mut is_result = vec![false; graph.ops.len()];
     graph.results.iter().for_each(|op| is_result[op.index()] = true);
-    (0..graph.ops.len() as u32).rev().map(OpRef).filter(|op| !is_result[op.index()]).for_each(|op| list.push(op));
-    while let Some(op) = list.pop() {
+    let all = (0..graph.ops.len() as u32).map(OpRef).filter(|op| !is_result[op.index()]);
+    let mut agenda = Agenda::new(rounds.order, all, graph.ops.len());
+    while let Some(op) = agenda.pop() {
         let node = &graph.ops[op.index()];
         let (class, shared) = (node.class, node.has_shared_operands);
-        let changed = propagate_op(graph, op, strategy, |_, kind| direction(class, shared, kind, round));
+        let along = |_, kind| match rounds.order {
+            Order::Latest => direction(class, shared, kind, round),
+            Order::Sweeps => direction_of_tiles(class, shared, kind, round),
+        };
+        let changed = propagate_op(graph, op, rounds.strategy, along);
         for value in changed {
             let value = &graph.values[value.index()];
             let users = value.users.iter().rev().copied();
-            value.def.into_iter().chain(users).filter(|&o| o != op && !is_result[o.index()]).for_each(|o| list.push(o));
+            value
+                .def
+                .into_iter()
+                .chain(users)
+                .filter(|&o| o != op && !is_result[o.index()])
+                .for_each(|o| agenda.push(o));
         }
     }
 }
@@ -217,7 +286,8 @@ fn propagate_op(
         if f.blocked { Direction::None } else { direction(factor, f.kind) }
     };
     let elementwise = node.class == OpClass::Elementwise;
-    let mut step = Step { tensors: &mut tensors, operands: rule.operands, factors: &rule.factors, elementwise };
+    let (operands, leading) = (rule.operands, rule.leading);
+    let mut step = Step { tensors: &mut tensors, operands, factors: &rule.factors, elementwise, leading };
     let updated = step.run(strategy, along);
     for (i, updated) in updated.into_iter().enumerate() {
         let tensor = &graph.ops[op.index()].tensors[i];

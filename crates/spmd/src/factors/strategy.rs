@@ -25,6 +25,8 @@ pub(crate) struct Step<'a> {
     pub operands: usize,
     pub factors: &'a [Factor],
     pub elementwise: bool,
+    /// The array whose axes go first where factors want the same.
+    pub leading: Option<usize>,
 }
 
 impl Step<'_> {
@@ -137,6 +139,7 @@ impl Step<'_> {
             let size = size.fold(1i64, |n, (i, _)| n.saturating_mul(self.factors[i].size));
             for (i, f) in tensor.factors.iter().enumerate().filter(present) {
                 let is_source = !axes[i].is_empty() && prefix_of(&axes[i], &f.axes) != Prefix::No;
+                let size = if self.leading == Some(index) { i64::MAX } else { size };
                 if is_source && size > source[i].0 {
                     source[i] = (size, index as i64);
                 }

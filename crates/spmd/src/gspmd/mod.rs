@@ -8,7 +8,7 @@
 mod replicated;
 mod virtual_mesh;
 
-use crate::factors::engine::{self, Rounds};
+use crate::factors::engine::{self, Order, Rounds};
 use crate::factors::{Strategy, TensorSharding, ValueRef};
 use crate::propagate::{HloGraph, PropagationOptions, PropagationReport, report_of, sequential};
 use hloom_ir::Op;
@@ -58,7 +58,10 @@ pub fn propagate_known(
     built.mesh(&meshes.main);
     let mut known = replicated::Known::new(module, &computations, &built, &given, &edges);
     built.apply_annotations(module, &computations);
-    engine::run(&mut built.graph, Rounds { strategy: Strategy::Aggressive, op_priority: true, user_priority: false });
+    engine::run(
+        &mut built.graph,
+        Rounds { strategy: Strategy::Aggressive, op_priority: true, user_priority: false, order: Order::Sweeps },
+    );
     known.spread(&built);
     let steps = report_of(&built, module, &computations);
     for &c in &computations {

@@ -310,7 +310,7 @@ impl HloGraph {
             let dims = leaf_dims(&module[i].shape);
             (dims.first().map(|d| identity(d, 1, 1)), OpClass::Barrier(direction))
         } else {
-            (rule_of(module, i, self.tiles), class_of(module, i))
+            (rule_of(module, i, self.tiles), class_of(module, i, self.tiles))
         };
         let Some(rule) = rule else { return };
         if self.tiles && matches!(module[i].op, Op::Scatter(_)) && self.values(module, i).len() > 1 {
@@ -466,6 +466,11 @@ impl HloGraph {
                 },
                 None => self.add_value(i, leaf, Dims::from_slice(array.dims()), given),
             };
+            // In GSPMD's order a loop begins with what it is given, not with what its body makes of that.
+            if self.tiles && source.is_some() && handed_on.get(leaf) != Some(&true) {
+                let op = self.edge(i, &[source], Some(value).into());
+                self.graph.ops[op.index()].class = OpClass::Barrier(Direction::Forward);
+            }
             self.set(i, leaf, Some(value));
             for &p in &parameters {
                 self.set(p, leaf, Some(value));

@@ -18,8 +18,10 @@ pub(super) fn leaf_dims(shape: &Shape) -> Vec<Dims> {
 }
 
 /// When an instruction's turn comes.
-pub(super) fn class_of(module: &Module, i: InstructionId) -> OpClass {
+/// With `tiles`, a broadcast that only adds dimensions of size one is a reshape: GSPMD sees programs simplified.
+pub(super) fn class_of(module: &Module, i: InstructionId, tiles: bool) -> OpClass {
     match &module[i].op {
+        Op::Broadcast { .. } if tiles && keeps_elements(module, i) => OpClass::PassThrough,
         Op::BitcastConvert => {
             let same = module[i]
                 .operands()
@@ -38,6 +40,11 @@ pub(super) fn class_of(module: &Module, i: InstructionId) -> OpClass {
         },
         _ => OpClass::Other,
     }
+}
+
+fn keeps_elements(module: &Module, i: InstructionId) -> bool {
+    let count = |i: InstructionId| module[i].shape.as_array().and_then(|a| a.element_count());
+    module[i].operands().first().is_some_and(|&x| count(x).is_some() && count(x) == count(i))
 }
 
 /// The rule of an instruction, over the leaves of its operands and of its result; `None` if shardings do not go through.
@@ -124,7 +131,8 @@ pub(super) fn rule_of(module: &Module, i: InstructionId, tiles: bool) -> Option<
                 indices_batching: &batch.indices,
                 index_vector: d.index_vector_dim,
             };
-            ops::gather(s, &dims)
+            // GSPMD looks at the indices first: a batch of rows stays a batch, whatever the table is cut along.
+            Rule { leading: tiles.then_some(1), ..ops::gather(s, &dims) }
         }
         Op::Scatter(sc) => {
             let d = &sc.dims;

@@ -3,7 +3,7 @@
 use super::hlo_graph::HloGraph;
 use super::report::PropagationReport;
 use super::{check, prepare, write_back};
-use crate::factors::engine::{self, Rounds};
+use crate::factors::engine::{self, Order, Rounds};
 use crate::factors::{Strategy, ValueRef};
 use hloom_ir::Op;
 use hloom_ir::diagnostic::Diagnostic;
@@ -33,7 +33,8 @@ pub(super) fn propagate(module: &mut Module) -> Result<PropagationReport, Vec<Di
     apply_constraints(module, &computations)?;
     let mut built = HloGraph::new(module, &computations);
     built.apply_annotations(module, &computations);
-    let rounds = Rounds { strategy: Strategy::Aggressive, op_priority: true, user_priority: true };
+    let rounds =
+        Rounds { strategy: Strategy::Aggressive, op_priority: true, user_priority: true, order: Order::Latest };
     engine::run(&mut built.graph, rounds);
     let report = write_back::report_of(&built, module, &computations);
     write_back::shardings(module, &built, &computations)?;

@@ -59,6 +59,8 @@ pub(crate) struct Rule {
     pub operands: usize,
     /// Whether the program itself gave it.
     pub custom: bool,
+    /// The array whose axes go first where factors want the same, however small it is.
+    pub leading: Option<usize>,
 }
 
 /// Builds a rule factor by factor.
@@ -75,7 +77,9 @@ impl RuleBuilder {
         let mut tensors: SmallVec<[TensorFactors; 3]> =
             operands.iter().map(|d| SmallVec::from_elem(DimFactors::new(), d.len())).collect();
         tensors.extend(results.into_iter().map(|d| SmallVec::from_elem(DimFactors::new(), d.len())));
-        RuleBuilder { rule: Rule { factors: SmallVec::new(), tensors, operands: operands.len(), custom: false } }
+        RuleBuilder {
+            rule: Rule { factors: SmallVec::new(), tensors, operands: operands.len(), custom: false, leading: None },
+        }
     }
 
     fn reserve(&mut self, size: i64, kind: FactorKind, blocked: bool) -> u16 {

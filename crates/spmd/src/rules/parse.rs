@@ -115,7 +115,7 @@ pub(crate) fn parse(text: &str) -> Option<Rule> {
     let count = operands.len();
     let tensors: SmallVec<[TensorFactors; 3]> = operands.into_iter().chain(results).collect();
     let known = tensors.iter().flatten().flatten().all(|&f| usize::from(f) < factors.len());
-    known.then_some(Rule { factors, tensors, operands: count, custom })
+    known.then_some(Rule { factors, tensors, operands: count, custom, leading: None })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{State, constraints, export, functions, groups, import, propagate, splitter};
 use crate::factors::Strategy;
-use crate::factors::engine::Rounds;
+use crate::factors::engine::{Order, Rounds};
 use hloom_ir::diagnostic::codes::passes::UNKNOWN_PASS;
 use hloom_ir::diagnostic::codes::spmd as codes;
 use hloom_ir::diagnostic::{Blame, Diagnostic, did_you_mean};
@@ -102,14 +102,15 @@ fn rounds(pass: &PassName, op_priority: bool, user_priority: bool) -> Rounds {
         _ => Strategy::Aggressive,
     };
     let op_priority = pass.option("run-op-priority-propagation").map_or(op_priority, |v| v == "true");
-    Rounds { strategy, op_priority, user_priority }
+    Rounds { strategy, op_priority, user_priority, order: Order::Latest }
 }
 
 pub(super) fn run(m: &mut Module<'_>, pass: &PassName, state: &mut State) -> Result<(), Vec<Diagnostic>> {
     let keep = pass.flag("keep-sharding-rules");
     match pass.name {
         "sdy-basic-propagate" => {
-            let basic = Rounds { strategy: Strategy::Basic, op_priority: false, user_priority: false };
+            let basic =
+                Rounds { strategy: Strategy::Basic, op_priority: false, user_priority: false, order: Order::Latest };
             propagate(m, *state, basic, keep)?;
         }
         "sdy-aggressive-propagate" => propagate(m, *state, rounds(pass, false, false), keep)?,
