@@ -39,7 +39,7 @@ const LEAST_OVERLAP: f64 = 1.0;
 /// Nothing waits in fast memory for longer than it takes to fill all of it this often.
 const MOST_OVERLAP: f64 = 8.0;
 /// How often the assignment is made again with less memory.
-const MAX_RETRIES: usize = 4;
+const MAX_RETRIES: usize = 12;
 
 /// What is to be done.
 #[derive(Default, Debug)]
@@ -62,26 +62,45 @@ struct Prefetch {
     pub(super) reads: Vec<Read>,
 }
 
+/// Values in fast memory have gaps between them, which nobody knows before they are placed: what is decided may be less
+/// than the memory that there is. The most that fits is found by trying.
 fn assign(module: &mut Module, context: &StageContext<'_>) -> Result<usize, Diagnostic> {
     let Some(fast) = context.policy.fast_memory else { return Ok(0) };
+    let source = verified(module.clone())?;
+    let mut fitting: Option<(i64, usize, VerifiedModule)> = None;
+    let mut too_much = fast.budget;
     let mut budget = fast.budget;
     for _ in 0..=MAX_RETRIES {
-        let verified = verified(module.clone())?;
-        let decisions = decide(&verified, context, fast, budget)?;
-        let mut changed = verified.module().clone();
-        let changes = apply::apply(&verified, &mut changed, &decisions, fast)?;
+        let decisions = decide(&source, context, fast, budget)?;
+        let mut changed = source.module().clone();
+        let changes = apply::apply(&source, &mut changed, &decisions, fast)?;
         if changes == 0 {
-            return Ok(0);
+            break;
         }
-        let verified = self::verified(changed)?;
-        let taken = first_error(hloom_plan::plan(&verified, context.target))?.heap_bytes(fast.colour);
+        let changed = verified(changed)?;
+        let taken = first_error(hloom_plan::plan(&changed, context.target))?.heap_bytes(fast.colour);
         if taken <= fast.budget {
-            *module = verified.into_module();
-            return Ok(changes);
+            fitting = Some((budget, changes, changed));
+            if budget == fast.budget {
+                break;
+            }
+        } else {
+            too_much = budget;
         }
-        budget -= (taken - fast.budget).max(fast.budget / 32);
+        budget = match &fitting {
+            // Nearer to what was too much, as long as that is worth another plan.
+            Some((fits, ..)) if too_much - fits > fast.budget / 32 => fits.midpoint(too_much),
+            Some(_) => break,
+            // Gaps grow with what is placed: less in the same proportion, and some of it besides.
+            None => {
+                let share = i128::from(budget) * i128::from(fast.budget) / i128::from(taken);
+                i64::try_from(share).unwrap_or(0).min(budget - budget / 16)
+            }
+        };
     }
-    Ok(0)
+    let Some((_, changes, fitted)) = fitting else { return Ok(0) };
+    *module = fitted.into_module();
+    Ok(changes)
 }
 
 pub(crate) fn verified(module: Module) -> Result<VerifiedModule, Diagnostic> {
