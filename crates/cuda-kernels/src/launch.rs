@@ -15,6 +15,35 @@ pub struct Architecture {
     pub accelerated: bool,
 }
 
+impl Architecture {
+    /// Whether a device of that compute capability runs what is assembled for this: machine code is for later ones of the
+    /// same generation too, unless it uses what one architecture alone has.
+    pub fn runs_on(self, capability: u32) -> bool {
+        match self.accelerated {
+            true => capability == self.capability,
+            false => capability / 10 == self.capability / 10 && capability >= self.capability,
+        }
+    }
+}
+
+impl std::str::FromStr for Architecture {
+    type Err = String;
+
+    /// Reads what [`Display`](std::fmt::Display) writes.
+    fn from_str(text: &str) -> Result<Architecture, String> {
+        let wrong = || format!("`{text}` is no architecture such as sm_80 or sm_90a");
+        let number = text.strip_prefix("sm_").ok_or_else(wrong)?;
+        let (number, accelerated) = match number.strip_suffix('a') {
+            Some(number) => (number, true),
+            None => (number, false),
+        };
+        if !(2..=3).contains(&number.len()) || !number.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(wrong());
+        }
+        Ok(Architecture { capability: number.parse().map_err(|_| wrong())?, accelerated })
+    }
+}
+
 impl std::fmt::Display for Architecture {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "sm_{}{}", self.capability, if self.accelerated { "a" } else { "" })
@@ -79,4 +108,22 @@ pub enum KernelArgument {
     U32(u32),
     /// A number, `.u64`.
     U64(u64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn architectures_are_read_as_they_are_written_and_run_on_their_own_generation() {
+        for (text, runs, does_not) in [("sm_80", [80, 89], [75, 90]), ("sm_90a", [90, 90], [89, 100])] {
+            let architecture: Architecture = text.parse().unwrap();
+            assert_eq!(architecture.to_string(), text);
+            assert!(runs.iter().all(|&c| architecture.runs_on(c)), "{text}");
+            assert!(!does_not.iter().any(|&c| architecture.runs_on(c)), "{text}");
+        }
+        for text in ["", "sm_", "90", "sm_9", "sm_90b", "sm_1000", "sm_+9"] {
+            assert!(text.parse::<Architecture>().is_err(), "{text}");
+        }
+    }
 }

@@ -10,7 +10,8 @@ use crate::lower::lower;
 use hloom_compiler::{Backend, Code, CompileError, CompileOptions, CompileReport};
 use hloom_cuda_attention::fuse_attention;
 use hloom_cuda_kernels::Architecture;
-use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::diagnostic::codes::plan::BAD_TARGET;
+use hloom_ir::diagnostic::{Blame, Diagnostic};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
@@ -69,7 +70,8 @@ static FUSE_ATTENTION: Pass = Pass {
     statement: "makes each attention one fusion, and its gradients another, where there are kernels for them",
     keeps_schedule: false,
     run: |module: &mut Module, context: &Context<'_>| {
-        Ok(fuse_attention(module, architecture(&context.target().name))) as Result<usize, Diagnostic>
+        let changes = fuse_attention(module, architecture(context.target())?);
+        Ok(changes) as Result<usize, Diagnostic>
     },
 };
 
@@ -108,25 +110,32 @@ impl TargetInfo for CudaInfo {
     }
 }
 
-/// What PTX is made for on a target, by its name.
-fn architecture(target: &str) -> Architecture {
-    match target {
-        "gpu-a100" => Architecture { capability: 80, accelerated: false },
-        _ => Architecture { capability: 90, accelerated: true },
+/// What PTX is made for on a target, by its description.
+pub(crate) fn architecture(target: &Target) -> Result<Architecture, Diagnostic> {
+    let name = &target.name;
+    let refused = |why: String| Diagnostic::error(&BAD_TARGET, format!("{name}: {why}")).blame(Blame::Data);
+    let Some(text) = &target.gpu_architecture else {
+        let why = "it does not say what code is made for, so that there can be none for CUDA".to_owned();
+        return Err(refused(why).help("add a line such as gpu_architecture = \"sm_90a\" to the description"));
+    };
+    let architecture: Architecture = text.parse().map_err(|why| refused(format!("`gpu_architecture`: {why}")))?;
+    match architecture.capability {
+        80..100 => Ok(architecture),
+        _ => Err(refused(format!("there are kernels for sm_80 to sm_90a, and none for {architecture}"))),
     }
 }
 
 impl CudaBackend {
     /// The backend for a GPU.
-    pub fn new(target: Target) -> CudaBackend {
-        let architecture = architecture(&target.name);
-        CudaBackend { info: CudaInfo { target, architecture } }
+    pub fn new(target: Target) -> Result<CudaBackend, CompileError> {
+        let architecture = architecture(&target).map_err(|d| CompileError::of_source("target", vec![d]))?;
+        Ok(CudaBackend { info: CudaInfo { target, architecture } })
     }
 
     /// The backend for the GPU of that name.
     pub fn named(target: &str) -> Result<CudaBackend, CompileError> {
         let target = Target::named(target).map_err(|d| CompileError::of_source("target", vec![d]))?;
-        Ok(CudaBackend::new(target))
+        CudaBackend::new(target)
     }
 
     /// What PTX is made for.
@@ -202,5 +211,25 @@ impl Backend for CudaBackend {
         let code = self.lowered(scheduled, options, KernelSource::Saved(sequences), report)?;
         code.keep_cubins(cubins);
         Ok(Arc::new(code))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_without_an_architecture_is_refused_with_what_to_add() {
+        let plain = Target::named("gpu-h200").unwrap();
+        let of = |text: Option<&str>| Target { gpu_architecture: text.map(str::to_owned), ..plain.clone() };
+        assert_eq!(architecture(&of(Some("sm_80"))), Ok(Architecture { capability: 80, accelerated: false }));
+        let refused = architecture(&of(None)).unwrap_err();
+        assert!(refused.notes.iter().any(|n| n.message.contains("gpu_architecture")), "{refused:?}");
+        for (text, said) in
+            [("hopper", "is no architecture"), ("sm_100", "none for sm_100"), ("sm_75", "none for sm_75")]
+        {
+            let refused = architecture(&of(Some(text))).unwrap_err();
+            assert!(refused.message.contains(said), "{}", refused.message);
+        }
     }
 }

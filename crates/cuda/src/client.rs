@@ -1,14 +1,17 @@
 //! A client: virtual devices on one GPU.
 
-use crate::backend::CudaBackend;
+use crate::backend::{CudaBackend, architecture};
 use crate::executable::CudaExecutable;
-use crate::gpu::Gpu;
+use crate::gpu::{Description, Gpu};
 use crate::memory::Block;
 use crate::prewarm::Prewarm;
 use hloom_compiler::{Backend, CompileError, CompiledModule};
+use hloom_cuda_kernels::Architecture;
+use hloom_ir::diagnostic::{Blame, Diagnostic, codes};
 use hloom_ir::shape::ArrayShape;
 use hloom_runtime::memory::MemoryStatistics;
 use hloom_runtime::{Buffer, Client, DeviceDescription, LoadedExecutable};
+use hloom_target::Target;
 use hloom_value::ExecutionError;
 use std::sync::Arc;
 
@@ -25,7 +28,8 @@ impl CudaClient {
     pub fn new() -> Result<CudaClient, CompileError> {
         let failed = |error: ExecutionError| CompileError::of_source("device", vec![error.into_diagnostic()]);
         let gpu = Arc::new(Gpu::open().map_err(failed)?);
-        let backend = CudaBackend::named(target_of(&gpu.description.name, gpu.description.capability))?;
+        let target = target_of(&gpu.description).map_err(|d| CompileError::of_source("device", vec![d]))?;
+        let backend = CudaBackend::new(target)?;
         let prewarm = Arc::new(Prewarm::begin(&gpu, backend.architecture()));
         Ok(CudaClient { backend: Arc::new(backend), gpu, prewarm })
     }
@@ -35,12 +39,59 @@ impl CudaClient {
     }
 }
 
-/// The description of a GPU, by what the driver calls it.
-fn target_of(name: &str, capability: u32) -> &'static str {
-    match capability {
-        ..90 => "gpu-a100",
-        _ if name.contains("H100") => "gpu-h100",
-        _ => "gpu-h200",
+/// The description of a GPU: of those whose code it runs, the one of the latest architecture whose memory is most like its
+/// own. Code for another generation would not load, or not be what this one computes fastest with, so that none is made.
+fn target_of(device: &Description) -> Result<Target, Diagnostic> {
+    let mut known = Vec::new();
+    let mut best: Option<(Architecture, u64, Target)> = None;
+    for target in Target::names().filter_map(|name| Target::named(name).ok()) {
+        if target.gpu_architecture.is_none() {
+            continue;
+        }
+        let architecture = architecture(&target)?;
+        known.push(format!("{} ({architecture})", target.name));
+        if !architecture.runs_on(device.capability) {
+            continue;
+        }
+        let memory = target.space(0).and_then(|s| s.bytes).map_or(0, i64::unsigned_abs);
+        let off = memory.abs_diff(device.memory_bytes as u64);
+        if best.as_ref().is_none_or(|(a, o, _)| architecture > *a || architecture == *a && off < *o) {
+            best = Some((architecture, off, target));
+        }
+    }
+    best.map(|(_, _, target)| target).ok_or_else(|| {
+        let (name, capability) = (&device.name, device.capability);
+        let message = format!(
+            "{name} has compute capability {}.{}, which there are no kernels for",
+            capability / 10,
+            capability % 10
+        );
+        Diagnostic::error(&codes::eval::DEVICE_FAILED, message)
+            .blame(Blame::Machine)
+            .note(format!("there are kernels for {}", known.join(", ")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(name: &str, capability: u32, memory_bytes: usize) -> Result<String, String> {
+        let device = Description { name: name.to_owned(), capability, memory_bytes, driver_version: 13000 };
+        target_of(&device).map(|t| t.name).map_err(|d| d.message)
+    }
+
+    #[test]
+    fn a_device_gets_the_description_of_its_generation_and_size() {
+        assert_eq!(target("NVIDIA H200", 90, 150_000_000_000).as_deref(), Ok("gpu-h200"));
+        assert_eq!(target("NVIDIA H100 PCIe", 90, 85_000_000_000).as_deref(), Ok("gpu-h100"));
+        assert_eq!(target("NVIDIA L4", 89, 24_000_000_000).as_deref(), Ok("gpu-a100"));
+    }
+
+    #[test]
+    fn a_device_of_another_generation_is_refused() {
+        let refused = target("NVIDIA B200", 100, 190_000_000_000).unwrap_err();
+        assert_eq!(refused, "NVIDIA B200 has compute capability 10.0, which there are no kernels for");
     }
 }
 

@@ -79,6 +79,13 @@ impl CudaExecutable {
     pub(crate) fn new(client: CudaClient, compiled: Arc<CompiledModule>) -> Result<CudaExecutable, ExecutionError> {
         let code = code(&compiled)?;
         let program = &code.program;
+        let device = &client.gpu().description;
+        if !code.architecture.runs_on(device.capability) {
+            let (made_for, capability) = (code.architecture, device.capability);
+            let has = format!("{} has compute capability {}.{}", device.name, capability / 10, capability % 10);
+            let message = format!("the program was compiled for {made_for}, and {has}");
+            return Err(ExecutionError::new(&codes::eval::DEVICE_FAILED, message).blame(Blame::Machine));
+        }
         client.gpu().enter()?;
         let kernels = load_kernels(&client, code)?;
         let mut calls = FxHashMap::default();

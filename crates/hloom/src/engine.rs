@@ -55,10 +55,10 @@ pub fn backend_for(target: &Target) -> Result<Box<dyn Backend>, Diagnostic> {
     };
     match target.name.as_str() {
         "cpu" => Ok(Box::new(CpuBackend::new(Pool::available_threads()).map_err(first)?)),
-        name if name.starts_with("gpu-") => Ok(Box::new(CudaBackend::new(target.clone()))),
+        _ if target.gpu_architecture.is_some() => Ok(Box::new(CudaBackend::new(target.clone()).map_err(first)?)),
         name => Err(Diagnostic::error(&NO_LIST, format!("there is no backend for the target `{name}`"))
             .blame(Blame::Data)
-            .note("there is one for cpu, and one for GPUs whose names begin with gpu-")
+            .note("there is one for cpu, and one for GPUs whose descriptions say what code is made for (gpu_architecture)")
             .help("name the passes with --passes")),
     }
 }
