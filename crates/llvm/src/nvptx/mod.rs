@@ -11,6 +11,7 @@ mod memory;
 mod parts;
 mod points;
 mod rows;
+mod short_min_max;
 mod stores;
 mod tiles;
 
@@ -122,10 +123,11 @@ impl GridBody {
 pub fn ptx(kernel: &GridKernel, processor: &str) -> Result<String, String> {
     let machine = Machine::nvptx(processor);
     let generator = Generator::for_machine(&machine, Effort::Full)?;
-    generator.assembly(|generator, context| {
+    let text = generator.assembly(|generator, context| {
         let ir = Ir::new(context, &machine);
         generator.prepare(&ir.module);
         kernel::write_kernel(&ir, kernel);
         ir.module
-    })
+    })?;
+    Ok(short_min_max::widen(text))
 }
