@@ -178,12 +178,19 @@ impl<'p, 'm> PlannedValues<'p, 'm> {
     pub fn results(&mut self, entry: ComputationId) -> Result<Vec<ResultLeaf>, ExecutionError> {
         let root = self.module.root(entry).ok_or_else(|| ExecutionError::bug("a computation without a root"))?;
         let leaves: Vec<Position> = self.leaves(root).collect();
+        // The header says how results lie in memory; what a custom call with layouts of its own makes is row-major.
+        let header = self.module.config.entry_layout.as_ref().map(|program| &program.result);
+        let header = header.filter(|wanted| wanted.equal_ignoring_layout(&self.module[root].shape));
+        let wanted: Vec<&Shape> = header.iter().flat_map(|shape| shape.leaves()).map(|(_, leaf)| leaf).collect();
         let handed_over = |a: &ArrayShape| a.clone().with_layout(a.entry_layout());
-        let leaf = |position: Position| ResultLeaf {
-            shape: self.plan.dataflow.positions.shape(position).map_arrays(&mut { handed_over }),
-            location: self.location(position),
-            slot: self.slot(position),
+        let leaf = |(n, position): (usize, Position)| {
+            let own = self.plan.dataflow.positions.shape(position);
+            ResultLeaf {
+                shape: wanted.get(n).copied().unwrap_or(own).map_arrays(&mut { handed_over }),
+                location: self.location(position),
+                slot: self.slot(position),
+            }
         };
-        Ok(leaves.into_iter().map(leaf).collect())
+        Ok(leaves.into_iter().enumerate().map(leaf).collect())
     }
 }
