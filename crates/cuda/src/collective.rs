@@ -1,9 +1,10 @@
 //! Collectives among virtual devices of one GPU: kernels that reduce the arrays of a group, and copies between devices.
 //!
 //! All devices' memory is that of one GPU, and their thunks follow each other on one stream, so that when a collective is
-//! reached every device has reached it. What it does is worked out when the program is compiled, as a list of [`Move`]s.
+//! reached every device has reached it. What it does is worked out when the program is compiled: kernels that reduce the
+//! operands of all devices and write every device's results ([`Reducer`]), or a list of [`Move`]s.
 
-use crate::kernels::Reduction;
+use crate::kernels::{ReducedArray, Reduction};
 use hloom_analysis::devices::{DeviceGrid, group_of, plane_of};
 use hloom_eval::fold::Fold;
 use hloom_ir::element_type::ElementType;
@@ -11,18 +12,30 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, Op};
 use hloom_ir::shape::ArrayShape;
+use std::ops::Range;
 
-/// An exchange between the devices of each group. The arrays of its thunk are the operands, as many results, and, where
-/// [`Collective::scratch_bytes`] says so, scratch memory.
+/// An exchange between the devices of each group. The arrays of its thunk are the operands, as many results, and the scratch
+/// memory of its kernels.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Collective {
     kind: Kind,
     arrays: Vec<Geometry>,
     /// The devices of each group, in its order.
     pub(crate) groups: Vec<Vec<usize>>,
-    /// For each operand, the number of the kernels that reduce the arrays of a group.
-    pub(crate) reducers: Vec<usize>,
+    /// What reduces the operands, some by each.
+    pub(crate) reducers: Vec<Reducer>,
 }
+
+/// Kernels that reduce some of the operands of a group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Reducer {
+    pub(crate) operands: Range<usize>,
+    /// The number of the kernels.
+    pub(crate) sequence: usize,
+}
+
+/// The most arrays of a kernel: their addresses are parameters, of which there may be 4096 bytes.
+const MAX_ARRAYS: usize = 256;
 
 /// What is done with the operands of the same number of all devices.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -96,6 +109,9 @@ impl Collective {
         };
         let groups = groups(&instruction.op, grid)?;
         let size = groups.first()?.len();
+        if 2 * size > MAX_ARRAYS && matches!(kind, Kind::Reduce(_) | Kind::ReduceBlocks(_)) {
+            return None;
+        }
         if groups.iter().any(|g| g.len() != size) {
             return None;
         }
@@ -115,25 +131,26 @@ impl Collective {
         Some(Collective { kind, arrays, groups, reducers: Vec::new() })
     }
 
-    /// The reduction of each operand over a group, for collectives that reduce.
-    pub(crate) fn reductions(&self) -> Vec<Reduction> {
-        let (Kind::Reduce(op) | Kind::ReduceBlocks(op)) = self.kind else { return Vec::new() };
-        let arrays = self.groups.first().map_or(1, Vec::len);
-        let reduction = |g: &Geometry| Reduction {
-            op,
-            element_type: g.element_type,
-            elements: (g.bytes / g.element_type.bytes().max(1)) as i64,
-            arrays,
+    /// The reductions of the operands over a group, several at once, for collectives that reduce.
+    pub(crate) fn reductions(&self) -> Vec<(Range<usize>, Reduction)> {
+        let (op, in_blocks) = match self.kind {
+            Kind::Reduce(op) => (op, false),
+            Kind::ReduceBlocks(op) => (op, true),
+            _ => return Vec::new(),
         };
-        self.arrays.iter().map(reduction).collect()
-    }
-
-    /// Bytes of scratch memory that the first device of a group needs: what is reduced and not yet cut.
-    pub(crate) fn scratch_bytes(&self) -> usize {
-        match self.kind {
-            Kind::ReduceBlocks(_) => self.arrays.iter().map(|g| g.bytes).max().unwrap_or(0),
-            _ => 0,
-        }
+        let devices = self.groups.first().map_or(1, Vec::len);
+        let at_once = (MAX_ARRAYS / (2 * devices)).max(1);
+        let rows = |g: &Geometry| {
+            let elements = (g.bytes / g.element_type.bytes().max(1)) as i64;
+            let rows = if in_blocks { g.rows.max(1) as i64 } else { 1 };
+            ReducedArray { element_type: g.element_type, rows, columns: elements / rows }
+        };
+        let reduction = |(n, arrays): (usize, &[Geometry])| {
+            let first = n * at_once;
+            let arrays = arrays.iter().map(rows).collect::<Vec<_>>();
+            (first..first + arrays.len(), Reduction { op, arrays, devices, in_blocks })
+        };
+        self.arrays.chunks(at_once).enumerate().map(reduction).collect()
     }
 
     /// How many operands there are.
@@ -146,12 +163,6 @@ impl Collective {
         self.arrays.get(n).map_or(0, |g| g.bytes)
     }
 
-    /// Which array of the first device of the group takes what operand `n` is reduced to.
-    pub(crate) fn reduced_into(&self, n: usize) -> usize {
-        let count = self.arrays.len();
-        if matches!(self.kind, Kind::Reduce(_)) { count + n } else { 2 * count }
-    }
-
     /// The devices, numbered within their group, whose results are zero.
     pub(crate) fn zeroed(&self) -> Vec<usize> {
         let Kind::Permute(pairs) = &self.kind else { return Vec::new() };
@@ -159,7 +170,7 @@ impl Collective {
         (0..size).filter(|d| !pairs.iter().any(|&(_, t)| t == *d)).collect()
     }
 
-    /// What is copied in a group for operand `n`, after it is reduced if it is to be.
+    /// What is copied in a group for operand `n`.
     pub(crate) fn moves(&self, n: usize) -> Vec<Move> {
         let (Some(&Geometry { bytes, rows, .. }), Some(group)) = (self.arrays.get(n), self.groups.first()) else {
             return Vec::new();
@@ -169,17 +180,7 @@ impl Collective {
         let all = |from: Place, to: Place| Move { from, to, rows: 1, width: bytes };
         let row = bytes / rows.max(1);
         match &self.kind {
-            Kind::Reduce(_) => (1..size).map(|d| all(whole(0, count + n), whole(d, count + n))).collect(),
-            Kind::ReduceBlocks(_) => {
-                let width = row / size;
-                let block = |d: usize| Move {
-                    from: Place { device: 0, array: 2 * count, offset: d * width, pitch: row },
-                    to: Place { device: d, array: count + n, offset: 0, pitch: width },
-                    rows,
-                    width,
-                };
-                (0..size).map(block).collect()
-            }
+            Kind::Reduce(_) | Kind::ReduceBlocks(_) => Vec::new(),
             Kind::Gather => {
                 let block = |s: usize, d: usize| Move {
                     from: Place { device: s, array: n, offset: 0, pitch: row },
@@ -333,15 +334,16 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_is_made_once_and_copied() {
+    fn a_sum_is_made_for_all_at_once() {
         let c = collective(
             "x = f32[8] parameter(0)\nROOT s = f32[8] all-reduce(x), replica_groups={{0,1},{2,3}}, to_apply=add",
             4,
         )
         .unwrap();
         assert_eq!(c.groups, [vec![0, 1], vec![2, 3]]);
-        let reduction = c.reductions()[0];
-        assert_eq!((reduction.op, reduction.elements, reduction.arrays), (BinaryOp::Add, 8, 2));
-        assert_eq!(c.moves(0).len(), 1);
+        let (operands, reduction) = c.reductions().remove(0);
+        assert_eq!((operands, reduction.op, reduction.devices), (0..1, BinaryOp::Add, 2));
+        assert_eq!(reduction.arrays, [ReducedArray { element_type: ElementType::F32, rows: 1, columns: 8 }]);
+        assert_eq!(c.moves(0), []);
     }
 }

@@ -32,14 +32,42 @@ functions! {
         set_stream = "cublasSetStream_v2" (Handle, Handle);
         scale = "cublasSscal_v2_64" (Handle, i64, *const c_void, DevicePointer, i64);
         scale_double = "cublasDscal_v2_64" (Handle, i64, *const c_void, DevicePointer, i64);
+        add = "cublasSgeam" (
+            Handle, i32, i32, i32, i32, *const c_void, DevicePointer, i32, *const c_void, DevicePointer, i32,
+            DevicePointer, i32,
+        );
+        add_double = "cublasDgeam" (
+            Handle, i32, i32, i32, i32, *const c_void, DevicePointer, i32, *const c_void, DevicePointer, i32,
+            DevicePointer, i32,
+        );
+        add_complex = "cublasCgeam" (
+            Handle, i32, i32, i32, i32, *const c_void, DevicePointer, i32, *const c_void, DevicePointer, i32,
+            DevicePointer, i32,
+        );
+        add_complex_double = "cublasZgeam" (
+            Handle, i32, i32, i32, i32, *const c_void, DevicePointer, i32, *const c_void, DevicePointer, i32,
+            DevicePointer, i32,
+        );
+        solve = "cublasStrsm_v2" (
+            Handle, i32, i32, i32, i32, i32, i32, *const c_void, DevicePointer, i32, DevicePointer, i32,
+        );
+        solve_double = "cublasDtrsm_v2" (
+            Handle, i32, i32, i32, i32, i32, i32, *const c_void, DevicePointer, i32, DevicePointer, i32,
+        );
+        solve_complex = "cublasCtrsm_v2" (
+            Handle, i32, i32, i32, i32, i32, i32, *const c_void, DevicePointer, i32, DevicePointer, i32,
+        );
+        solve_complex_double = "cublasZtrsm_v2" (
+            Handle, i32, i32, i32, i32, i32, i32, *const c_void, DevicePointer, i32, DevicePointer, i32,
+        );
     }
 }
 
 /// cuBLAS with a handle.
 #[derive(Debug)]
 pub(crate) struct Cublas {
-    functions: CublasFunctions,
-    handle: Handle,
+    pub(crate) functions: CublasFunctions,
+    pub(crate) handle: Handle,
 }
 
 fn check(status: i32, call: &str) -> Result<(), ExecutionError> {

@@ -43,6 +43,7 @@ functions! {
         launch_ex = "cuLaunchKernelEx" (*const LaunchConfig, Handle, *mut *mut c_void, *mut *mut c_void);
         stream_create = "cuStreamCreate" (*mut Handle, u32);
         stream_synchronize = "cuStreamSynchronize" (Handle);
+        stream_wait = "cuStreamWaitEvent" (Handle, Handle, u32);
         event_create = "cuEventCreate" (*mut Handle, u32);
         event_destroy = "cuEventDestroy_v2" (Handle);
         event_record = "cuEventRecord" (Handle, Handle);

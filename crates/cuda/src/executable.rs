@@ -211,6 +211,7 @@ impl LoadedExecutable for CudaExecutable {
             let block = Block::new(gpu, program.temporary_bytes);
             workspace.temporaries.push(block.map_err(|e| e.note(format!("for the temporaries of device {device}")))?);
         }
+        gpu.make_lanes(devices)?;
         let (mut given, mut bases, mut kept, mut slots) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (device, arguments) in arguments.into_iter().enumerate() {
             let mut arguments: Vec<Option<Buffer>> = arguments.into_iter().map(Some).collect();

@@ -6,18 +6,21 @@
 //!
 //! Safety of the whole: `plan` gives every value its place such that two values needed at once never overlap, but where an
 //! instruction may work in place; arguments are written only if the run owns them; each device has temporaries of its own.
-//! Since all work is on one stream, what a thunk enqueues runs when all before it is over.
+//! Since all work is on one stream, what a thunk enqueues runs when all before it is over. Where devices do not meet, the
+//! work of each is on a stream of its own, and the one stream waits for all of them (see `lanes`).
 
 use crate::collective::Collective;
 use crate::conditional::{Kind, Test};
 use crate::cublaslt::PreparedGemm;
 use crate::cudnn::PreparedConvolution;
 use crate::cufft::PreparedFft;
-use crate::driver::{CLUSTER_DIMENSION, Copy2d, DEVICE_MEMORY, DevicePointer, Handle, LaunchAttribute, LaunchConfig};
+use crate::cusolver::PreparedSolver;
+use crate::driver::{DevicePointer, Handle};
+use crate::enqueue::launch;
 use crate::gpu::{Event, Gpu, Patience};
 use crate::graph::{Graphs, Step};
 use crate::thunk::{Evaluate, EvaluatedLeaf, GraphNeed, ListId, Thunk, ThunkKind, ThunkProgram, While};
-use hloom_cuda_kernels::{KernelArgument, KernelSequence, PtxKernel};
+use hloom_cuda_kernels::{KernelArgument, KernelSequence};
 use hloom_eval::interpreter::{Device, OperandValues};
 use hloom_eval::ops;
 use hloom_ir::diagnostic::codes;
@@ -27,7 +30,7 @@ use hloom_runtime::ExecuteOptions;
 use hloom_runtime::placement::Location;
 use hloom_value::{Array, ExecutionError, Value};
 use rustc_hash::FxHashMap;
-use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -44,6 +47,8 @@ pub(crate) enum LibraryCall {
     Convolution(PreparedConvolution),
     /// By cuFFT.
     Fft(PreparedFft),
+    /// By cuSOLVER and cuBLAS.
+    Solver(PreparedSolver),
 }
 
 impl LibraryCall {
@@ -53,6 +58,7 @@ impl LibraryCall {
             ThunkKind::Gemm(gemm) => PreparedGemm::new(gpu, gemm).map(LibraryCall::Gemm),
             ThunkKind::Convolution(c) => PreparedConvolution::new(gpu, c).map(LibraryCall::Convolution),
             ThunkKind::Fft(fft) => PreparedFft::new(gpu, fft).map(LibraryCall::Fft),
+            ThunkKind::Solver(solver) => PreparedSolver::new(gpu, solver).map(LibraryCall::Solver),
             _ => return Ok(None),
         };
         call.map(Some).map_err(|error| error.at(thunk.instruction))
@@ -63,6 +69,7 @@ impl LibraryCall {
         match self {
             LibraryCall::Gemm(_) | LibraryCall::Fft(_) => 0,
             LibraryCall::Convolution(c) => c.workspace_bytes,
+            LibraryCall::Solver(s) => s.workspace_bytes(),
         }
     }
 }
@@ -75,8 +82,14 @@ pub(crate) struct LoadedProgram<'r> {
     pub(crate) functions: &'r [Vec<Handle>],
     /// The library calls, by list and place in it.
     pub(crate) calls: &'r FxHashMap<(usize, usize), LibraryCall>,
-    /// Memory that convolutions work in.
+    /// Memory that convolutions and factorisations work in.
     pub(crate) workspace: DevicePointer,
+}
+
+/// Whether a thunk needs neither other devices nor the host, nor what library calls of all devices share.
+fn is_apart(thunk: &Thunk) -> bool {
+    use ThunkKind::{Copy, DeviceId, Gemm, Kernels};
+    matches!(thunk.kind, Copy { .. } | DeviceId { .. } | Kernels(_) | Gemm(_))
 }
 
 /// All devices walking over the thunks.
@@ -163,11 +176,41 @@ impl<'r> Executor<'r> {
     }
 
     fn list(&mut self, list: ListId, devices: &[usize]) -> Result<(), ExecutionError> {
-        let program = self.loaded.program;
-        for (n, thunk) in program.lists[list].iter().enumerate() {
-            self.thunk(thunk, (list, n), devices).map_err(|fault| fault.at(thunk.instruction))?;
+        let thunks = &self.loaded.program.lists[list];
+        let mut next = 0;
+        while let Some(thunk) = thunks.get(next) {
+            // What devices do each for itself up to where they meet goes on streams of their own.
+            let may_be = devices.len() > 1 && self.options.trace.is_none() && self.options.max_steps.is_none();
+            let apart = match may_be {
+                true => thunks[next..].iter().take_while(|t| is_apart(t)).count(),
+                false => 0,
+            };
+            if apart > 1 {
+                self.apart(list, next..next + apart, devices)?;
+                next += apart;
+                continue;
+            }
+            self.thunk(thunk, (list, next), devices).map_err(|fault| fault.at(thunk.instruction))?;
+            next += 1;
         }
         Ok(())
+    }
+
+    /// Enqueues thunks in which no device needs another, for each device on its lane; the stream waits for all.
+    fn apart(&mut self, list: ListId, range: Range<usize>, devices: &[usize]) -> Result<(), ExecutionError> {
+        let (gpu, program) = (self.gpu, self.loaded.program);
+        let forked = gpu.fork(devices.len())?;
+        let enqueued = devices.iter().enumerate().try_for_each(|(n, &device)| {
+            gpu.on_lane(forked.lane(n), || {
+                range.clone().try_for_each(|n| {
+                    let thunk = &program.lists[list][n];
+                    self.thunk(thunk, (list, n), &[device]).map_err(|fault| fault.at(thunk.instruction))
+                })
+            })
+        });
+        // What was enqueued before a fault is waited for too.
+        let joined = forked.join();
+        enqueued.and(joined)
     }
 
     /// Fails if the run is to end.
@@ -223,13 +266,14 @@ impl<'r> Executor<'r> {
                     let (results, scratch) = rest.split_at(call.results as usize);
                     self.kernels(call.sequence, operands, results, scratch)?;
                 }
-                ThunkKind::Gemm(_) | ThunkKind::Convolution(_) | ThunkKind::Fft(_) => {
+                ThunkKind::Gemm(_) | ThunkKind::Convolution(_) | ThunkKind::Fft(_) | ThunkKind::Solver(_) => {
                     let workspace = self.loaded.workspace;
                     match (self.loaded.calls.get(&place), arrays) {
                         (Some(LibraryCall::Gemm(gemm)), &[l, r, to]) => gemm.enqueue(gpu, [l, r, to])?,
                         (Some(LibraryCall::Convolution(c)), &[l, r, to]) => c.enqueue(gpu, [l, r, to], workspace)?,
                         (Some(LibraryCall::Fft(fft)), &[from, to]) => fft.enqueue(gpu, from, to, None)?,
                         (Some(LibraryCall::Fft(fft)), &[from, to, copy]) => fft.enqueue(gpu, from, to, Some(copy))?,
+                        (Some(LibraryCall::Solver(solver)), arrays) => solver.enqueue(gpu, arrays, workspace)?,
                         _ => return Err(ExecutionError::bug("a library call was not made ready")),
                     }
                 }
@@ -422,16 +466,21 @@ impl<'r> Executor<'r> {
                 let message = format!("devices {} do not come to a collective of {group:?}", absent.join(", "));
                 return Err(ExecutionError::new(&codes::eval::COLLECTIVE, message));
             }
-            for n in 0..collective.operands() {
-                if let Some(&reducer) = collective.reducers.get(n) {
-                    let operands: Vec<DevicePointer> = group.iter().map(|&d| self.arrays(thunk, d)[n]).collect();
-                    let first = self.arrays(thunk, group[0]);
-                    let own = usize::from(collective.scratch_bytes() > 0);
-                    let scratch = first.get(2 * collective.operands() + own..).unwrap_or(&[]);
-                    self.kernels(reducer, &operands, &[first[collective.reduced_into(n)]], scratch)?;
-                }
+            let count = collective.operands();
+            let mut scratch = self.arrays(thunk, group[0]).get(2 * count..).unwrap_or(&[]);
+            for reducer in &collective.reducers {
+                let of_group = |n: usize| group.iter().map(move |&d| (d, n));
+                let at = |(d, n): (usize, usize)| self.arrays(thunk, d)[n];
+                let operands: Vec<DevicePointer> = reducer.operands.clone().flat_map(of_group).map(at).collect();
+                let results: Vec<DevicePointer> =
+                    reducer.operands.clone().flat_map(|n| of_group(count + n)).map(at).collect();
+                self.kernels(reducer.sequence, &operands, &results, scratch)?;
+                let used = self.loaded.program.sequence(reducer.sequence).map_or(0, |s| s.scratch.len());
+                scratch = scratch.get(used..).unwrap_or(&[]);
+            }
+            for n in 0..count {
                 for zeroed in collective.zeroed() {
-                    let to = self.arrays(thunk, group[zeroed])[collective.operands() + n];
+                    let to = self.arrays(thunk, group[zeroed])[count + n];
                     self.gpu.zero(to, collective.operand_bytes(n))?;
                 }
                 for m in collective.moves(n) {
@@ -569,72 +618,5 @@ impl<'r> Executor<'r> {
             trace.add_timed(device, instruction, kind, begin, next.event.since(&mark.event)?);
         }
         Ok(())
-    }
-}
-
-/// Enqueues a launch of a kernel with these values for its parameters.
-fn launch(gpu: &Gpu, function: Handle, kernel: &PtxKernel, mut values: Vec<u64>) -> Result<(), ExecutionError> {
-    let l = &kernel.launch;
-    let ([gx, gy, gz], [bx, by, bz]) = (l.grid, l.block);
-    if gx == 0 || gy == 0 || gz == 0 {
-        return Ok(());
-    }
-    let mut parameters: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
-    let shared = l.dynamic_shared_bytes;
-    let (parameters, none) = (parameters.as_mut_ptr(), std::ptr::null_mut());
-    // SAFETY (both): the parameters are those of the kernel, which are copied before the call returns.
-    let call = if l.cluster > 1 {
-        let mut value = [0; 16];
-        value[..3].copy_from_slice(&[l.cluster, 1, 1]);
-        let attributes = [LaunchAttribute { id: CLUSTER_DIMENSION, padding: 0, value }];
-        let config = LaunchConfig {
-            grid: l.grid,
-            block: l.block,
-            shared_bytes: shared,
-            stream: gpu.stream(),
-            attributes: attributes.as_ptr(),
-            attribute_count: 1,
-        };
-        unsafe { (gpu.driver.launch_ex)(&config, function, parameters, none) }
-    } else {
-        unsafe { (gpu.driver.launch)(function, gx, gy, gz, bx, by, bz, shared, gpu.stream(), parameters, none) }
-    };
-    gpu.driver.check(call, &format!("the launch of {}", kernel.name))
-}
-
-impl Gpu {
-    /// Enqueues a copy of bytes.
-    pub(crate) fn copy(&self, to: DevicePointer, from: DevicePointer, bytes: usize) -> Result<(), ExecutionError> {
-        if bytes == 0 || to == from {
-            return Ok(());
-        }
-        // SAFETY: both arrays are that long.
-        self.driver.check(unsafe { (self.driver.copy)(to, from, bytes, self.stream()) }, "cuMemcpyDtoDAsync")
-    }
-
-    /// Enqueues a copy of rows of so many bytes, each at its pitch.
-    fn copy_rows(
-        &self,
-        (to, to_pitch): (DevicePointer, usize),
-        (from, from_pitch): (DevicePointer, usize),
-        width: usize,
-        height: usize,
-    ) -> Result<(), ExecutionError> {
-        if width == 0 || height == 0 {
-            return Ok(());
-        }
-        let (from_kind, to_kind) = (DEVICE_MEMORY, DEVICE_MEMORY);
-        let copy = Copy2d { from_kind, from, from_pitch, to_kind, to, to_pitch, width, height, ..Copy2d::default() };
-        // SAFETY: both arrays have so many rows.
-        self.driver.check(unsafe { (self.driver.copy_2d)(&copy, self.stream()) }, "cuMemcpy2DAsync")
-    }
-
-    /// Enqueues zeros.
-    fn zero(&self, at: DevicePointer, bytes: usize) -> Result<(), ExecutionError> {
-        if bytes == 0 {
-            return Ok(());
-        }
-        // SAFETY: the array is that long.
-        self.driver.check(unsafe { (self.driver.fill_bytes)(at, 0, bytes, self.stream()) }, "cuMemsetD8Async")
     }
 }

@@ -9,12 +9,14 @@ use crate::cubin::Assembler;
 use crate::cublaslt::CublasLt;
 use crate::cudnn::Cudnn;
 use crate::cufft::{Cublas, Cufft};
+use crate::cusolver::Cusolver;
 use crate::driver::{DevicePointer, Driver, Handle, NOT_READY};
+use crate::lanes::Lanes;
 use crate::memory::Pool;
 use hloom_ir::diagnostic::{Blame, codes};
 use hloom_value::ExecutionError;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,6 +46,8 @@ pub(crate) struct Gpu {
     context: Handle,
     /// The stream that work goes to: another one while the body of a conditional node is captured.
     current: AtomicUsize,
+    /// The memory that libraries work in there; 0 for that of the one stream.
+    current_workspace: AtomicU64,
     /// Streams for such bodies, that no capture is on.
     spare: Mutex<Vec<Handle>>,
     enqueue: Mutex<()>,
@@ -53,8 +57,10 @@ pub(crate) struct Gpu {
     cudnn: OnceLock<Result<Cudnn, ExecutionError>>,
     cufft: OnceLock<Result<Cufft, ExecutionError>>,
     cublas: OnceLock<Result<Cublas, ExecutionError>>,
+    cusolver: OnceLock<Result<Cusolver, ExecutionError>>,
     conditionals: OnceLock<Result<Conditionals, ExecutionError>>,
     workspace: OnceLock<Result<DevicePointer, ExecutionError>>,
+    pub(crate) lanes: OnceLock<Result<Lanes, ExecutionError>>,
     pub(crate) assembler: Arc<Assembler>,
 }
 
@@ -93,6 +99,7 @@ impl Gpu {
             description,
             context,
             current: AtomicUsize::new(stream),
+            current_workspace: AtomicU64::new(0),
             spare: Mutex::default(),
             enqueue: Mutex::default(),
             pool: Pool::default(),
@@ -101,8 +108,10 @@ impl Gpu {
             cudnn: OnceLock::new(),
             cufft: OnceLock::new(),
             cublas: OnceLock::new(),
+            cusolver: OnceLock::new(),
             conditionals: OnceLock::new(),
             workspace: OnceLock::new(),
+            lanes: OnceLock::new(),
             assembler: Arc::default(),
         })
     }
@@ -187,10 +196,33 @@ impl Gpu {
         self.cublas.get_or_init(Cublas::open).as_ref().map_err(Clone::clone)
     }
 
+    /// cuSOLVER.
+    pub(crate) fn cusolver(&self) -> Result<&Cusolver, ExecutionError> {
+        self.cusolver.get_or_init(Cusolver::open).as_ref().map_err(Clone::clone)
+    }
+
+    /// Makes `stream` the one that work goes to, and says which was; the workspace is that of the one stream where none is
+    /// named.
+    pub(crate) fn swap_current(
+        &self,
+        stream: Handle,
+        workspace: Option<DevicePointer>,
+    ) -> (Handle, Option<DevicePointer>) {
+        let workspace = self.current_workspace.swap(workspace.unwrap_or(0), Ordering::Relaxed);
+        (self.current.swap(stream, Ordering::Relaxed), Some(workspace).filter(|&w| w != 0))
+    }
+
     /// The memory that libraries work in.
     pub(crate) fn workspace(&self) -> Result<DevicePointer, ExecutionError> {
-        let make = || self.pool.fresh(&self.driver, WORKSPACE_BYTES);
-        self.workspace.get_or_init(make).clone()
+        match self.current_workspace.load(Ordering::Relaxed) {
+            0 => self.workspace.get_or_init(|| self.new_workspace()).clone(),
+            of_lane => Ok(of_lane),
+        }
+    }
+
+    /// Memory for libraries to work in, never given back.
+    pub(crate) fn new_workspace(&self) -> Result<DevicePointer, ExecutionError> {
+        self.pool.fresh(&self.driver, WORKSPACE_BYTES)
     }
 
     /// Waits until all work is done.
@@ -284,10 +316,9 @@ impl Staging {
         // SAFETY: the out parameter is valid. The memory is never given back.
         gpu.driver.check(unsafe { (gpu.driver.allocate_host)(&mut start, STAGING_BYTES, 0) }, "cuMemHostAlloc")?;
         let event = || -> Result<Handle, ExecutionError> {
-            let mut event = Event::new(gpu, false)?;
-            event.is_kept = true;
+            let event = Event::new(gpu, false)?;
             event.record()?;
-            Ok(event.handle)
+            Ok(event.keep())
         };
         Ok(Staging { start, free_at: [event()?, event()?] })
     }
@@ -312,6 +343,12 @@ impl<'g> Event<'g> {
         let call = unsafe { (gpu.driver.event_create)(&mut handle, if timed { 0 } else { 2 }) };
         gpu.driver.check(call, "cuEventCreate")?;
         Ok(Event { gpu, handle, is_kept: false })
+    }
+
+    /// The mark itself, never destroyed.
+    pub(crate) fn keep(mut self) -> Handle {
+        self.is_kept = true;
+        self.handle
     }
 
     /// Puts it behind all work so far.

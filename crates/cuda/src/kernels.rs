@@ -5,7 +5,7 @@
 
 use crate::hand_written;
 use hloom_cuda_kernels::{Architecture, KernelSequence};
-use hloom_ir::attributes::FusionKind;
+use hloom_ir::attributes::{FusionKind, SliceDim};
 use hloom_ir::builder::Builder;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
@@ -31,42 +31,75 @@ pub(crate) enum KernelSource {
 }
 
 /// What is asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Request {
     /// The kernels of an instruction; `in_place` if each update has its operand and its result in the same memory.
     Instruction { id: InstructionId, in_place: bool },
-    /// One that reduces arrays to one.
+    /// One that reduces the arrays of devices.
     Reduction(Reduction),
 }
 
-/// So many arrays, reduced element by element in their order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Arrays that each of so many devices has, each reduced element by element in the order of the devices. Operands are the
+/// first array of every device, then the second, and so on; results likewise.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Reduction {
     pub(crate) op: BinaryOp,
+    pub(crate) arrays: Vec<ReducedArray>,
+    pub(crate) devices: usize,
+    /// Whether each device gets its own block of every row, not the whole.
+    pub(crate) in_blocks: bool,
+}
+
+/// An array that is reduced over devices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ReducedArray {
     pub(crate) element_type: ElementType,
-    pub(crate) elements: i64,
-    pub(crate) arrays: usize,
+    pub(crate) rows: i64,
+    pub(crate) columns: i64,
 }
 
 impl Reduction {
     /// A program that is this reduction, and the fusion in it.
-    fn module(self) -> Result<(Module, InstructionId), ShapeError> {
+    fn module(&self) -> Result<(Module, InstructionId), ShapeError> {
         let mut module = Module::new("reduction");
-        let shape = ArrayShape::new(self.element_type, [self.elements]);
         let mut b = Builder::new(&mut module, "reduce_arrays");
-        let parameter = |b: &mut Builder<'_>, n: usize| b.parameter(n as i64, shape.clone(), &format!("array_{n}"));
-        let mut sum = parameter(&mut b, 0)?;
-        for n in 1..self.arrays {
-            let next = parameter(&mut b, n)?;
-            sum = b.push(Op::Binary(self.op), &[sum, next])?;
+        let mut results = Vec::new();
+        for (n, array) in self.arrays.iter().enumerate() {
+            let first = n * self.devices;
+            let mut sum = self.parameter(&mut b, first)?;
+            for device in 1..self.devices {
+                let next = self.parameter(&mut b, first + device)?;
+                sum = b.push(Op::Binary(self.op), &[sum, next])?;
+            }
+            let width = array.columns / (self.devices as i64).max(1);
+            for device in 0..self.devices as i64 {
+                results.push(match self.in_blocks {
+                    true => {
+                        let dim = |start, limit| SliceDim { start, limit, stride: 1 };
+                        b.slice(sum, [dim(0, array.rows), dim(device * width, (device + 1) * width)])?
+                    }
+                    false => sum,
+                });
+            }
         }
-        let calls = b.finish(sum);
+        let root = match results[..] {
+            [only] => only,
+            _ => b.tuple(&results)?,
+        };
+        let shape = b.shape(root).clone();
+        let calls = b.finish(root);
         let mut b = Builder::new(&mut module, "entry");
-        let arrays = (0..self.arrays).map(|n| parameter(&mut b, n)).collect::<Result<Vec<_>, _>>()?;
+        let count = self.arrays.len() * self.devices;
+        let arrays = (0..count).map(|n| self.parameter(&mut b, n)).collect::<Result<Vec<_>, _>>()?;
         let fusion = Fusion { kind: FusionKind::Loop, calls, output_operand_aliasing: Vec::new() };
         let root = b.push_shaped(Op::Fusion(Box::new(fusion)), &arrays, shape)?;
         b.finish_entry(root);
         Ok((module, root))
+    }
+
+    fn parameter(&self, b: &mut Builder<'_>, n: usize) -> Result<InstructionId, ShapeError> {
+        let ReducedArray { element_type, rows, columns } = self.arrays[n / self.devices];
+        b.parameter(n as i64, ArrayShape::new(element_type, [rows, columns]), &format!("array_{n}"))
     }
 }
 
@@ -101,13 +134,13 @@ pub(crate) fn supports(module: &Module, id: InstructionId) -> Result<(), String>
 }
 
 /// The kernels of one request.
-fn generate(module: &Module, request: Request, architecture: Architecture) -> Made {
-    match request {
+fn generate(module: &Module, request: &Request, architecture: Architecture) -> Made {
+    match *request {
         Request::Instruction { id, in_place } => match hand_written::kernels(module, id, architecture) {
             Some(sequence) => Ok(sequence),
             None => of_instruction(module, id, in_place, architecture),
         },
-        Request::Reduction(reduction) => {
+        Request::Reduction(ref reduction) => {
             let (module, fusion) = reduction.module().map_err(|why| format!("{why:?}"))?;
             of_instruction(&module, fusion, false, architecture)
         }
@@ -143,7 +176,7 @@ impl KernelSource {
         let work = || {
             loop {
                 let n = next.fetch_add(1, Ordering::Relaxed);
-                let Some(&request) = requests.get(n) else { return };
+                let Some(request) = requests.get(n) else { return };
                 let kernels = generate(module, request, architecture);
                 made.lock().unwrap_or_else(PoisonError::into_inner).insert(n, kernels);
             }

@@ -3,11 +3,12 @@
 //! Tuples, their elements and whatever else merely hands values on are no thunks: `plan` says that the value is where it
 //! was. What the plan does not tie together where the run needs it tied is an error here, not a wrong result.
 
-use crate::collective::Collective;
+use crate::collective::{Collective, Reducer};
 use crate::convolution::Convolution;
 use crate::fft::Fft;
 use crate::gemm::Gemm;
 use crate::kernels::{KernelSource, Made, Request};
+use crate::solver::Solver;
 use crate::thunk::{GraphNeed, KernelCall, ListId, Thunk, ThunkKind, ThunkProgram, While};
 use hloom_analysis::devices::DeviceGrid;
 use hloom_analysis::effects::reaches_outside;
@@ -96,7 +97,8 @@ fn graph_need(lists: &[Vec<Thunk>], grid: DeviceGrid) -> GraphNeed {
     let mut conditional = false;
     for thunk in lists.iter().flatten() {
         match &thunk.kind {
-            ThunkKind::Evaluate(_) => return GraphNeed::Never,
+            // cuSOLVER looks at what it has computed on the way.
+            ThunkKind::Evaluate(_) | ThunkKind::Solver(_) => return GraphNeed::Never,
             ThunkKind::While(While { trip_count: None, .. }) | ThunkKind::Conditional { .. } => conditional = true,
             _ => {}
         }
@@ -241,6 +243,14 @@ impl Lowering<'_, '_> {
                 }
                 Err(why) => self.evaluate(list, id, &why),
             },
+            Op::TriangularSolve { .. } | Op::Cholesky { .. } | Op::CustomCall(_) => match Solver::new(module, id) {
+                Some(Ok(solver)) => {
+                    self.native("solver");
+                    self.push(list, id, self.values.arrays(id), ThunkKind::Solver(Box::new(solver)));
+                }
+                Some(Err(why)) => self.evaluate(list, id, &why),
+                None => self.kernel(list, id),
+            },
             op => {
                 // What hands values on makes none; all else is done, for its value or its effect.
                 if !hands_on(op) || self.values.leaves(id).any(|p| self.values.makes(p)) {
@@ -310,8 +320,8 @@ impl Lowering<'_, '_> {
         let Some(mut collective) = Collective::new(self.values.module, id, self.grid) else {
             return self.evaluate(list, id, "devices exchange arrays in a way that there is no kernel for");
         };
-        for reduction in collective.reductions() {
-            collective.reducers.push(self.requests.len());
+        for (operands, reduction) in collective.reductions() {
+            collective.reducers.push(Reducer { operands, sequence: self.requests.len() });
             self.requests.push(Request::Reduction(reduction));
         }
         self.push(list, id, self.values.arrays(id), ThunkKind::Collective(Box::new(collective)));
@@ -377,14 +387,14 @@ impl Lowering<'_, '_> {
                     Err(why) => thunk.kind = self.for_evaluator_because(id, why),
                 },
                 ThunkKind::Collective(collective) => {
-                    let refused = collective.reducers.iter().find_map(|&n| made.get(n)?.as_ref().err());
+                    let made_of = |r: &Reducer| made.get(r.sequence);
+                    let refused = collective.reducers.iter().find_map(|r| made_of(r)?.as_ref().err());
                     match refused {
                         Some(why) => thunk.kind = self.for_evaluator_because(id, why),
                         None => {
-                            let own = Some(collective.scratch_bytes()).filter(|&n| n > 0);
-                            let reducers = collective.reducers.iter().filter_map(|&n| made.get(n)?.as_ref().ok());
+                            let reducers = collective.reducers.iter().filter_map(|r| made_of(r)?.as_ref().ok());
                             let scratch = reducers.flat_map(|s| s.scratch.iter().map(|s| s.bytes as usize));
-                            let scratch: Vec<usize> = own.into_iter().chain(scratch).collect();
+                            let scratch: Vec<usize> = scratch.collect();
                             self.native("collective");
                             self.add_scratch(thunk, 0, scratch);
                         }

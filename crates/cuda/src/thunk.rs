@@ -9,6 +9,7 @@ use crate::convolution::Convolution;
 use crate::fft::Fft;
 use crate::gemm::Gemm;
 use crate::kernels::Made;
+use crate::solver::Solver;
 use hloom_analysis::devices::DeviceGrid;
 use hloom_cuda_kernels::KernelSequence;
 use hloom_ir::entity::InstructionId;
@@ -45,6 +46,8 @@ pub(crate) enum ThunkKind {
     Convolution(Box<Convolution>),
     /// Fourier transforms by cuFFT.
     Fft(Box<Fft>),
+    /// Factors of matrices by cuSOLVER, and triangular systems by cuBLAS.
+    Solver(Box<Solver>),
     /// Runs `body` as long as the pred scalar (the first array), which `condition` makes, is true.
     While(While),
     /// Runs the list that the scalar (the only array) selects: by its truth, or by its number.
@@ -65,6 +68,7 @@ impl ThunkKind {
             ThunkKind::Gemm(_) => "gemm",
             ThunkKind::Convolution(_) => "convolution",
             ThunkKind::Fft(_) => "fft",
+            ThunkKind::Solver(_) => "solver",
             ThunkKind::While(_) => "while",
             ThunkKind::Conditional { .. } => "conditional",
             ThunkKind::Collective(_) => "collective",

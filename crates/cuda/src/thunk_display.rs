@@ -50,6 +50,7 @@ impl ThunkProgram {
             ThunkKind::Gemm(gemm) => gemm.to_string(),
             ThunkKind::Convolution(convolution) => convolution.to_string(),
             ThunkKind::Fft(fft) => fft.to_string(),
+            ThunkKind::Solver(solver) => solver.to_string(),
             ThunkKind::While(repeat) => match repeat.trip_count {
                 Some(count) => format!("while, {count} times"),
                 None => "while".to_owned(),

@@ -184,3 +184,40 @@ fn without_a_gpu_the_error_names_what_is_missing() {
         }
     }
 }
+
+#[cfg(feature = "llvm")]
+#[test]
+fn what_devices_reduce_is_one_kernel_that_writes_to_all() {
+    thunks(
+        "HloModule m
+
+         add {
+           a = f32[] parameter(0)
+           b = f32[] parameter(1)
+           ROOT s = f32[] add(a, b)
+         }
+
+         ENTRY e {
+           x = f32[64] parameter(0)
+           y = f32[4,6] parameter(1)
+           r = (f32[64], f32[4,6]) all-reduce(x, y), replica_groups={{0,1}}, to_apply=add
+           z = f32[4,6] get-tuple-element(r), index=1
+           w = f32[64] get-tuple-element(r), index=0
+           s = f32[4,3] reduce-scatter(z), replica_groups={{0,1}}, dimensions={1}, to_apply=add
+           ROOT t = (f32[64], f32[4,3]) tuple(w, s)
+         }",
+        2,
+        expect![[r#"
+            allocations:
+              a0: result, 256 bytes
+              a1: argument 0
+              a2: argument 1
+              a3: result, 48 bytes
+              a8: temporary at 0
+            512 bytes of temporaries
+            thunks:
+              r: reduce among 2 devices in 1 groups [a1+0, a2+0, a0+0, a8+0]
+              s.1: reduce and scatter among 2 devices in 1 groups [a8+0, a3+0]
+        "#]],
+    );
+}
