@@ -152,6 +152,12 @@ fn integer(module: &Module, id: InstructionId, call: Call) -> Option<Integer> {
                 let tuple = operand(0)?;
                 return match module[tuple].op {
                     Op::Parameter { .. } => Some(Integer::Counter { index: *index, plus }),
+                    // One of several results of a fusion.
+                    Op::Fusion(ref fusion) if call.is_none() => {
+                        id = tuple_part(module, module.root(fusion.calls)?, *index)?;
+                        call = Some(tuple);
+                        continue;
+                    }
                     _ => {
                         id = tuple_part(module, tuple, *index)?;
                         continue;
