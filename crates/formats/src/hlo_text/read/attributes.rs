@@ -70,7 +70,8 @@ attributes! {
     ResultAccuracy "result_accuracy", ReplicaGroups "replica_groups", SourceTargetPairs "source_target_pairs",
     Window "window", DimLabels "dim_labels", ConvolutionKind "convolution_kind",
     OperandPrecision "operand_precision", Algorithm "algorithm", SparsityConfig "sparsity_config",
-    FftType "fft_type", TransposeA "transpose_a", Direction "direction", Type "type", Slice "slice",
+    FftType "fft_type", TransposeA "transpose_a", Direction "direction", Type "type", Order "order",
+    Slice "slice",
     Padding "padding", Kind "kind", OutputToOperandAliasing "output_to_operand_aliasing",
     OutfeedShape "outfeed_shape", Distribution "distribution",
     OperandLayoutConstraints "operand_layout_constraints", PaddingType "padding_type", Literal "literal",
@@ -208,7 +209,7 @@ pub(super) fn attributes_of(opcode: Opcode) -> (AttrSet, AttrSet) {
         ),
         O::Fft => sets(&[FftType, FftLength], &[]),
         O::TriangularSolve => sets(&[], &[LeftSide, Lower, UnitDiagonal, TransposeA]),
-        O::Compare => sets(&[Direction], &[Type]),
+        O::Compare => sets(&[Direction], &[Type, Order]),
         O::Cholesky => sets(&[], &[Lower]),
         // Needed unless the operand is a scalar, which is known only with the operand.
         O::Broadcast => sets(&[], &[Dimensions]),

@@ -186,6 +186,12 @@ impl<'a> Reader<'a> {
                 values.comparison_type =
                     Some(self.word("a kind of order", ComparisonType::ALL, ComparisonType::text)?);
             }
+            // What later prints write in place of a type: floats, and nothing else, may have another order than their own.
+            A::Order => {
+                if self.word("an order", &[false, true], |total| if total { "TOTAL" } else { "PARTIAL" })? {
+                    values.comparison_type = Some(ComparisonType::TotalOrder);
+                }
+            }
             A::Kind => values.fusion_kind = Some(self.word("a kind of fusion", FusionKind::ALL, FusionKind::text)?),
             A::Slice => values.slice = self.slice_ranges()?,
             A::Padding => values.padding = self.padding()?,
