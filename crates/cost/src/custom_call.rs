@@ -145,7 +145,11 @@ fn formula(target: &str) -> Option<Formula> {
         | "SliceToDynamic"
         | "MoveToHost"
         | "MoveToDevice"
-        | "__cub$DeviceRadixSort" => Formula::Traffic,
+        | "__gpu$TopK"
+        | "__op$quantize"
+        | "__op$dequantize"
+        | "__cublas$triangularSolve" => Formula::Traffic,
+        t if t.starts_with("__cub$") || t.starts_with("xla.gpu.ext.cub_") => Formula::Traffic,
         t if t.starts_with("__cublas$") || t == "__onednn$matmul" || t == "__triton_gemm" => Formula::Gemm,
         t if t.starts_with("__cudnn$conv") || t == "__onednn$convolution" => Formula::Convolution,
         t if t.starts_with("te_fused_attn_") || t.starts_with("__cudnn$fmha") => {

@@ -1,9 +1,10 @@
 //! `__cudnn$conv…`: convolutions forward, backward to the input, backward to the filter, and forward with bias and
-//! activation.
+//! activation or with a graph of operations behind it.
 //!
 //! Window and dimension labels are those of the forward convolution in every form; the backward ones are forward
 //! convolutions of other operands, with the window turned accordingly.
 
+use super::convolution_graph::{GraphError, graph_results};
 use super::{CustomCalls, attributes, config, shaped, unsupported};
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::contraction::{compute_type, convolution};
@@ -25,6 +26,7 @@ pub(super) fn register(calls: &mut CustomCalls) {
     calls.register("__cudnn$convBackwardInput", Box::new(|d, i, o| call(d, i, o, Form::BackwardInput)));
     calls.register("__cudnn$convBackwardFilter", Box::new(|d, i, o| call(d, i, o, Form::BackwardFilter)));
     calls.register("__cudnn$convBiasActivationForward", Box::new(|d, i, o| call(d, i, o, Form::BiasActivation)));
+    calls.register("__cudnn$convForwardGraph", Box::new(|d, i, o| call(d, i, o, Form::Graph)));
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,6 +35,7 @@ enum Form {
     BackwardInput,
     BackwardFilter,
     BiasActivation,
+    Graph,
 }
 
 fn call(
@@ -70,17 +73,30 @@ fn call(
     if !labels_fit(dims, window, [a.rank(), b.rank(), result_shape.rank()]) {
         return Err(unsupported(device, i, "its window or dim_labels do not fit its operands and its result"));
     }
-    let compute = compute_type(a.element_type(), b.element_type(), result_shape.element_type);
+    let to = result_shape.element_type;
+    let is_integer = a.element_type().is_integer() && b.element_type().is_integer();
+    // Products of integers are summed exactly; what follows, up to a result that is narrower, is computed in f32.
+    let sums = if is_integer { ElementType::S32 } else { compute_type(a.element_type(), b.element_type(), to) };
+    let compute = if is_integer && to != ElementType::S32 { ElementType::F32 } else { sums };
     let mut result = match form {
-        Form::Forward | Form::BiasActivation => convolution(device, a, b, &forward, compute)?,
-        Form::BackwardInput => backward_input(device, a, b, &forward, result_shape, compute)?,
-        Form::BackwardFilter => backward_filter(device, a, b, &forward, result_shape, compute)?,
+        Form::Forward | Form::BiasActivation | Form::Graph => convolution(device, a, b, &forward, sums)?,
+        Form::BackwardInput => backward_input(device, a, b, &forward, result_shape, sums)?,
+        Form::BackwardFilter => backward_filter(device, a, b, &forward, result_shape, sums)?,
     };
+    result = convert(result, compute)?;
+    if form == Form::Graph {
+        let graph = options.get("serialized_graph").and_then(Json::as_str).unwrap_or_default();
+        let results = graph_results(result, arrays, graph, to).map_err(|e| match e {
+            GraphError::Form(why) => unsupported(device, i, &why),
+            GraphError::Value(error) => error,
+        })?;
+        return shaped(shape, results.into_iter().map(Value::Array).collect());
+    }
     result = scaled(result, number(options, "conv_result_scale", 1.0), compute)?;
     if form == Form::BiasActivation {
         result = bias_and_activation(device, i, result, arrays, options, dims, compute)?;
     }
-    shaped(shape, vec![Value::Array(convert(result, result_shape.element_type)?)])
+    shaped(shape, vec![Value::Array(convert(result, to)?)])
 }
 
 /// Whether the labels, which nobody has verified for a custom call, name each dimension of arrays with those ranks once,

@@ -4,7 +4,7 @@ use super::{CustomCalls, attributes, config, shaped, unsupported};
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::contraction::{compute_type, dot};
 use crate::ops::data_movement::broadcast;
-use crate::ops::elementwise::{binary, convert, unary};
+use crate::ops::elementwise::{binary, clamp, convert, unary};
 use hloom_ir::attributes::DotDimensionNumbers;
 use hloom_ir::diagnostic::codes;
 use hloom_ir::element_type::ElementType;
@@ -41,18 +41,19 @@ fn matmul(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) ->
     let compute = compute_type(lhs.element_type(), rhs.element_type(), to);
     let beta = number(options, "beta");
     let c = if beta != 0.0 { Some(next()?) } else { None };
-    let scales = if is_f8 { Some((next()?, next()?)) } else { None };
+    // What is left of the operands: scalars, which scale the operands and the result of the f8 form, and the bias.
+    let rest = arrays.collect::<Result<Vec<_>, _>>()?;
+    let (scales, biases): (Vec<Array>, Vec<Array>) = rest.into_iter().partition(|a| is_f8 && a.rank() == 0);
+    let (operand_scales, result_scales) = scales.split_at(scales.len().min(2));
 
-    let dims = dimension_numbers(options);
+    let dims = dimension_numbers(options, "dot_dimension_numbers");
     if !fit(&dims, &lhs, &rhs) {
         return Err(unsupported(device, i, "its dot_dimension_numbers do not fit its operands"));
     }
     let mut product = dot(lhs, rhs, &dims, compute)?;
     product = scaled_by(product, number_or(options, "alpha_real", 1.0), number(options, "alpha_imag"), compute)?;
-    if let Some((a, b)) = scales {
-        for scale in [a, b] {
-            product = times(product, &scale, compute)?;
-        }
+    for scale in operand_scales {
+        product = times(product, scale, compute)?;
     }
     if let Some(c) = c {
         let c = scaled_by(convert(c, compute)?, beta, 0.0, compute)?;
@@ -62,16 +63,15 @@ fn matmul(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) ->
         let dims: DimVec = product.dims().into();
         product = binary(BinaryOp::Add, product, c.reshaped(&dims)?, compute)?;
     }
-    // What is left of the operands: scales of the f8 form (scalars), then the bias (a vector).
-    let mut rest = arrays.collect::<Result<Vec<_>, _>>()?;
     let epilogue = options.get("epilogue").and_then(Json::as_str).unwrap_or("DEFAULT");
     if epilogue.contains("BIAS") {
-        let bias = rest.pop().ok_or_else(|| unsupported(device, i, "the epilogue's bias is missing"))?;
-        let last = product.rank() as i64 - 1;
-        if bias.rank() != 1 || product.dims().last() != Some(&bias.dims()[0]) {
-            return Err(unsupported(device, i, "the bias is not a vector with an element for each column"));
+        let bias = biases.into_iter().next_back();
+        let bias = bias.ok_or_else(|| unsupported(device, i, "the epilogue's bias is missing"))?;
+        if bias.rank() == 0 || !product.dims().ends_with(bias.dims()) {
+            return Err(unsupported(device, i, "the bias does not have an element for each column"));
         }
-        let bias = broadcast(&convert(bias, compute)?, product.dims(), &[last])?;
+        let columns: DimVec = (product.rank() as i64 - bias.rank() as i64..product.rank() as i64).collect();
+        let bias = broadcast(&convert(bias, compute)?, product.dims(), &columns)?;
         product = binary(BinaryOp::Add, product, bias, compute)?;
     }
     let before_activation = product.clone();
@@ -88,20 +88,29 @@ fn matmul(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) ->
         }
         other => return Err(unsupported(device, i, &format!("the epilogue {other} is not known"))),
     };
-    if is_f8 && to.is_small_float() {
-        for scale in rest.iter().rev().take(1) {
+    let amax = if options.get("damax_output").and_then(Json::as_bool) == Some(true) {
+        let magnitudes = convert(unary(UnaryOp::Abs, product.clone(), compute)?, ElementType::F32)?;
+        Some(Array::scalar(ElementType::F32, magnitudes.elements::<f32>().iter().copied().fold(0.0, largest))?)
+    } else {
+        None
+    };
+    if to.is_small_float() {
+        // Where there are two, the first is that of the matrix that is added.
+        if let Some(scale) = result_scales.last() {
             product = times(product, scale, compute)?;
         }
+        product = saturated(product, to)?;
     }
     let mut results = vec![Value::Array(convert(product, to)?)];
     if epilogue.ends_with("_AUX") {
         results.push(Value::Array(convert(before_activation, to)?));
     }
+    results.extend(amax.map(Value::Array));
     shaped(shape, results)
 }
 
 /// A number of the configuration, which protos in JSON may write as a string.
-fn number_or(options: &Json, key: &str, default: f64) -> f64 {
+pub(super) fn number_or(options: &Json, key: &str, default: f64) -> f64 {
     match options.get(key) {
         Some(Json::String(s)) => s.parse().unwrap_or(default),
         Some(n) => n.as_f64().unwrap_or(default),
@@ -113,9 +122,9 @@ fn number(options: &Json, key: &str) -> f64 {
     number_or(options, key, 0.0)
 }
 
-fn dimension_numbers(options: &Json) -> DotDimensionNumbers {
+pub(super) fn dimension_numbers(options: &Json, name: &str) -> DotDimensionNumbers {
     let list = |key: &str| -> DimVec {
-        let all = options.get("dot_dimension_numbers").and_then(|d| d.get(key)).and_then(Json::as_array);
+        let all = options.get(name).and_then(|d| d.get(key)).and_then(Json::as_array);
         let entry = |n: &Json| n.as_i64().or_else(|| n.as_str()?.parse().ok());
         all.map(|l| l.iter().filter_map(entry).collect()).unwrap_or_default()
     };
@@ -128,7 +137,7 @@ fn dimension_numbers(options: &Json) -> DotDimensionNumbers {
 }
 
 /// Whether the numbers, which nobody has verified, name different dimensions of the operands, equal in pairs.
-fn fit(dims: &DotDimensionNumbers, lhs: &Array, rhs: &Array) -> bool {
+pub(super) fn fit(dims: &DotDimensionNumbers, lhs: &Array, rhs: &Array) -> bool {
     let size = |a: &Array, d: i64| usize::try_from(d).ok().and_then(|d| a.dims().get(d).copied());
     let pairs_equal = |left: &[i64], right: &[i64]| {
         let mut pairs = left.iter().zip(right);
@@ -165,6 +174,26 @@ fn times(array: Array, scalar: &Array, compute: ElementType) -> Result<Array, Ex
     let factor = convert(scalar.clone().reshaped(&[])?, compute)?;
     let factor = broadcast(&factor, array.dims(), &[])?;
     binary(BinaryOp::Multiply, array, factor, compute)
+}
+
+/// The larger of two numbers, or NaN where one is.
+fn largest(a: f32, b: f32) -> f32 {
+    if a.is_nan() || a > b { a } else { b }
+}
+
+/// `array` with what is beyond the finite numbers of `to`, a type of at most eight bits, as the last of them.
+pub(super) fn saturated(array: Array, to: ElementType) -> Result<Array, ExecutionError> {
+    let compute = array.element_type();
+    let bound = |x: f64| convert(Array::scalar(ElementType::F64, x)?, compute);
+    let limit = largest_finite(to)?;
+    clamp(bound(-limit)?, array, bound(limit)?, compute)
+}
+
+/// The largest finite number of a type of at most eight bits.
+pub(super) fn largest_finite(of: ElementType) -> Result<f64, ExecutionError> {
+    let codes: Vec<u8> = (0..1u16 << of.bits().min(8)).map(|code| code as u8).collect();
+    let numbers = convert(Array::from_bytes(of, &[codes.len() as i64], &codes)?, ElementType::F64)?;
+    Ok(numbers.elements::<f64>().iter().copied().filter(|x| x.is_finite()).fold(0.0, f64::max))
 }
 
 /// The approximation by tanh that cuBLAS uses: x / 2 × (1 + tanh(√(2/π) × (x + 0.044715 x³))).

@@ -4,12 +4,16 @@
 //! [`CustomCalls::register`], which also takes precedence.
 
 mod async_collective;
+mod attention;
 pub mod attributes;
+mod block_scaled;
 mod convolution;
+mod convolution_graph;
 mod dynamic_shape;
 mod gemm;
 mod linear_algebra;
 pub mod placement;
+mod selection;
 mod solver;
 mod tpu;
 
@@ -52,7 +56,10 @@ pub fn builtin() -> CustomCalls {
     async_collective::register(&mut calls);
     gemm::register(&mut calls);
     convolution::register(&mut calls);
+    block_scaled::register(&mut calls);
+    attention::register(&mut calls);
     solver::register(&mut calls);
+    selection::register(&mut calls);
     linear_algebra::register(&mut calls);
     tpu::register(&mut calls);
     calls

@@ -106,7 +106,8 @@ fn constant(device: &Device<'_>, i: InstructionId) -> Result<Value, ExecutionErr
     })
 }
 
-fn iota(shape: &ArrayShape, dimension: usize) -> Result<Array, ExecutionError> {
+/// The position of each element along `dimension`.
+pub fn iota(shape: &ArrayShape, dimension: usize) -> Result<Array, ExecutionError> {
     let size = shape.dims().get(dimension).copied().ok_or_else(|| ExecutionError::bug("iota has no such dimension"))?;
     let element_type = shape.element_type;
     if shape.dims().contains(&0) {

@@ -21,11 +21,7 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
         }
         Op::TriangularSolve { left_side, lower, unit_diagonal, transpose_a } => {
             let [a, b] = arrays(operands)?;
-            let system = TriangularSystem { left_side, lower, unit_diagonal, transpose_a };
-            match b.element_type().is_complex() {
-                true => solve::<C>(a, b, system).map(Value::Array),
-                false => solve::<f64>(a, b, system).map(Value::Array),
-            }
+            triangular_solve(a, b, TriangularSystem { left_side, lower, unit_diagonal, transpose_a }).map(Value::Array)
         }
         _ => Err(ExecutionError::bug("not linear algebra")),
     }
@@ -73,13 +69,17 @@ pub fn inverse_of_triangle(a: Array, lower: bool) -> Result<Array, ExecutionErro
         matrix.iter_mut().step_by(rows + 1).for_each(|x| *x = 1.0);
     }
     let identity = convert(identity, a.element_type())?;
-    match a.element_type().is_complex() {
-        true => solve::<C>(a, identity, system),
-        false => solve::<f64>(a, identity, system),
+    triangular_solve(a, identity, system)
+}
+
+/// Solves the system for each pair of matrices, whose sizes go together.
+pub fn triangular_solve(a: Array, b: Array, system: TriangularSystem) -> Result<Array, ExecutionError> {
+    match b.element_type().is_complex() {
+        true => solve::<C>(a, b, system),
+        false => solve::<f64>(a, b, system),
     }
 }
 
-/// Solves the system for each pair of matrices.
 fn solve<T: Number>(a: Array, b: Array, system: TriangularSystem) -> Result<Array, ExecutionError> {
     let to = b.element_type();
     let (n, _) = matrix_size(&a)?;

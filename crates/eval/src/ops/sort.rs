@@ -48,7 +48,19 @@ pub fn sort_by(
     dimension: usize,
     to_apply: ComputationId,
 ) -> Result<Vec<Array>, ExecutionError> {
-    let types: Vec<ElementType> = arrays.iter().flat_map(|a| [a.element_type(); 2]).collect();
+    let keys = arrays.len();
+    sort_by_keys(device, arrays, keys, dimension, to_apply)
+}
+
+/// Sorts all arrays together along `dimension`, in the order that the comparator `to_apply` gives to the first `keys`.
+pub fn sort_by_keys(
+    device: &mut Device<'_>,
+    arrays: Vec<Array>,
+    keys: usize,
+    dimension: usize,
+    to_apply: ComputationId,
+) -> Result<Vec<Array>, ExecutionError> {
+    let types: Vec<ElementType> = arrays.iter().take(keys).flat_map(|a| [a.element_type(); 2]).collect();
     same_sizes(&arrays)?;
     let mut less = Fold::new(device, to_apply, &types, &[ElementType::Pred])?;
     let mut arguments = vec![Scalar::default(); types.len()];
@@ -58,6 +70,24 @@ pub fn sort_by(
             pair[1] = Scalar::load(row, b);
         }
         Ok(less.apply(device, &arguments)?[0].0 != 0)
+    })
+}
+
+/// Sorts all arrays together along `dimension` by the bits of the first, as a radix sort does: zeros of both signs are
+/// equal, and NaNs stand beyond the infinity of their sign.
+pub fn radix_sort(arrays: Vec<Array>, dimension: usize, descending: bool) -> Result<Vec<Array>, ExecutionError> {
+    same_sizes(&arrays)?;
+    let element_type = arrays.first().ok_or_else(|| ExecutionError::bug("sort has no operand"))?.element_type();
+    let direction = if descending { ComparisonDirection::Gt } else { ComparisonDirection::Lt };
+    let kind = element_type.is_float().then_some(ComparisonType::TotalOrder);
+    let before = elementwise::compare_function(direction, kind, element_type);
+    let equal = elementwise::compare_function(ComparisonDirection::Eq, None, element_type);
+    let (Some(before), Some(equal)) = (before, equal) else {
+        return Err(ExecutionError::new(&codes::eval::UNSUPPORTED, format!("{element_type} has no order")));
+    };
+    sort_rows(arrays, dimension, |rows, a, b| {
+        let (a, b) = (Scalar::load(&rows[0], a), Scalar::load(&rows[0], b));
+        Ok(before(a, b).0 != 0 && equal(a, b).0 == 0)
     })
 }
 
