@@ -275,6 +275,22 @@ impl PtxBuilder {
         result
     }
 
+    /// Writes a loop that stays one: its body once, with how often it ran before. A body that is repeated in the text takes
+    /// the assembler as much longer.
+    pub fn repeat(&mut self, times: u32, body: impl FnOnce(&mut Self, Reg)) {
+        let index = self.define(Class::B32, "mov.u32", &[&0]);
+        if times <= 1 {
+            return body(self, index);
+        }
+        let again = self.label();
+        self.place(again);
+        self.body.push_str("\t.pragma \"nounroll\";\n");
+        body(self, index);
+        self.instruction_into(index, "add.s32", &[&index, &1]);
+        let more = self.define(Class::Pred, "setp.lt.u32", &[&index, &times]);
+        self.branch_uniform_if(more, again);
+    }
+
     /// The text of a module that holds this kernel alone.
     pub fn finish(self) -> String {
         let mut text = format!(

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use crate::attention::Unsupported;
 use crate::launch::{Architecture, KernelArgument, KernelSequence, Launch, PtxKernel, Scratch};
 use crate::order::KeyOrder;
-use crate::ptx::{Class, PtxBuilder, Reg, at, def, emit};
+use crate::ptx::{Class, PtxBuilder, at, def, emit};
 
 mod rank;
 
-use rank::Ranking;
+use rank::{Area, Elements, Ranking};
 
 /// What goes along with a key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -48,7 +48,9 @@ const ITEMS: u32 = 16;
 /// Keys of a row that one block sorts.
 const BLOCK_KEYS: u64 = 4096;
 /// Keys that a block of the histogram counts.
-const HISTOGRAM_KEYS: u64 = 16384;
+const HISTOGRAM_KEYS: u32 = 16384;
+/// Bytes of a pass's state before the counts of tiles.
+const STATE_START: u32 = 16;
 
 /// The value that moves with a key through all passes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,13 +61,6 @@ enum Payload {
 }
 
 impl Payload {
-    fn class(self) -> Class {
-        match self {
-            Payload::Array { bytes: 8 } => Class::B64,
-            _ => Class::B32,
-        }
-    }
-
     /// Bytes of a value in memory.
     fn bytes(self) -> u32 {
         match self {
@@ -160,51 +155,54 @@ impl Sort<'_> {
         let output = k.buffer_parameter();
         let payload_input = matches!(self.payload, Payload::Array { .. }).then(|| k.buffer_parameter());
         let payload_output = (self.payload != Payload::None).then(|| k.buffer_parameter());
+        let count = k.number_parameter();
         let k = &mut k;
-        let ranking = Ranking::new(k, self.shape.order, self.payload.class(), warps, items);
+        let order = self.shape.order;
+        let ranking = Ranking::new(k, order, warps, items);
+        let keys = [0; 2].map(|_| ranking.area(k, order.key.bytes()));
+        let payload = payload_output.map(|_| [0; 2].map(|_| ranking.area(k, self.payload.bytes())));
         let row = def!(k, B32, "mov.u32", "%ctaid.x");
         let row = def!(k, B64, "cvt.u64.u32", row);
-        let first = def!(k, B64, "mul.lo.s64", row, self.shape.length);
-        let count = def!(k, B32, "mov.u32", length);
-        let tile = ranking.load(k, self.shape.order, input, first, count);
-        let payload = self.load_payload(k, &ranking, payload_input, first, count);
+        let wide_count = def!(k, B64, "cvt.u64.u32", count);
+        let first = def!(k, B64, "mul.lo.s64", row, wide_count);
+        ranking.load(k, Elements { array: input, bytes: order.key.bytes(), first }, count, keys[0]);
+        match (payload, payload_input) {
+            (Some([area, _]), Some(array)) => {
+                ranking.load(k, Elements { array, bytes: self.payload.bytes(), first }, count, area);
+            }
+            (Some([area, _]), None) => ranking.write_places(k, area),
+            (None, _) => {}
+        }
         let shift = def!(k, B32, "mov.u32", 0);
         let next = k.label();
         k.place(next);
-        let ranks = ranking.rank(k, self.shape.order, &tile, shift, count);
-        ranking.exchange(k, &tile, &ranks);
-        if !payload.is_empty() {
-            ranking.exchange(k, &payload, &ranks);
+        ranking.count(k, keys[0], shift, count);
+        ranking.move_keys(k, keys, shift, count, |k, from, to| {
+            if let Some(areas) = payload {
+                Area::move_element(k, areas, from, to);
+            }
+        });
+        emit!(k, "bar.sync", 0);
+        // What was the target is what the next digit starts from.
+        for [from, to] in [Some(keys), payload].into_iter().flatten() {
+            let other = def!(k, B32, "mov.u32", from.base);
+            emit!(k, "mov.u32", from.base, to.base);
+            emit!(k, "mov.u32", to.base, other);
         }
         emit!(k, "add.s32", shift, shift, DIGIT_BITS);
-        let more = def!(k, Pred, "setp.lt.u32", shift, self.shape.order.bits());
+        let more = def!(k, Pred, "setp.lt.u32", shift, order.bits());
         k.branch_uniform_if(more, next);
-        ranking.store(k, &tile, self.shape.order.key.bytes(), output, first, count);
-        if let Some(target) = payload_output {
-            ranking.store(k, &payload, self.payload.bytes(), target, first, count);
+        ranking.store(k, keys[0], Elements { array: output, bytes: order.key.bytes(), first }, count);
+        if let (Some([area, _]), Some(array)) = (payload, payload_output) {
+            ranking.store(k, area, Elements { array, bytes: self.payload.bytes(), first }, count);
         }
         let mut arguments = vec![KernelArgument::Operand(0), KernelArgument::Result(0)];
         arguments.extend(payload_input.map(|_| KernelArgument::Operand(1)));
         arguments.extend(self.payload_target);
+        arguments.push(KernelArgument::U32(length));
         let rows = self.shape.rows as u32;
         let finished = std::mem::replace(k, PtxBuilder::new("", self.architecture, 32, 1));
         self.push("sort_rows", finished, rows, threads, arguments);
-    }
-
-    fn load_payload(
-        &self,
-        k: &mut PtxBuilder,
-        ranking: &Ranking,
-        input: Option<Reg>,
-        first: Reg,
-        count: Reg,
-    ) -> Vec<Reg> {
-        match (self.payload, input) {
-            (Payload::None, _) => Vec::new(),
-            (Payload::Index, None) => ranking.places(k),
-            (payload, Some(input)) => ranking.load_bits(k, payload.bytes(), input, first, count),
-            (Payload::Array { .. }, None) => Vec::new(),
-        }
     }
 
     /// A histogram of all digits of each row, then a pass for each digit.
@@ -214,13 +212,13 @@ impl Sort<'_> {
         let rows = self.shape.rows;
         let tile = u64::from(32 * 8 * ITEMS);
         let tiles = self.shape.length.div_ceil(tile);
-        let counted = self.shape.length.div_ceil(HISTOGRAM_KEYS);
+        let counted = self.shape.length.div_ceil(HISTOGRAM_KEYS.into());
         let too_many = |n: u64| u32::try_from(n).map_err(|_| Unsupported(format!("a sort in {n} blocks")));
         let histogram_blocks = too_many(counted * rows)?;
         let blocks = too_many(tiles * rows)?;
         let histogram = self.new_scratch(4 * u64::from(DIGITS * passes) * rows, true);
         // For each pass a counter of tiles, then a count for each tile and digit.
-        let state_bytes = 4 * (u64::from(DIGITS) * tiles * rows + 4);
+        let state_bytes = 4 * u64::from(DIGITS) * tiles * rows + u64::from(STATE_START);
         let state = self.new_scratch(state_bytes * u64::from(passes), true);
         let key_bytes = u64::from(order.key.bytes());
         let spare_keys = (passes > 1).then(|| self.new_scratch(key_bytes * self.elements(), false));
@@ -231,8 +229,9 @@ impl Sort<'_> {
         let payload_target = self.payload_target;
 
         let mut k = PtxBuilder::new("sort_histogram", self.architecture, 256, 4);
-        rank::write_histogram(&mut k, order, self.shape.length, HISTOGRAM_KEYS);
-        self.push("sort_histogram", k, histogram_blocks, 256, vec![KernelArgument::Operand(0), histogram]);
+        rank::write_histogram(&mut k, order, HISTOGRAM_KEYS, rows == 1);
+        let length = KernelArgument::U32(self.shape.length as u32);
+        self.push("sort_histogram", k, histogram_blocks, 256, vec![KernelArgument::Operand(0), histogram, length]);
 
         for pass in 0..passes {
             // The last pass writes the result; those before alternate.
@@ -244,10 +243,10 @@ impl Sort<'_> {
             };
             let (keys_to, payload_to) =
                 if to_result { (Some(KernelArgument::Result(0)), payload_target) } else { (spare_keys, spare_payload) };
-            let mut k = PtxBuilder::new("sort_pass", self.architecture, 256, 2);
-            self.write_pass(&mut k, PassMemory { passes, tiles, state_bytes });
+            let mut k = PtxBuilder::new("sort_pass", self.architecture, 256, 4);
+            self.write_pass(&mut k, passes);
             let mut arguments: Vec<KernelArgument> = [keys_from, keys_to].into_iter().flatten().collect();
-            arguments.extend([histogram, state, KernelArgument::U32(pass)]);
+            arguments.extend([histogram, state, KernelArgument::U32(pass), length]);
             if has_payload {
                 // The first pass makes places up, and does not read where they would be.
                 let unread = pass == 0 && self.payload == Payload::Index;
@@ -259,20 +258,31 @@ impl Sort<'_> {
         Ok(())
     }
 
-    /// The kernel of a pass. Which one it is, is a parameter, so that all are the same text.
-    fn write_pass(&self, k: &mut PtxBuilder, memory: PassMemory) {
+    /// The kernel of a pass. Which one it is, and how long rows are, are parameters: the text is the same for all of them,
+    /// and is assembled once.
+    fn write_pass(&self, k: &mut PtxBuilder, passes: u32) {
         let order = self.shape.order;
-        let PassMemory { passes, tiles, state_bytes } = memory;
         let input = k.buffer_parameter();
         let output = k.buffer_parameter();
         let histogram = k.buffer_parameter();
         let all_state = k.buffer_parameter();
         let pass = k.number_parameter();
+        let length = k.number_parameter();
         let payload_input = (self.payload != Payload::None).then(|| k.buffer_parameter());
         let payload_output = (self.payload != Payload::None).then(|| k.buffer_parameter());
-        let ranking = Ranking::new(k, order, self.payload.class(), 8, ITEMS);
+        let ranking = Ranking::new(k, order, 8, ITEMS);
+        let key_bytes = order.key.bytes();
+        // Keys as they come, whose place the values take later; and sorted.
+        let unsorted = ranking.area(k, key_bytes.max(self.payload.bytes()));
+        let sorted = ranking.area(k, key_bytes);
+        let places = payload_input.map(|_| ranking.area_of_places(k));
         let ticket_at = k.shared(4, 4);
         let wide_pass = def!(k, B64, "cvt.u64.u32", pass);
+        let tile_keys = 32 * 8 * ITEMS;
+        let blocks = def!(k, B32, "mov.u32", "%nctaid.x");
+        let blocks = def!(k, B64, "cvt.u64.u32", blocks);
+        let state_bytes = def!(k, B64, "mul.lo.s64", blocks, u64::from(4 * DIGITS));
+        emit!(k, "add.s64", state_bytes, state_bytes, STATE_START);
         let state = def!(k, B64, "mad.lo.s64", wide_pass, state_bytes, all_state);
         let shared = ranking.shared();
         let thread = ranking.thread();
@@ -285,39 +295,20 @@ impl Sort<'_> {
         k.place(ticketed);
         emit!(k, "bar.sync", 0);
         let number = def!(k, B32, "ld.shared.u32", at(shared, ticket_at.into()));
-        let row = def!(k, B32, "div.u32", number, tiles);
-        let in_row = def!(k, B32, "rem.u32", number, tiles);
+        let (row, in_row) = rank::row_and_part(k, number, length, tile_keys, self.shape.rows == 1);
         let wide_row = def!(k, B64, "cvt.u64.u32", row);
-        let row_first = def!(k, B64, "mul.lo.s64", wide_row, self.shape.length);
-        let tile_keys = 32 * 8 * ITEMS;
+        let wide_length = def!(k, B64, "cvt.u64.u32", length);
+        let row_first = def!(k, B64, "mul.lo.s64", wide_row, wide_length);
         let tile_first = def!(k, B32, "mul.lo.u32", in_row, tile_keys);
         let wide_tile = def!(k, B64, "cvt.u64.u32", tile_first);
         let first = def!(k, B64, "add.s64", row_first, wide_tile);
-        let left = def!(k, B32, "sub.s32", self.shape.length, tile_first);
+        let left = def!(k, B32, "sub.s32", length, tile_first);
         let count = def!(k, B32, "min.u32", left, tile_keys);
 
-        let keys = ranking.load(k, order, input, first, count);
-        let payload = match (payload_input, self.payload) {
-            (Some(input), Payload::Index) => {
-                let places = ranking.places(k);
-                for &place in &places {
-                    emit!(k, "add.s32", place, place, tile_first);
-                }
-                let made_up = k.label();
-                let is_first = def!(k, Pred, "setp.eq.u32", pass, 0);
-                k.branch_uniform_if(is_first, made_up);
-                let loaded = ranking.load_bits(k, 4, input, first, count);
-                for (&place, &value) in places.iter().zip(&loaded) {
-                    emit!(k, "mov.u32", place, value);
-                }
-                k.place(made_up);
-                places
-            }
-            (Some(input), _) => ranking.load_bits(k, self.payload.bytes(), input, first, count),
-            _ => Vec::new(),
-        };
+        let keys = Area { width: sorted.width, ..unsorted };
+        ranking.load(k, Elements { array: input, bytes: key_bytes, first }, count, keys);
         let shift = def!(k, B32, "mul.lo.u32", pass, DIGIT_BITS);
-        let ranks = ranking.rank(k, order, &keys, shift, count);
+        ranking.count(k, keys, shift, count);
         // Thread d looks after digit d: how many keys of it come before this tile's in the row.
         let digit_state = {
             let wide = def!(k, B64, "cvt.u64.u32", number);
@@ -326,6 +317,12 @@ impl Sort<'_> {
             def!(k, B64, "mad.lo.s64", digit, 4, tile_state)
         };
         let total = ranking.digit_count(k);
+        rank::publish(k, digit_state, in_row, total);
+        ranking.move_keys(k, [keys, sorted], shift, count, |k, from, to| {
+            if let Some(places) = places {
+                places.set(k, from, to);
+            }
+        });
         let before = rank::look_back(k, digit_state, in_row, total);
         let bases = {
             let row_histogram = def!(k, B64, "mad.lo.s64", wide_row, u64::from(4 * DIGITS * passes), histogram);
@@ -337,12 +334,24 @@ impl Sort<'_> {
             def!(k, B32, "add.s32", smaller, before)
         };
         ranking.publish_bases(k, bases);
-        let key_bytes = order.key.bytes();
-        let targets = ranking.exchange_to_rows(k, order, &keys, &ranks, shift);
-        ranking.scatter(k, &keys, key_bytes, output, row_first, &targets, count);
-        if let Some(target) = payload_output {
-            ranking.exchange(k, &payload, &ranks);
-            ranking.scatter(k, &payload, self.payload.bytes(), target, row_first, &targets, count);
+        let row = |array, bytes| Elements { array, bytes, first: row_first };
+        ranking.scatter(k, [sorted, sorted], shift, row(output, key_bytes), count);
+        if let (Some(array), Some(target), Some(places)) = (payload_input, payload_output, places) {
+            let bytes = self.payload.bytes();
+            let values = Area { width: if bytes == 8 { 8 } else { 4 }, ..unsorted };
+            let loaded = k.label();
+            if self.payload == Payload::Index {
+                let stored = k.label();
+                let is_later = def!(k, Pred, "setp.ne.u32", pass, 0);
+                k.branch_uniform_if(is_later, stored);
+                ranking.places_to(k, tile_first, places, values);
+                k.branch(loaded);
+                k.place(stored);
+            }
+            ranking.load_to(k, Elements { array, bytes, first }, count, places, values);
+            k.place(loaded);
+            emit!(k, "bar.sync", 0);
+            ranking.scatter(k, [sorted, values], shift, row(target, bytes), count);
         }
     }
 
@@ -371,15 +380,6 @@ impl Sort<'_> {
         }
         Ok(())
     }
-}
-
-/// How the memory that passes share is cut.
-struct PassMemory {
-    passes: u32,
-    /// Tiles of a row.
-    tiles: u64,
-    /// Bytes of state of a pass.
-    state_bytes: u64,
 }
 
 /// `out[row][i] = in[row][index[row][i]]`, four elements a thread.

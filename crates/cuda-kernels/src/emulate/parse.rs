@@ -75,7 +75,7 @@ pub(super) fn program(text: &str) -> Result<Program, EmulationError> {
         if let Some(rest) = line.strip_prefix(".maxntid ") {
             threads_limit = rest.split(',').next().and_then(|n| n.trim().parse().ok()).unwrap_or(0);
         }
-        if !inside || line.is_empty() || line == "}" {
+        if !inside || line.is_empty() || line == "}" || line.starts_with(".pragma ") {
             continue;
         }
         if let Some(rest) = line.strip_prefix(".reg ") {

@@ -1,23 +1,91 @@
 //! The ranks of a tile's keys by one digit, and moves by rank through shared memory.
 //!
 //! A warp has `32 · items` adjacent keys, 32 at a time; warps follow each other. A rank is stable: equal digits keep this
-//! order. Keys past the end of a row are given the last digit and stay behind all others.
+//! order. Keys past the end of a row are given the last digit and stay behind all others. Tiles lie in shared memory, so
+//! that loops go through them that are written once: the time to assemble a kernel is that of its text.
 
-use super::{DIGIT_BITS, DIGITS, ITEMS};
+use super::{DIGIT_BITS, DIGITS, ITEMS, STATE_START};
 use crate::order::KeyOrder;
 use crate::ptx::{Class, PtxBuilder, Reg, at, def, emit};
 
+/// Elements of a tile in shared memory, in the order of their places.
+#[derive(Clone, Copy)]
+pub(super) struct Area {
+    /// Its address.
+    pub(super) base: Reg,
+    /// Bytes of an element: 2, 4 or 8.
+    pub(super) width: u32,
+}
+
+impl Area {
+    fn class(self) -> Class {
+        if self.width == 8 { Class::B64 } else { Class::B32 }
+    }
+
+    /// The address of the element at a place.
+    fn slot(self, k: &mut PtxBuilder, place: Reg) -> Reg {
+        def!(k, B32, "mad.lo.u32", place, self.width, self.base)
+    }
+
+    /// The element so many places after the one in a slot.
+    fn load(self, k: &mut PtxBuilder, slot: Reg, after: u32) -> Reg {
+        k.define(self.class(), &format!("ld.shared.u{}", 8 * self.width), &[&at(slot, i64::from(after * self.width))])
+    }
+
+    /// The element at a place.
+    fn get(self, k: &mut PtxBuilder, place: Reg) -> Reg {
+        let slot = self.slot(k, place);
+        self.load(k, slot, 0)
+    }
+
+    /// Sets the element at a place.
+    pub(super) fn set(self, k: &mut PtxBuilder, place: Reg, value: Reg) {
+        let slot = self.slot(k, place);
+        self.store(k, slot, 0, value);
+    }
+
+    /// Copies the element at a place of one area to a place of another.
+    pub(super) fn move_element(k: &mut PtxBuilder, [source, target]: [Area; 2], from: Reg, to: Reg) {
+        let value = source.get(k, from);
+        target.set(k, to, value);
+    }
+
+    fn store(self, k: &mut PtxBuilder, slot: Reg, after: u32, value: Reg) {
+        emit!(k, &format!("st.shared.u{}", 8 * self.width), at(slot, i64::from(after * self.width)), value);
+    }
+}
+
+/// An array in global memory, from one of its elements on.
+#[derive(Clone, Copy)]
+pub(super) struct Elements {
+    /// Where the array begins.
+    pub(super) array: Reg,
+    /// Bytes of an element.
+    pub(super) bytes: u32,
+    /// The element.
+    pub(super) first: Reg,
+}
+
+impl Elements {
+    /// The address of the element so many after the first.
+    fn address(self, k: &mut PtxBuilder, place: Reg) -> Reg {
+        let wide = def!(k, B64, "cvt.u64.u32", place);
+        let element = def!(k, B64, "add.s64", self.first, wide);
+        def!(k, B64, "mad.lo.s64", element, self.bytes, self.array)
+    }
+}
+
 /// A block's share of a sort: its threads, and its shared memory.
 pub(super) struct Ranking {
+    order: KeyOrder,
     warps: u32,
     items: u32,
-    key_class: Class,
     shared: Reg,
     thread: Reg,
     lane: Reg,
     /// The place of the thread's first key in the tile.
     first_place: Reg,
-    /// Counts of each warp and digit, then where each warp's keys of the digit start.
+    /// Counts of each warp and digit, then where the warp's next key of the digit goes.
     counts: u32,
     /// Where a digit's keys start in the tile.
     starts: u32,
@@ -25,16 +93,13 @@ pub(super) struct Ranking {
     bases: u32,
     /// Partial sums of warps.
     sums: u32,
-    /// Keys or values on their way.
-    exchange: u32,
 }
 
+/// A thread's loads from global memory that are under way together.
+const LOADS: u32 = 8;
 impl Ranking {
-    pub(super) fn new(k: &mut PtxBuilder, order: KeyOrder, payload: Class, warps: u32, items: u32) -> Ranking {
-        debug_assert!(items <= ITEMS);
-        let key_class = if order.is_wide() { Class::B64 } else { Class::B32 };
-        let widest = if key_class == Class::B64 || payload == Class::B64 { 8 } else { 4 };
-        let exchange = k.shared(32 * warps * items * widest, 16);
+    pub(super) fn new(k: &mut PtxBuilder, order: KeyOrder, warps: u32, items: u32) -> Ranking {
+        debug_assert!(items <= ITEMS && items.is_power_of_two());
         let counts = k.shared(4 * DIGITS * warps, 16);
         let starts = k.shared(4 * DIGITS, 16);
         let bases = k.shared(4 * DIGITS, 16);
@@ -44,7 +109,7 @@ impl Ranking {
         let lane = def!(k, B32, "and.b32", thread, 31);
         let warp = def!(k, B32, "shr.u32", thread, 5);
         let first_place = def!(k, B32, "mad.lo.u32", warp, 32 * items, lane);
-        Ranking { warps, items, key_class, shared, thread, lane, first_place, counts, starts, bases, sums, exchange }
+        Ranking { order, warps, items, shared, thread, lane, first_place, counts, starts, bases, sums }
     }
 
     pub(super) fn shared(&self) -> Reg {
@@ -59,38 +124,76 @@ impl Ranking {
         32 * self.warps
     }
 
-    /// The places of the thread's keys in the tile.
-    pub(super) fn places(&self, k: &mut PtxBuilder) -> Vec<Reg> {
-        (0..self.items).map(|i| def!(k, B32, "add.s32", self.first_place, 32 * i)).collect()
+    /// Room for an element of so many bytes for each key of the tile.
+    pub(super) fn area(&self, k: &mut PtxBuilder, bytes: u32) -> Area {
+        let width = if bytes == 8 { 8 } else { 4 };
+        self.area_of_width(k, width)
     }
 
-    /// The bits of the tile's keys, from element `first` of the array, of which `count` exist.
-    pub(super) fn load(&self, k: &mut PtxBuilder, order: KeyOrder, input: Reg, first: Reg, count: Reg) -> Vec<Reg> {
-        self.load_bits(k, order.key.bytes(), input, first, count)
+    /// Room for the place of each key.
+    pub(super) fn area_of_places(&self, k: &mut PtxBuilder) -> Area {
+        self.area_of_width(k, 2)
     }
 
-    /// Elements of so many bytes; those that do not exist are 0.
-    pub(super) fn load_bits(&self, k: &mut PtxBuilder, bytes: u32, input: Reg, first: Reg, count: Reg) -> Vec<Reg> {
-        let class = if bytes == 8 { Class::B64 } else { Class::B32 };
-        let wide = def!(k, B64, "cvt.u64.u32", self.first_place);
-        let place = def!(k, B64, "add.s64", first, wide);
-        let address = def!(k, B64, "mad.lo.s64", place, bytes, input);
-        (0..self.items)
-            .map(|i| {
-                let value = k.reg(class);
-                emit!(k, if bytes == 8 { "mov.u64" } else { "mov.u32" }, value, 0);
-                let here = def!(k, B32, "add.s32", self.first_place, 32 * i);
-                let exists = def!(k, Pred, "setp.lt.u32", here, count);
-                let from = at(address, i64::from(32 * i * bytes));
-                k.guarded(exists, true, |k| emit!(k, &format!("ld.global.u{}", 8 * bytes), value, from));
-                value
-            })
-            .collect()
+    fn area_of_width(&self, k: &mut PtxBuilder, width: u32) -> Area {
+        let offset = k.shared(self.threads() * self.items * width, 16);
+        Area { base: def!(k, B32, "add.s32", self.shared, offset), width }
     }
 
-    fn digit(&self, k: &mut PtxBuilder, order: KeyOrder, key: Reg, shift: Reg) -> Reg {
-        let bits = order.rank_bits(k, key);
-        let shifted = match self.key_class {
+    /// Goes through the thread's places, so many at a time: `body` is given the first of them, the others follow at
+    /// distances of 32, and how many there are.
+    fn each(&self, k: &mut PtxBuilder, at_once: u32, body: impl FnOnce(&mut PtxBuilder, Reg, u32)) {
+        let at_once = at_once.min(self.items);
+        k.repeat(self.items / at_once, |k, round| {
+            let place = def!(k, B32, "mad.lo.u32", round, 32 * at_once, self.first_place);
+            body(k, place, at_once);
+        });
+    }
+
+    /// Goes through the thread's places one by one. Many warps share a processor, so nothing is gained by having more of
+    /// them under way in a thread.
+    fn each_key(&self, k: &mut PtxBuilder, body: impl FnOnce(&mut PtxBuilder, Reg)) {
+        self.each(k, 1, |k, place, _| body(k, place));
+    }
+
+    /// The thread's elements of the tile, at its places; those past `count` are 0.
+    pub(super) fn load(&self, k: &mut PtxBuilder, from: Elements, count: Reg, to: Area) {
+        self.each(k, LOADS, |k, place, number| {
+            let address = from.address(k, place);
+            let values = self.loads(k, from.bytes, address, place, count, number);
+            let slot = to.slot(k, place);
+            for (i, value) in (0..).zip(values) {
+                to.store(k, slot, 32 * i, value);
+            }
+        });
+    }
+
+    fn loads(&self, k: &mut PtxBuilder, bytes: u32, address: Reg, place: Reg, count: Reg, number: u32) -> Vec<Reg> {
+        let (class, zero) = if bytes == 8 { (Class::B64, "mov.u64") } else { (Class::B32, "mov.u32") };
+        let load = |i: u32| {
+            let value = k.define(class, zero, &[&0]);
+            let exists = self.exists(k, place, i, count);
+            let from = at(address, i64::from(32 * i * bytes));
+            k.guarded(exists, true, |k| emit!(k, &format!("ld.global.u{}", 8 * bytes), value, from));
+            value
+        };
+        (0..number).map(load).collect()
+    }
+
+    /// Whether the row has a key at the `i`th place of a group.
+    fn exists(&self, k: &mut PtxBuilder, place: Reg, i: u32, count: Reg) -> Reg {
+        let here = def!(k, B32, "add.s32", place, 32 * i);
+        def!(k, Pred, "setp.lt.u32", here, count)
+    }
+
+    /// Writes the places of keys in their row to an area, at the thread's places.
+    pub(super) fn write_places(&self, k: &mut PtxBuilder, to: Area) {
+        self.each_key(k, |k, place| to.set(k, place, place));
+    }
+
+    fn digit(&self, k: &mut PtxBuilder, key: Reg, shift: Reg) -> Reg {
+        let bits = self.order.rank_bits(k, key);
+        let shifted = match key.class {
             Class::B64 => {
                 let shifted = def!(k, B64, "shr.u64", bits, shift);
                 def!(k, B32, "cvt.u32.u64", shifted)
@@ -100,56 +203,91 @@ impl Ranking {
         def!(k, B32, "and.b32", shifted, DIGITS - 1)
     }
 
-    /// The place of each key in the tile once it is sorted by the digit at `shift`. Begins with a barrier; afterwards
-    /// starts of digits are in shared memory.
-    pub(super) fn rank(&self, k: &mut PtxBuilder, order: KeyOrder, keys: &[Reg], shift: Reg, count: Reg) -> Vec<Reg> {
+    /// The digit of the key at a place; of one that does not exist, the last.
+    fn digit_at(&self, k: &mut PtxBuilder, key: Reg, shift: Reg, place: Reg, count: Reg) -> Reg {
+        let digit = self.digit(k, key, shift);
+        let exists = def!(k, Pred, "setp.lt.u32", place, count);
+        def!(k, B32, "selp.b32", digit, DIGITS - 1, exists)
+    }
+
+    /// Where the counts of the thread's warp are, less their offset.
+    fn warp_counts(&self, k: &mut PtxBuilder) -> Reg {
+        let warp = def!(k, B32, "shr.u32", self.thread, 5);
+        def!(k, B32, "mad.lo.u32", warp, 4 * DIGITS, self.shared)
+    }
+
+    /// Counts the digits at `shift` and finds where each warp's keys of each start in the tile. Begins and ends with a
+    /// barrier; afterwards starts of digits are in shared memory.
+    pub(super) fn count(&self, k: &mut PtxBuilder, keys: Area, shift: Reg, count: Reg) {
         emit!(k, "bar.sync", 0);
         let mine = def!(k, B32, "mad.lo.u32", self.thread, 4, self.shared);
         for i in 0..(DIGITS * self.warps).div_ceil(self.threads()) {
             emit!(k, "st.shared.u32", at(mine, i64::from(self.counts + 4 * i * self.threads())), 0);
         }
         emit!(k, "bar.sync", 0);
-        let warp = def!(k, B32, "shr.u32", self.thread, 5);
-        let warp_counts = def!(k, B32, "mad.lo.u32", warp, 4 * DIGITS, self.shared);
+        let warp_counts = self.warp_counts(k);
+        self.each_key(k, |k, place| {
+            let key = keys.get(k, place);
+            let digit = self.digit_at(k, key, shift, place, count);
+            let slot = def!(k, B32, "mad.lo.u32", digit, 4, warp_counts);
+            emit!(k, "red.shared.add.u32", at(slot, self.counts.into()), 1);
+        });
+        emit!(k, "bar.sync", 0);
+        self.start_digits(k);
+    }
+
+    /// Moves keys to their places in the tile once it is sorted by the digit at `shift`, after [`Self::count`]; `then` is
+    /// told of each key which place it had and which it has. No key has arrived before the next barrier.
+    pub(super) fn move_keys(
+        &self,
+        k: &mut PtxBuilder,
+        [from, to]: [Area; 2],
+        shift: Reg,
+        count: Reg,
+        then: impl Fn(&mut PtxBuilder, Reg, Reg),
+    ) {
+        let warp_counts = self.warp_counts(k);
         let below = def!(k, B32, "mov.u32", "%lanemask_lt");
-        let mut ranked = Vec::new();
-        for (i, &key) in keys.iter().enumerate() {
-            let digit = self.digit(k, order, key, shift);
-            let here = def!(k, B32, "add.s32", self.first_place, 32 * i as u32);
-            let exists = def!(k, Pred, "setp.lt.u32", here, count);
-            let digit = def!(k, B32, "selp.b32", digit, DIGITS - 1, exists);
-            // The lanes with the same digit, bit by bit.
-            let peers = def!(k, B32, "mov.u32", -1);
-            for bit in 0..DIGIT_BITS {
-                let set = def!(k, B32, "and.b32", digit, 1 << bit);
-                let is_set = def!(k, Pred, "setp.ne.u32", set, 0);
-                let ballot = def!(k, B32, "vote.sync.ballot.b32", is_set, -1);
-                let flipped = def!(k, B32, "selp.b32", 0, -1, is_set);
-                let same = def!(k, B32, "xor.b32", ballot, flipped);
-                emit!(k, "and.b32", peers, peers, same);
-            }
+        self.each_key(k, |k, place| {
+            let key = from.get(k, place);
+            let digit = self.digit_at(k, key, shift, place, count);
+            let peers = same_digit(k, digit);
             let lower = def!(k, B32, "and.b32", peers, below);
             let position = def!(k, B32, "popc.b32", lower);
-            let slot = def!(k, B32, "mad.lo.u32", digit, 4, warp_counts);
-            let before = def!(k, B32, "ld.shared.u32", at(slot, self.counts.into()));
+            let next = def!(k, B32, "mad.lo.u32", digit, 4, warp_counts);
+            let before = def!(k, B32, "ld.shared.u32", at(next, self.counts.into()));
             emit!(k, "bar.warp.sync", -1);
             let leads = def!(k, Pred, "setp.eq.u32", position, 0);
             let number = def!(k, B32, "popc.b32", peers);
             let after = def!(k, B32, "add.s32", before, number);
-            k.guarded(leads, true, |k| emit!(k, "st.shared.u32", at(slot, self.counts.into()), after));
+            k.guarded(leads, true, |k| emit!(k, "st.shared.u32", at(next, self.counts.into()), after));
             emit!(k, "bar.warp.sync", -1);
-            ranked.push((slot, def!(k, B32, "add.s32", before, position)));
-        }
-        emit!(k, "bar.sync", 0);
-        self.start_digits(k);
-        // Counts now say where each warp's keys of a digit start.
-        ranked
-            .into_iter()
-            .map(|(slot, rank)| {
-                let start = def!(k, B32, "ld.shared.u32", at(slot, self.counts.into()));
-                def!(k, B32, "add.s32", start, rank)
-            })
-            .collect()
+            let rank = def!(k, B32, "add.s32", before, position);
+            to.set(k, rank, key);
+            then(k, place, rank);
+        });
+    }
+
+    /// Loads elements and puts each where `places` says that its key is.
+    pub(super) fn load_to(&self, k: &mut PtxBuilder, from: Elements, count: Reg, places: Area, to: Area) {
+        self.each(k, LOADS, |k, place, number| {
+            let address = from.address(k, place);
+            let values = self.loads(k, from.bytes, address, place, count, number);
+            let slot = places.slot(k, place);
+            for (i, value) in (0..).zip(values) {
+                let target = places.load(k, slot, 32 * i);
+                to.set(k, target, value);
+            }
+        });
+    }
+
+    /// As [`Self::load_to`] of the places of keys in their row, in which the tile starts at `tile_first`.
+    pub(super) fn places_to(&self, k: &mut PtxBuilder, tile_first: Reg, places: Area, to: Area) {
+        self.each_key(k, |k, place| {
+            let in_row = def!(k, B32, "add.s32", place, tile_first);
+            let target = places.get(k, place);
+            to.set(k, target, in_row);
+        });
     }
 
     /// Turns counts of warps and digits into starts. Ends with a barrier.
@@ -158,30 +296,21 @@ impl Ranking {
         // The thread's digits are adjacent, so that one sum over threads is one over digits.
         let first_digit = def!(k, B32, "mul.lo.u32", self.thread, per_thread);
         let slot = def!(k, B32, "mad.lo.u32", first_digit, 4, self.shared);
-        let mut totals = Vec::new();
+        let of = |warp: u32, digit: u32| at(slot, i64::from(self.counts + 4 * (DIGITS * warp + digit)));
+        let mut counts = Vec::new();
         let sum = def!(k, B32, "mov.u32", 0);
-        for digit in 0..per_thread {
-            let total = def!(k, B32, "mov.u32", 0);
-            for warp in 0..self.warps {
-                let from = at(slot, i64::from(self.counts + 4 * (DIGITS * warp + digit)));
-                let count = def!(k, B32, "ld.shared.u32", from);
-                // Where the warp's keys start among those of the digit.
-                emit!(k, "st.shared.u32", from, total);
-                emit!(k, "add.s32", total, total, count);
-            }
-            emit!(k, "add.s32", sum, sum, total);
-            totals.push(total);
+        for (digit, warp) in (0..per_thread).flat_map(|digit| (0..self.warps).map(move |warp| (digit, warp))) {
+            let count = def!(k, B32, "ld.shared.u32", of(warp, digit));
+            emit!(k, "add.s32", sum, sum, count);
+            counts.push((digit, warp, count));
         }
         let start = self.exclusive_sum(k, sum);
-        for (digit, total) in totals.into_iter().enumerate() {
-            emit!(k, "st.shared.u32", at(slot, i64::from(self.starts + 4 * digit as u32)), start);
-            for warp in 0..self.warps {
-                let place = at(slot, i64::from(self.counts + 4 * (DIGITS * warp + digit as u32)));
-                let within = def!(k, B32, "ld.shared.u32", place);
-                let moved = def!(k, B32, "add.s32", within, start);
-                emit!(k, "st.shared.u32", place, moved);
+        for (digit, warp, count) in counts {
+            if warp == 0 {
+                emit!(k, "st.shared.u32", at(slot, i64::from(self.starts + 4 * digit)), start);
             }
-            emit!(k, "add.s32", start, start, total);
+            emit!(k, "st.shared.u32", of(warp, digit), start);
+            emit!(k, "add.s32", start, start, count);
         }
         emit!(k, "bar.sync", 0);
     }
@@ -202,11 +331,12 @@ impl Ranking {
             emit!(k, "bar.sync", 0);
             k.guarded(last, true, |k| emit!(k, "st.shared.u32", at(slot, self.sums.into()), inclusive));
             emit!(k, "bar.sync", 0);
-            for other in 0..self.warps - 1 {
-                let sum = def!(k, B32, "ld.shared.u32", at(self.shared, i64::from(self.sums + 4 * other)));
+            k.repeat(self.warps - 1, |k, other| {
+                let slot = def!(k, B32, "mad.lo.u32", other, 4, self.shared);
+                let sum = def!(k, B32, "ld.shared.u32", at(slot, self.sums.into()));
                 let earlier = def!(k, Pred, "setp.gt.u32", warp, other);
                 k.guarded(earlier, true, |k| emit!(k, "add.s32", result, result, sum));
-            }
+            });
         }
         result
     }
@@ -232,95 +362,66 @@ impl Ranking {
         emit!(k, "bar.sync", 0);
     }
 
-    /// Moves values to their ranks: afterwards a thread has those at its places.
-    pub(super) fn exchange(&self, k: &mut PtxBuilder, values: &[Reg], ranks: &[Reg]) {
-        self.to_shared(k, values, ranks);
-        let (bytes, ty) = width(values);
-        let from = def!(k, B32, "mad.lo.u32", self.first_place, bytes, self.shared);
-        for (i, &value) in values.iter().enumerate() {
-            emit!(k, &format!("ld.shared.{ty}"), value, at(from, i64::from(self.exchange + 32 * i as u32 * bytes)));
-        }
-    }
-
-    fn to_shared(&self, k: &mut PtxBuilder, values: &[Reg], ranks: &[Reg]) {
-        let (bytes, ty) = width(values);
-        emit!(k, "bar.sync", 0);
-        for (&value, &rank) in values.iter().zip(ranks) {
-            let to = def!(k, B32, "mad.lo.u32", rank, bytes, self.shared);
-            emit!(k, &format!("st.shared.{ty}"), at(to, self.exchange.into()), value);
-        }
-        emit!(k, "bar.sync", 0);
-    }
-
-    /// [`Self::exchange`] of the keys, which also gives where in the row each of the thread's new keys goes.
-    pub(super) fn exchange_to_rows(
-        &self,
-        k: &mut PtxBuilder,
-        order: KeyOrder,
-        keys: &[Reg],
-        ranks: &[Reg],
-        shift: Reg,
-    ) -> Vec<Reg> {
-        self.exchange(k, keys, ranks);
-        keys.iter()
-            .enumerate()
-            .map(|(i, &key)| {
-                let digit = self.digit(k, order, key, shift);
-                let slot = def!(k, B32, "mad.lo.u32", digit, 4, self.shared);
-                let base = def!(k, B32, "ld.shared.u32", at(slot, self.bases.into()));
-                let place = def!(k, B32, "add.s32", self.first_place, 32 * i as u32);
-                def!(k, B32, "add.s32", base, place)
-            })
-            .collect()
-    }
-
-    /// Stores the thread's values at `targets` of the row that starts at element `row_first`.
-    #[expect(clippy::too_many_arguments, reason = "an array is its address, its first element and its element size")]
-    pub(super) fn scatter(
-        &self,
-        k: &mut PtxBuilder,
-        values: &[Reg],
-        bytes: u32,
-        output: Reg,
-        row_first: Reg,
-        targets: &[Reg],
-        count: Reg,
-    ) {
-        let row = def!(k, B64, "mad.lo.s64", row_first, bytes, output);
-        for (i, (&value, &target)) in values.iter().zip(targets).enumerate() {
-            let place = def!(k, B32, "add.s32", self.first_place, 32 * i as u32);
+    /// Stores the values of a sorted tile where the digits of their keys say, in the row that starts at `row`'s element.
+    pub(super) fn scatter(&self, k: &mut PtxBuilder, [keys, values]: [Area; 2], shift: Reg, row: Elements, count: Reg) {
+        let zero = def!(k, B32, "mov.u32", 0);
+        let start = row.address(k, zero);
+        self.each_key(k, |k, place| {
+            let key = keys.get(k, place);
+            let value = if keys.base == values.base { key } else { values.get(k, place) };
+            let digit = self.digit(k, key, shift);
+            let slot = def!(k, B32, "mad.lo.u32", digit, 4, self.shared);
+            let base = def!(k, B32, "ld.shared.u32", at(slot, self.bases.into()));
             let exists = def!(k, Pred, "setp.lt.u32", place, count);
+            let target = def!(k, B32, "add.s32", base, place);
             let wide = def!(k, B64, "cvt.u64.u32", target);
-            let to = def!(k, B64, "mad.lo.s64", wide, bytes, row);
-            k.guarded(exists, true, |k| emit!(k, &format!("st.global.u{}", 8 * bytes), at(to, 0), value));
-        }
+            let to = def!(k, B64, "mad.lo.s64", wide, row.bytes, start);
+            k.guarded(exists, true, |k| emit!(k, &format!("st.global.u{}", 8 * row.bytes), at(to, 0), value));
+        });
     }
 
-    /// Stores the thread's values at its places, from element `first` on.
-    pub(super) fn store(&self, k: &mut PtxBuilder, values: &[Reg], bytes: u32, output: Reg, first: Reg, count: Reg) {
-        let places = self.places(k);
-        self.scatter(k, values, bytes, output, first, &places, count);
-    }
-}
-
-fn width(values: &[Reg]) -> (u32, &'static str) {
-    match values.first().map(|v| v.class) {
-        Some(Class::B64) => (8, "u64"),
-        _ => (4, "u32"),
+    /// Stores a tile as it lies.
+    pub(super) fn store(&self, k: &mut PtxBuilder, from: Area, to: Elements, count: Reg) {
+        self.each_key(k, |k, place| {
+            let value = from.get(k, place);
+            let address = to.address(k, place);
+            let exists = def!(k, Pred, "setp.lt.u32", place, count);
+            k.guarded(exists, true, |k| emit!(k, &format!("st.global.u{}", 8 * to.bytes), at(address, 0), value));
+        });
     }
 }
 
-/// How many keys of the thread's digit the tiles before this one hold; publishes this tile's own number. `state` is the
-/// address of the tile's and digit's word, less the 16 bytes before the first.
-pub(super) fn look_back(k: &mut PtxBuilder, state: Reg, in_row: Reg, total: Reg) -> Reg {
-    // The upper two bits say what a number counts: this tile's keys alone, or all up to and with it.
-    const PARTIAL: u32 = 1 << 30;
-    const COMPLETE: u32 = 2 << 30;
-    let before = def!(k, B32, "mov.u32", 0);
+/// The lanes that have the same digit as this one, bit by bit.
+fn same_digit(k: &mut PtxBuilder, digit: Reg) -> Reg {
+    let peers = def!(k, B32, "mov.u32", -1);
+    for bit in 0..DIGIT_BITS {
+        let set = def!(k, B32, "and.b32", digit, 1 << bit);
+        let is_set = def!(k, Pred, "setp.ne.u32", set, 0);
+        let ballot = def!(k, B32, "vote.sync.ballot.b32", is_set, -1);
+        k.guarded(is_set, false, |k| emit!(k, "not.b32", ballot, ballot));
+        emit!(k, "and.b32", peers, peers, ballot);
+    }
+    peers
+}
+
+/// What the upper two bits of a word say that its number counts: a tile's keys alone, or all up to and with it.
+const PARTIAL: u32 = 1 << 30;
+const COMPLETE: u32 = 2 << 30;
+
+/// Tells the tiles after this one how many keys of the thread's digit it has. `state` is the address of the tile's and
+/// digit's word, less the bytes before the first.
+pub(super) fn publish(k: &mut PtxBuilder, state: Reg, in_row: Reg, total: Reg) {
     let first = def!(k, Pred, "setp.eq.u32", in_row, 0);
     let flag = def!(k, B32, "selp.b32", COMPLETE, PARTIAL, first);
     let word = def!(k, B32, "or.b32", flag, total);
-    emit!(k, "st.relaxed.gpu.global.u32", at(state, 16), word);
+    emit!(k, "st.relaxed.gpu.global.u32", at(state, STATE_START.into()), word);
+}
+
+/// How many keys of the thread's digit the tiles before this one hold, after [`publish`], of which the tiles after then
+/// hear.
+pub(super) fn look_back(k: &mut PtxBuilder, state: Reg, in_row: Reg, total: Reg) -> Reg {
+    let before = def!(k, B32, "mov.u32", 0);
+    let first = def!(k, Pred, "setp.eq.u32", in_row, 0);
     let done = k.label();
     k.branch_if(first, done);
     let address = def!(k, B64, "mov.u64", state);
@@ -328,7 +429,7 @@ pub(super) fn look_back(k: &mut PtxBuilder, state: Reg, in_row: Reg, total: Reg)
     k.place(previous);
     emit!(k, "sub.s64", address, address, 4 * DIGITS);
     k.place(wait);
-    let word = def!(k, B32, "ld.relaxed.gpu.global.u32", at(address, 16));
+    let word = def!(k, B32, "ld.relaxed.gpu.global.u32", at(address, STATE_START.into()));
     let empty = def!(k, Pred, "setp.eq.u32", word, 0);
     k.branch_if(empty, wait);
     let number = def!(k, B32, "and.b32", word, PARTIAL - 1);
@@ -339,27 +440,38 @@ pub(super) fn look_back(k: &mut PtxBuilder, state: Reg, in_row: Reg, total: Reg)
     k.place(found);
     let inclusive = def!(k, B32, "add.s32", before, total);
     let word = def!(k, B32, "or.b32", inclusive, COMPLETE);
-    emit!(k, "st.relaxed.gpu.global.u32", at(state, 16), word);
+    emit!(k, "st.relaxed.gpu.global.u32", at(state, STATE_START.into()), word);
     k.place(done);
     before
 }
 
-/// Counts all digits of each row: parameters are the keys and the counts, `[rows][passes][digits]`; a block has a part of
-/// a row of `keys_per_block` keys.
-pub(super) fn write_histogram(k: &mut PtxBuilder, order: KeyOrder, length: u64, keys_per_block: u64) {
-    const UNROLLED: u32 = 8;
+/// The row of a part by its number, and its number in the row, where each part has `keys` keys of a row.
+pub(super) fn row_and_part(k: &mut PtxBuilder, number: Reg, length: Reg, keys: u32, single: bool) -> (Reg, Reg) {
+    if single {
+        return (def!(k, B32, "mov.u32", 0), number);
+    }
+    let rounded = def!(k, B32, "add.s32", length, keys - 1);
+    let parts = def!(k, B32, "div.u32", rounded, keys);
+    let row = def!(k, B32, "div.u32", number, parts);
+    let first = def!(k, B32, "mul.lo.u32", row, parts);
+    (row, def!(k, B32, "sub.s32", number, first))
+}
+
+/// Counts all digits of each row: parameters are the keys, the counts, `[rows][passes][digits]`, and the length of rows; a
+/// block has a part of a row of `keys_per_block` keys.
+pub(super) fn write_histogram(k: &mut PtxBuilder, order: KeyOrder, keys_per_block: u32, single: bool) {
+    const UNROLLED: u32 = 4;
     let passes = order.bits() / DIGIT_BITS;
     let bytes = order.key.bytes();
     let class = if order.is_wide() { Class::B64 } else { Class::B32 };
     let counts = k.shared(4 * DIGITS * passes, 16);
     let input = k.buffer_parameter();
     let histogram = k.buffer_parameter();
+    let length = k.number_parameter();
     let shared = k.shared_base();
     let thread = def!(k, B32, "mov.u32", "%tid.x");
     let block = def!(k, B32, "mov.u32", "%ctaid.x");
-    let parts = length.div_ceil(keys_per_block);
-    let row = def!(k, B32, "div.u32", block, parts);
-    let part = def!(k, B32, "rem.u32", block, parts);
+    let (row, part) = row_and_part(k, block, length, keys_per_block, single);
     let mine = def!(k, B32, "mad.lo.u32", thread, 4, shared);
     for pass in 0..passes {
         emit!(k, "st.shared.u32", at(mine, i64::from(counts + 4 * DIGITS * pass)), 0);
@@ -370,7 +482,8 @@ pub(super) fn write_histogram(k: &mut PtxBuilder, order: KeyOrder, length: u64, 
     let part_end = def!(k, B32, "mul.lo.u32", part, keys_per_block);
     emit!(k, "add.s32", part_end, part_end, keys_per_block);
     let end = def!(k, B32, "min.u32", part_end, length);
-    let row_start = def!(k, B64, "mad.lo.s64", row, length * u64::from(bytes), input);
+    let wide_length = def!(k, B64, "mul.wide.u32", length, bytes);
+    let row_start = def!(k, B64, "mad.lo.s64", row, wide_length, input);
     let wide_place = def!(k, B64, "cvt.u64.u32", place);
     let address = def!(k, B64, "mad.lo.s64", wide_place, bytes, row_start);
     let (next, done) = (k.label(), k.label());
