@@ -71,7 +71,7 @@ impl<'t> Machine<'t> {
         let cycles = match kernel.kind {
             KernelKind::Free | KernelKind::Scalar => return Ok(InstructionCost::free()),
             KernelKind::Single => self.single(kernel, known),
-            KernelKind::Loop => self.fused_loop(kernel),
+            KernelKind::Loop => self.fused_loop(kernel, known),
             KernelKind::Relayout => self.relayout(kernel),
             KernelKind::Matmul => self.matmul(kernel, known)?,
         };
@@ -121,15 +121,16 @@ impl<'t> Machine<'t> {
     }
 
     /// A fusion without products: copies and arithmetic of different windows overlap.
-    fn fused_loop(&self, kernel: &Kernel) -> Cycles {
+    fn fused_loop(&self, kernel: &Kernel, known: Option<&WindowConfig>) -> Cycles {
         let m = &self.model;
         let w = kernel.work.elementwise;
         let units = w.simple + m.loop_convert * w.convert + m.loop_transcendental * w.transcendental;
         let compute = (m.loop_simple * units + m.loop_reduce * w.reduced) / TILE;
         let memory = kernel.bytes_in(0) / (self.memory * m.loop_stream);
         let windows = (kernel.bytes() / m.window_bytes).max(1.0);
-        let total = m.loop_start + compute.max(memory) + compute.min(memory) / windows;
-        Cycles { total, compute, memory, start: m.loop_start, windows: None }
+        let start = m.loop_start + m.loop_window * (known.map_or(windows, WindowConfig::count) - 1.0).max(0.0);
+        let total = start + compute.max(memory) + compute.min(memory) / windows;
+        Cycles { total, compute, memory, start, windows: None }
     }
 
     fn relayout(&self, kernel: &Kernel) -> Cycles {
@@ -140,7 +141,7 @@ impl<'t> Machine<'t> {
     }
 
     fn matmul(&self, kernel: &Kernel, known: Option<&WindowConfig>) -> Result<Cycles, Diagnostic> {
-        let Some((first, further)) = kernel.work.matmuls.split_first() else { return Ok(self.fused_loop(kernel)) };
+        let Some((first, further)) = kernel.work.matmuls.split_first() else { return Ok(self.fused_loop(kernel, known)) };
         let rate = self.target.matmul_rate(first.lhs_type, first.is_highest)? / self.clock;
         let mut cycles = None;
         if kernel.bytes() > self.model.search_from {

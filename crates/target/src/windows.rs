@@ -40,6 +40,8 @@ window_model! {
 
     /// A loop fusion: cycles to start it.
     loop_start: number,
+    /// Cycles for each further window.
+    loop_window: number,
     /// Share of the main memory's bandwidth that it reaches, both directions together.
     loop_stream: share,
     /// Cycles for each simple operation on 1024 elements.
