@@ -11,7 +11,7 @@ use hloom_eval::interpreter::Device;
 use hloom_eval::run::{Leaving, Prepared, Shared, all_or_fault, constant_value};
 use hloom_ir::diagnostic::codes;
 use hloom_runtime::memory::Block;
-use hloom_runtime::{Buffer, ExecuteOptions, LoadedExecutable, check_arguments};
+use hloom_runtime::{Buffer, ExecuteOptions, LoadedExecutable, LocalDevices, check_arguments};
 use hloom_value::{ExecutionError, Value};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,9 +71,9 @@ impl CpuExecutable {
         &self,
         program: &ThunkProgram,
         arguments: Vec<Vec<Buffer>>,
+        devices: LocalDevices,
         options: &ExecuteOptions<'_>,
     ) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
-        let devices = options.local_devices(&self.compiled);
         let mut shared_buffers: Vec<Vec<Block>> = Vec::with_capacity(program.shared_buffers.len());
         for common in &program.shared_buffers {
             let groups = common.groups.iter().max().map_or(0, |&last| last + 1);
@@ -113,7 +113,10 @@ impl CpuExecutable {
             let result = run_device(loaded, &self.client, &mut workspace, arguments, device, ordinal, context);
             match leaks.load(Ordering::Relaxed) {
                 true => std::mem::forget(workspace),
-                false => self.workspaces().push(workspace),
+                false => {
+                    workspace.clear();
+                    self.workspaces().push(workspace);
+                }
             }
             if result.is_err() {
                 failed.store(true, Ordering::Relaxed);
@@ -167,8 +170,9 @@ impl LoadedExecutable for CpuExecutable {
         arguments: Vec<Vec<Buffer>>,
         options: &ExecuteOptions<'_>,
     ) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
-        check_arguments(&self.compiled, &arguments, &options.local_devices(&self.compiled))?;
-        self.execute_thunks(program(&self.compiled)?, arguments, options)
+        let devices = options.local_devices(&self.compiled);
+        check_arguments(&self.compiled, &arguments, &devices)?;
+        self.execute_thunks(program(&self.compiled)?, arguments, devices, options)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A run of a program on one device: memory for it, and a executor over its steps.
+//! A run of a program on one device: memory for it, and an executor over its thunks.
 //!
 //! Safety of the whole: `plan` gives every value its place such that two values needed at once never overlap, but where
 //! an instruction may work in place; arguments are written only if the run owns them; each run has its own block of
@@ -35,6 +35,8 @@ pub(crate) struct Workspace {
     bases: Vec<*mut u8>,
     /// The address of each entry of the program's table.
     addresses: Vec<*mut u8>,
+    /// The blocks that a run owns, by allocation; none between runs.
+    kept: Vec<Option<Arc<Block>>>,
 }
 
 // SAFETY: a workspace is used by one run at a time, and its addresses are not tied to a thread.
@@ -56,29 +58,25 @@ impl Workspace {
         };
         let bases: Vec<*mut u8> = program.allocations.iter().enumerate().map(base).collect();
         let addresses = program.table.iter().map(|l| address(&bases, *l)).collect();
-        Ok(Workspace { _temporaries: temporaries, bases, addresses })
+        Ok(Workspace { _temporaries: temporaries, bases, addresses, kept: Vec::new() })
     }
 
-    /// Puts the arrays of this run in their places. The result is what the blocks of owned arguments and of results are
-    /// kept in, by allocation; those of other arguments the caller keeps.
+    /// Puts the arrays of this run in their places. The blocks of owned arguments and of results are in `kept` then, by
+    /// allocation, until [`Workspace::clear`]; those of other arguments the caller keeps.
     fn place(
         &mut self,
         program: &ThunkProgram,
         arguments: &mut [Option<Buffer>],
         client: &CpuClient,
         common: &dyn Fn(usize) -> *mut u8,
-    ) -> Result<Vec<Option<Arc<Block>>>, ExecutionError> {
-        let mut kept: Vec<Option<Arc<Block>>> = Vec::new();
-        kept.resize_with(program.allocations.len(), || None);
+    ) -> Result<(), ExecutionError> {
+        self.kept.resize_with(program.allocations.len(), || None);
         for (n, source) in program.allocations.iter().enumerate() {
             let block = match *source {
                 AllocationSource::Argument { leaf, owned } => {
                     let slot = arguments.get_mut(leaf).ok_or_else(|| ExecutionError::bug("a leaf is missing"))?;
                     if !owned {
-                        self.bases[n] = slot
-                            .as_ref()
-                            .and_then(Buffer::memory_as::<Block>)
-                            .map_or(std::ptr::null_mut(), |b| b.start());
+                        self.bases[n] = slot.as_ref().and_then(Buffer::block_start).unwrap_or(std::ptr::null_mut());
                         continue;
                     }
                     let given = slot
@@ -102,12 +100,17 @@ impl Workspace {
                 _ => continue,
             };
             self.bases[n] = block.start();
-            kept[n] = Some(Arc::new(block));
+            self.kept[n] = Some(Arc::new(block));
         }
         for &n in &program.moving {
             self.addresses[n as usize] = address(&self.bases, program.table[n as usize]);
         }
-        Ok(kept)
+        Ok(())
+    }
+
+    /// Lets go of what belongs to a run that is over.
+    pub(crate) fn clear(&mut self) {
+        self.kept.clear();
     }
 }
 
@@ -133,7 +136,7 @@ pub(crate) struct RunContext<'r> {
     pub(crate) threads: usize,
 }
 
-/// One device walking over the steps.
+/// One device executing the thunks.
 pub(crate) struct ThunkExecutor<'r> {
     program: &'r ThunkProgram,
     /// The functions of the kernels.
@@ -141,7 +144,7 @@ pub(crate) struct ThunkExecutor<'r> {
     pub(crate) client: &'r CpuClient,
     pub(crate) context: &'r RunContext<'r>,
     pub(crate) addresses: &'r [*mut u8],
-    /// Leave to compute; a executor beside another has none of its own, since it never waits for a device.
+    /// Leave to compute; an executor beside another has none of its own, since it never waits for a device.
     pub(crate) permit: Option<Permit<'r>>,
     /// The evaluator's idea of this device, if it is needed.
     pub(crate) device: Option<Device<'r>>,
@@ -195,7 +198,7 @@ pub(crate) fn run_device<'r>(
         let argument = arguments.get(leaf).and_then(Option::as_ref);
         slots[slot as usize] = Some(argument.ok_or_else(|| ExecutionError::bug("a leaf is missing"))?.to_leaf()?);
     }
-    let kept = workspace.place(program, &mut arguments, client, &common)?;
+    workspace.place(program, &mut arguments, client, &common)?;
     let mut executor = ThunkExecutor {
         program,
         kernels: loaded.kernels,
@@ -216,7 +219,7 @@ pub(crate) fn run_device<'r>(
     drop(executor);
     if let Err(fault) = ended {
         if context.leaks.load(Ordering::Relaxed) {
-            std::mem::forget((kept, arguments));
+            std::mem::forget(arguments);
         }
         return Err(fault);
     }
@@ -233,7 +236,7 @@ pub(crate) fn run_device<'r>(
             Some(AllocationSource::Argument { leaf, owned: false }) => {
                 arguments.get(*leaf).and_then(|a| a.as_ref()?.memory_as::<Block>())
             }
-            Some(AllocationSource::Argument { .. } | AllocationSource::Result { .. }) => kept[n].clone(),
+            Some(AllocationSource::Argument { .. } | AllocationSource::Result { .. }) => workspace.kept[n].clone(),
             Some(AllocationSource::Constant { .. }) => loaded.constant(n).cloned(),
             _ => None,
         };
@@ -291,7 +294,7 @@ impl<'r> ThunkExecutor<'r> {
         Ok(())
     }
 
-    /// What walks beside this one need.
+    /// What executors of concurrent regions need.
     pub(crate) fn fork(&self) -> Fork<'r> {
         let ThunkExecutor { program, kernels, client, context, addresses, ordinal, steps, owner, .. } = *self;
         Fork { program, kernels, client, context, addresses, ordinal, steps, owner }
@@ -473,7 +476,8 @@ impl Drop for ThunkExecutor<'_> {
     }
 }
 
-/// What walks beside another need. They do steps that need neither the evaluator nor other devices, on one thread each.
+/// What executors of concurrent regions need. They do thunks that need neither the evaluator nor other devices, on one
+/// thread each.
 pub(crate) struct Fork<'r> {
     program: &'r ThunkProgram,
     kernels: &'r LoadedKernels,
@@ -485,7 +489,7 @@ pub(crate) struct Fork<'r> {
     owner: ThreadId,
 }
 
-// SAFETY: the addresses are not tied to a thread, and steps beside each other use different memory.
+// SAFETY: the addresses are not tied to a thread, and concurrent thunks use different memory.
 unsafe impl Sync for Fork<'_> {}
 
 impl<'r> Fork<'r> {

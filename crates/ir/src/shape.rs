@@ -160,20 +160,22 @@ impl ArrayShape {
     /// else. Tiles are of machines whose memory the host does not look into, and of an array of dynamic size there is no
     /// saying where an element lies before it is known how many there are: both are row-major for the host.
     pub fn entry_layout(&self) -> Layout {
-        match &self.layout {
-            Some(l) if l.tiles.is_empty() && l.is_permutation(self.rank()) && !self.is_dynamic() => {
-                Layout::new(l.minor_to_major.iter().copied())
-            }
-            _ => Layout::descending(self.rank()),
-        }
+        Layout::new(self.entry_order())
     }
 
-    /// Whether the elements of both lie in the same order where neither has tiles; dimensions of one element do not count.
+    /// The dimensions in the order of [`ArrayShape::entry_layout`], the fastest-varying first.
+    fn entry_order(&self) -> impl Iterator<Item = i64> + '_ {
+        let is_real = |l: &&Layout| l.tiles.is_empty() && l.is_permutation(self.rank()) && !self.is_dynamic();
+        let stated = self.layout.as_ref().filter(is_real).map(|l| &l.minor_to_major);
+        (0..self.rank()).map(move |n| stated.map_or((self.rank() - 1 - n) as i64, |order| order[n]))
+    }
+
+    /// Whether the elements of both lie in the same order where neither has tiles; dimensions of one element do not
+    /// count.
     pub fn same_order(&self, other: &ArrayShape) -> bool {
-        let order = |a: &ArrayShape| -> DimVec {
-            a.entry_layout().minor_to_major.into_iter().filter(|&d| a.dims()[d as usize] != 1).collect()
-        };
-        self.dims() == other.dims() && (self.dims().contains(&0) || order(self) == order(other))
+        let counts = |&d: &i64| self.dims()[d as usize] != 1;
+        let is_equal = || self.entry_order().filter(counts).eq(other.entry_order().filter(counts));
+        self.dims() == other.dims() && (self.dims().contains(&0) || is_equal())
     }
 }
 

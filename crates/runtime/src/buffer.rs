@@ -85,6 +85,12 @@ impl Buffer {
         downcast(self.memory.clone()?)
     }
 
+    /// Where its memory begins, if that is of the host and of this process.
+    pub fn block_start(&self) -> Option<*mut u8> {
+        let memory: &dyn Any = &**self.memory.as_ref()?;
+        memory.downcast_ref::<Block>().map(Block::start)
+    }
+
     /// Gives up the handle for its memory, if that is of that kind.
     pub fn into_memory<M: DeviceMemory>(self) -> Option<Arc<M>> {
         downcast(self.memory?)
@@ -150,6 +156,8 @@ impl Buffer {
     /// Whether the array has that type, those sizes and that layout; a token or an opaque value is itself.
     pub fn fits(&self, shape: &Shape) -> bool {
         match (&self.shape, shape) {
+            // What was made for this very parameter.
+            (Shape::Array(a), Shape::Array(s)) if Arc::ptr_eq(a, s) => true,
             (Shape::Array(a), Shape::Array(s) | Shape::Buffer(s)) => {
                 let size_fits = |(d, (&size, &bound)): (usize, (&i64, &i64))| {
                     size == bound || (s.is_dynamic_dim(d) && (bound == ArrayShape::UNBOUNDED || size <= bound))

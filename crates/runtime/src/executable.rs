@@ -7,6 +7,7 @@ use hloom_compiler::CompiledModule;
 use hloom_eval::custom_call::CustomCalls;
 use hloom_ir::diagnostic::{Blame, codes};
 use hloom_value::ExecutionError;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
@@ -24,6 +25,9 @@ pub trait LoadedExecutable: std::fmt::Debug + Send + Sync {
         options: &ExecuteOptions<'_>,
     ) -> Result<Vec<Vec<Buffer>>, ExecutionError>;
 }
+
+/// The devices of a program that run in this process; most programs have one.
+pub type LocalDevices = SmallVec<[usize; 8]>;
 
 /// How a run is to go.
 #[derive(Default)]
@@ -50,8 +54,8 @@ pub struct ExecuteOptions<'o> {
 
 impl ExecuteOptions<'_> {
     /// The devices of a program that run in this process.
-    pub fn local_devices(&self, compiled: &CompiledModule) -> Vec<usize> {
-        self.devices.map_or_else(|| (0..compiled.grid.devices()).collect(), <[usize]>::to_vec)
+    pub fn local_devices(&self, compiled: &CompiledModule) -> LocalDevices {
+        self.devices.map_or_else(|| (0..compiled.grid.devices()).collect(), LocalDevices::from_slice)
     }
 }
 

@@ -17,4 +17,4 @@ pub mod trace;
 
 pub use buffer::{Buffer, DeviceMemory, assemble};
 pub use client::{Client, DeviceDescription};
-pub use executable::{ExecuteOptions, LoadedExecutable, check_arguments};
+pub use executable::{ExecuteOptions, LoadedExecutable, LocalDevices, check_arguments};

@@ -69,13 +69,14 @@ pub(crate) fn donated(module: &Module) -> Vec<bool> {
     parameters.into_iter().enumerate().flat_map(each).collect()
 }
 
+/// Runs the program; where `at` is given, that is kept at the instruction that the first device is at.
 fn execute(
     run: &Run<'_>,
     compiled: &dyn LoadedExecutable,
     arguments: Vec<Vec<Buffer>>,
     trace: Option<&Trace>,
+    at: Option<&AtomicU32>,
 ) -> Result<Vec<Vec<Buffer>>> {
-    let at = AtomicU32::new(u32::MAX);
     let grid = compiled.compiled().grid;
     let devices = run.ranks.map(|ranks| ranks.own_devices(grid));
     let options = ExecuteOptions {
@@ -84,13 +85,12 @@ fn execute(
         max_steps: run.args.max_steps,
         time_limit: run.args.time_limit.map(Duration::from_secs),
         cancel: Some(interrupted()),
-        progress: Some(&at),
+        progress: at,
         trace,
         ..ExecuteOptions::default()
     };
-    let work = || compiled.execute(arguments, &options);
-    progress::follow("running", || instruction_at(compiled.compiled().module.module(), &at), work)
-        .map_err(|fault| run.failed(compiled.compiled().explain(fault, run.module())))
+    let results = compiled.execute(arguments, &options);
+    results.map_err(|fault| run.failed(compiled.compiled().explain(fault, run.module())))
 }
 
 /// Compiles and runs the program once.
@@ -104,7 +104,9 @@ pub(super) fn once(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs) -> Result<Ve
         ranks.meet()?;
     }
     let record = run.args.trace.as_ref().map(|_| Trace::default());
-    let results = execute(run, &*compiled, arguments, record.as_ref())?;
+    let at = AtomicU32::new(u32::MAX);
+    let work = || execute(run, &*compiled, arguments, record.as_ref(), Some(&at));
+    let results = progress::follow("running", || instruction_at(compiled.compiled().module.module(), &at), work)?;
     if let (Some(path), Some(record)) = (&run.args.trace, record) {
         let mut events = trace::events(record, compiled.compiled().module.module());
         if let Some(ranks) = run.ranks {
@@ -136,16 +138,19 @@ pub(super) fn bench(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs, count: u32)
         });
         copies.collect::<std::result::Result<Vec<Vec<Buffer>>, ExecutionError>>().map_err(|fault| run.failed(fault))
     };
-    let mut results = execute(run, &*compiled, fresh()?, None)?;
+    // Nothing that is only shown is within the clock.
+    let progress = progress::start(format!("running {count} times"));
+    let mut results = execute(run, &*compiled, fresh()?, None, None)?;
     let mut runs = Vec::new();
     for _ in 0..count {
         let arguments = fresh()?;
         // Results of the last run are gone before the next, as they would be in a training loop.
         drop(results);
         let begun = Instant::now();
-        results = execute(run, &*compiled, arguments, None)?;
+        results = execute(run, &*compiled, arguments, None, None)?;
         runs.push(begun.elapsed());
     }
+    drop(progress);
     let results = download(run.module(), results).map_err(|fault| run.failed(fault))?;
     let report = compiled.compiled().report.clone();
     Ok(Timed { compile, load, runs, report, results })
