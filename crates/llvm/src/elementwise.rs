@@ -62,16 +62,36 @@ impl<'c> Ir<'c> {
             ElementType::F16 => self.fpext(self.fptrunc(x, Repr::F16), Repr::F32),
             ElementType::Bf16 if self.is_gpu => self.round_to_bf16_gpu(x),
             ElementType::Bf16 => {
-                let int = |n: i64| self.int(Repr::I32, n);
-                let bits = self.bitcast(x, Repr::I32);
-                let odd = self.and(self.lshr(bits, int(16)), int(1));
-                let rounded = self.add(bits, self.add(odd, int(0x7fff)));
-                let quiet = self.or(bits, int(0x0040_0000));
-                let bits = self.select(self.fcmp(UNO, x, x), quiet, rounded);
-                self.bitcast(self.and(bits, int(0xffff_0000_u32 as i32 as i64)), Repr::F32)
+                let quiet = self.or(self.bitcast(x, Repr::I32), self.int(Repr::I32, 0x0040_0000));
+                self.high_half(self.select(self.fcmp(UNO, x, x), quiet, self.rounded_bits(x)))
             }
             _ => x,
         }
+    }
+
+    /// [`Ir::round_to`] of a sum, difference, product, quotient or root of numbers of the type. If such a result is not
+    /// a number, it is the machine's own NaN or that of an operand made quiet: the bits that bf16 has not are zero, and
+    /// rounding as if it were a number leaves it as it is.
+    fn round_arithmetic(&self, x: Val<'c>, t: ElementType) -> Val<'c> {
+        match t {
+            ElementType::Bf16 if !self.is_gpu => self.high_half(self.rounded_bits(x)),
+            _ => self.round_to(x, t),
+        }
+    }
+
+    /// The bits of an f32 that is a number, of which the high half is the nearest bf16, the even one of two.
+    fn rounded_bits(&self, x: Val<'c>) -> Val<'c> {
+        let int = |n: i64| self.int(Repr::I32, n);
+        let bits = self.bitcast(x, Repr::I32);
+        // A choice, not arithmetic on the bit: machines with masks do with one instruction less, LLVM mends it for
+        // others.
+        let is_odd = self.icmp(NE, self.and(bits, int(0x1_0000)), int(0));
+        self.add(bits, self.select(is_odd, int(0x8000), int(0x7fff)))
+    }
+
+    /// The f32 of the high half of 32 bits.
+    fn high_half(&self, bits: Val<'c>) -> Val<'c> {
+        self.bitcast(self.and(bits, self.int(Repr::I32, 0xffff_0000_u32 as i32 as i64)), Repr::F32)
     }
 
     fn unary(&self, op: UnaryOp, a: V<'c>, from: ElementType, to: ElementType) -> V<'c> {
@@ -111,6 +131,7 @@ impl<'c> Ir<'c> {
         match op {
             UnaryOp::Abs | UnaryOp::Negate | UnaryOp::Sign | UnaryOp::Floor | UnaryOp::Ceil => result.into(),
             UnaryOp::RoundNearestAfz | UnaryOp::RoundNearestEven => result.into(),
+            UnaryOp::Sqrt | UnaryOp::Rsqrt => self.round_arithmetic(result, to).into(),
             _ => self.round_to(result, to).into(),
         }
     }
@@ -167,6 +188,9 @@ impl<'c> Ir<'c> {
         // The greater of two exact values is exact.
         match op {
             BinaryOp::Maximum | BinaryOp::Minimum => result.into(),
+            BinaryOp::Add | BinaryOp::Subtract | BinaryOp::Multiply | BinaryOp::Divide => {
+                self.round_arithmetic(result, t).into()
+            }
             _ => self.round_to(result, t).into(),
         }
     }
