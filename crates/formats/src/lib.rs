@@ -2,4 +2,5 @@
 
 pub mod hlo_text;
 pub mod npz;
+mod open_layouts;
 pub mod proto;

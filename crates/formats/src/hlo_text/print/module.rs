@@ -2,6 +2,7 @@
 
 use super::Printer;
 use super::order::{self, Order};
+use crate::open_layouts;
 use hloom_ir::display::ShapeStyle;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::instruction::OriginalArray;
@@ -9,6 +10,7 @@ use hloom_ir::module::{ModuleConfig, OriginRecovery};
 use hloom_ir::op::Op;
 use hloom_ir::shape::ProgramShape;
 use rustc_hash::FxHashSet;
+use std::borrow::Cow;
 
 impl Printer<'_> {
     /// The whole module; every computation is followed by an empty line.
@@ -63,8 +65,9 @@ impl Printer<'_> {
         if config.alias_passthrough_params {
             self.text(", alias_passthrough_params=true");
         }
-        match &config.entry_layout {
-            Some(layout) => self.entry_layout(layout),
+        let written = config.entry_layout.as_ref().map(open_layouts::written);
+        match &written {
+            Some(written) => self.entry_layout(&written.shape),
             None => {
                 if let Some(layout) = module.entry().and_then(|entry| module.program_shape(entry)) {
                     self.entry_layout(&layout);
@@ -82,8 +85,12 @@ impl Printer<'_> {
         if config.num_partitions != 1 {
             self.int_attribute(", num_partitions=", config.num_partitions);
         }
-        if !config.frontend_attributes.is_empty() {
-            self.frontend_attributes(&config.frontend_attributes);
+        let mut attributes = Cow::Borrowed(&config.frontend_attributes);
+        if let Some(attribute) = written.and_then(|w| w.attribute) {
+            attributes.to_mut().extend([attribute]);
+        }
+        if !attributes.is_empty() {
+            self.frontend_attributes(&attributes);
         }
         if !config.origin_recovery_table.is_empty() {
             self.origin_recovery_table(&config.origin_recovery_table);

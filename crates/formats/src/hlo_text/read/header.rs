@@ -1,6 +1,7 @@
 //! The module's header, and the table of stack frames that may follow it.
 
 use super::{Read, Reader, read_nested};
+use crate::open_layouts;
 use hloom_ir::attributes::AliasKind;
 use hloom_ir::diagnostic::{Diagnostic, Span, codes};
 use hloom_ir::instruction::OriginalArray;
@@ -42,6 +43,7 @@ impl<'a> Reader<'a> {
             self.header_attribute(name, span)?;
             self.positions.set_header(self.span_from(start));
         }
+        open_layouts::reopen(&mut self.module.config);
         Ok(())
     }
 

@@ -8,6 +8,7 @@
 
 use super::error::{Result, decode, error, locate, missing, wire};
 use super::{instruction, shape};
+use crate::open_layouts;
 use crate::proto::messages::{ModuleHeader, OriginalArrayProto, ShapeProto, StackFrameIndexProto};
 use crate::proto::unknown;
 use crate::proto::wire::{Field, Fields, read_integers};
@@ -135,6 +136,7 @@ impl<'a> Reader<'a> {
         }
         if let Some(attributes) = &header.frontend_attributes {
             config.frontend_attributes = frontend_attributes(&attributes.map);
+            open_layouts::reopen(config);
         }
         for entry in header.original_value_recovery_table.iter().flat_map(|t| &t.entries) {
             let budget = &mut self.copy_budget;

@@ -3,6 +3,7 @@
 use super::instruction::{Ids, frontend_attributes, instruction, original_array};
 use super::order::{self, Places};
 use super::shape;
+use crate::open_layouts;
 use crate::proto::messages::*;
 use crate::proto::wire::{write_bytes, write_integer, write_message, write_str};
 use hloom_ir::diagnostic::codes::proto as codes;
@@ -68,7 +69,13 @@ fn fused_computations(module: &Module, order: &[ComputationId]) -> SideTable<Com
 fn header(module: &Module, entry: ComputationId, ids: &Ids, errors: &mut Vec<Diagnostic>) -> ModuleHeader {
     let config = &module.config;
     // XLA refuses a module without this; where the header says nothing it is what the entry says.
-    let program_shape = config.entry_layout.clone().or_else(|| module.program_shape(entry));
+    let stated = config.entry_layout.as_ref().map(open_layouts::written);
+    let (program_shape, open) = match stated {
+        Some(written) => (Some(written.shape), written.attribute),
+        None => (module.program_shape(entry).map(|shape| open_layouts::written(&shape).shape), None),
+    };
+    let mut attributes = config.frontend_attributes.clone();
+    attributes.extend(open);
     let alias = |a: &hloom_ir::module::InputOutputAlias| AliasEntryProto {
         output_shape_index: a.output_index.to_vec(),
         parameter_number: a.parameter,
@@ -88,7 +95,7 @@ fn header(module: &Module, entry: ComputationId, ids: &Ids, errors: &mut Vec<Dia
     ModuleHeader {
         name: module.name.to_string(),
         entry_computation_name: module[entry].name().into(),
-        host_program_shape: program_shape.map(|s| shape::program_shape(&with_default_layouts(&s), [])),
+        host_program_shape: program_shape.map(|s| shape::program_shape(&s, [])),
         entry_computation_id: ids.computations[entry],
         schedule: None,
         input_output_alias: (!config.input_output_alias.is_empty())
@@ -96,18 +103,10 @@ fn header(module: &Module, entry: ComputationId, ids: &Ids, errors: &mut Vec<Dia
         stack_frame_index: (!module.stack_frames.is_empty()).then(|| stack_frames(&module.stack_frames)),
         buffer_donor: (!config.buffer_donors.is_empty())
             .then(|| HloBufferDonorProto { entries: config.buffer_donors.iter().map(donor).collect() }),
-        frontend_attributes: (!config.frontend_attributes.is_empty())
-            .then(|| frontend_attributes(&config.frontend_attributes)),
+        frontend_attributes: (!attributes.is_empty()).then(|| frontend_attributes(&attributes)),
         original_value_recovery_table: (!table.is_empty())
             .then_some(OriginalValueRecoveryTableProto { entries: table }),
         payloads: Vec::new(),
-    }
-}
-
-fn with_default_layouts(shape: &ProgramShape) -> ProgramShape {
-    ProgramShape {
-        parameters: shape.parameters.iter().map(|p| p.with_default_layout()).collect(),
-        result: shape.result.with_default_layout(),
     }
 }
 
