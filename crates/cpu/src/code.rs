@@ -55,7 +55,7 @@ impl CpuCode {
     fn llvm(&self, module: &VerifiedModule, assembly: bool) -> Option<String> {
         let (requests, options) = (&self.program.kernels.requests, hloom_llvm::Options::default());
         let text = match assembly {
-            true => hloom_llvm::assembly(module.module(), requests, &options),
+            true => hloom_llvm::assembly(module.module(), requests, &options).map_err(|e| e.to_string()),
             false => hloom_llvm::llvm_ir(module.module(), requests, &options).map_err(|e| e.to_string()),
         };
         Some(text.unwrap_or_else(|why| format!("; {why}\n")))

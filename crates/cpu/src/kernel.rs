@@ -7,7 +7,7 @@
 
 use hloom_compiler::Effort;
 use hloom_ir::module::Module;
-use hloom_loader::{CodeImage, ObjectCode};
+use hloom_loader::{CodeImage, LoadError, ObjectCode};
 use hloom_loops::KernelRequest;
 use hloom_loops::abi::{KernelFn, RegionFn};
 use hloom_loops::region::Region;
@@ -347,7 +347,7 @@ pub(crate) struct LoadedKernels {
 
 impl KernelCode {
     /// Brings the code into executable memory.
-    pub(crate) fn load(&self) -> Result<LoadedKernels, String> {
+    pub(crate) fn load(&self) -> Result<LoadedKernels, LoadError> {
         let image = CodeImage::load(&self.record.objects, &self.record.answers.architecture)?;
         // SAFETY (both): the compiler names kernels `k` and regions `r`, and gives them their signatures.
         let kernel = |s: &Symbol| unsafe { image.kernel(s.object as usize, &format!("k{}", s.number)) };

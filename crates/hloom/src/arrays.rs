@@ -216,34 +216,64 @@ fn wanted(module: &Module, grid: DeviceGrid) -> String {
     }
 }
 
+/// What is wrong with the array that is given for a value, in words that follow its name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ArrayMisfit {
+    /// The value is no array.
+    NoArray,
+    /// None is given.
+    Missing {
+        /// The shape that is needed.
+        needed: String,
+    },
+    /// It is of another type or of other sizes.
+    Other {
+        /// What is given.
+        given: String,
+        /// The shape that is needed.
+        needed: String,
+    },
+    /// There is no memory for it.
+    NoMemory,
+}
+
+impl std::fmt::Display for ArrayMisfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ArrayMisfit::NoArray => f.write_str("has no array type"),
+            ArrayMisfit::Missing { needed } => write!(f, "is missing: {needed} is needed"),
+            ArrayMisfit::Other { given, needed } => write!(f, "is {given}, but {needed} is needed"),
+            ArrayMisfit::NoMemory => f.write_str("does not fit in memory"),
+        }
+    }
+}
+
+impl std::error::Error for ArrayMisfit {}
+
 /// The value of one leaf, or what is wrong with the array given for it.
-fn leaf_value(shape: &Shape, given: Option<NpyArray<'_>>) -> Result<Value, String> {
+fn leaf_value(shape: &Shape, given: Option<NpyArray<'_>>) -> Result<Value, ArrayMisfit> {
     let array_shape = match shape {
         Shape::Token => return Ok(Value::Token),
         Shape::Opaque => return Ok(Value::Opaque),
-        other => other.as_array_or_buffer().ok_or("has no array type")?,
+        other => other.as_array_or_buffer().ok_or(ArrayMisfit::NoArray)?,
     };
-    let array = given.ok_or_else(|| format!("is missing: {array_shape} is needed"))?;
+    let array = given.ok_or_else(|| ArrayMisfit::Missing { needed: array_shape.to_string() })?;
     let fits = descr_fits(array_shape.element_type, array.descr) && dims_fit(array_shape, &array.dims);
     if !fits {
-        return Err(format!(
-            "is {}{:?}, but {} is needed",
-            array.descr,
-            array.dims,
-            Shape::from(array_shape.clone()).without_layout()
-        ));
+        let needed = Shape::from(array_shape.clone()).without_layout().to_string();
+        return Err(ArrayMisfit::Other { given: format!("{}{:?}", array.descr, array.dims), needed });
     }
     let mut value =
-        Array::from_bytes(array_shape.element_type, &array.dims, &array.bytes).map_err(|_| "does not fit in memory")?;
+        Array::from_bytes(array_shape.element_type, &array.dims, &array.bytes).map_err(|_| ArrayMisfit::NoMemory)?;
     normalize(&mut value);
     Ok(Value::Array(value))
 }
 
 /// The array of that shape from a file, or what is wrong with it.
-pub fn array_of(shape: &ArrayShape, given: NpyArray<'_>) -> Result<Array, String> {
+pub fn array_of(shape: &ArrayShape, given: NpyArray<'_>) -> Result<Array, ArrayMisfit> {
     match leaf_value(&Shape::from(shape.clone()), Some(given))? {
         Value::Array(array) => Ok(array),
-        _ => Err("has no array type".to_owned()),
+        _ => Err(ArrayMisfit::NoArray),
     }
 }
 

@@ -10,8 +10,21 @@ use llvm_sys::prelude::{LLVMBool, LLVMContextRef, LLVMDiagnosticInfoRef, LLVMMem
 use llvm_sys::target_machine::{LLVMCodeGenFileType, LLVMTargetMachineRef};
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_void};
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Once;
+
+/// LLVM, or the system under it, could not make code: a bug or a lack of memory, in LLVM's words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LlvmError(pub(crate) String);
+
+impl fmt::Display for LlvmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for LlvmError {}
 
 /// What ends the making of code.
 #[derive(Debug)]

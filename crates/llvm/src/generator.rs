@@ -1,6 +1,6 @@
 //! LLVM's code generator: made once per machine and kept, and told to leave out what explicit vector code does not need.
 
-use crate::failure::{self, Failure};
+use crate::failure::{self, Failure, LlvmError};
 use crate::guard::{self, Pass};
 use crate::machine::Machine;
 use crate::options::{OptionSet, OptionsInForce};
@@ -42,7 +42,7 @@ static KEPT: Mutex<Kept> = Mutex::new(Vec::new());
 const MOST_KEPT: usize = 16;
 
 impl Generator {
-    pub(crate) fn for_machine(machine: &Machine, effort: Effort) -> Result<Generator, String> {
+    pub(crate) fn for_machine(machine: &Machine, effort: Effort) -> Result<Generator, LlvmError> {
         let pass = guard::enter();
         let options = OptionSet::ExplicitVectors.enter();
         let key = (machine.clone(), effort);
@@ -70,7 +70,7 @@ impl Generator {
     pub(crate) fn assembly(
         self,
         write: impl for<'c> FnOnce(&Generator, &'c Context) -> Module<'c>,
-    ) -> Result<String, String> {
+    ) -> Result<String, LlvmError> {
         let made = self.emit(FileType::Assembly, write)?;
         Ok(String::from_utf8_lossy(made.as_slice()).into_owned())
     }
@@ -79,7 +79,7 @@ impl Generator {
     pub(crate) fn object(
         self,
         write: impl for<'c> FnOnce(&Generator, &'c Context) -> Module<'c>,
-    ) -> Result<MemoryBuffer<'static>, String> {
+    ) -> Result<MemoryBuffer<'static>, LlvmError> {
         self.emit(FileType::Object, write)
     }
 
@@ -87,25 +87,25 @@ impl Generator {
         mut self,
         kind: FileType,
         write: impl for<'c> FnOnce(&Generator, &'c Context) -> Module<'c>,
-    ) -> Result<MemoryBuffer<'static>, String> {
+    ) -> Result<MemoryBuffer<'static>, LlvmError> {
         let context = Context::create();
         let module = write(&self, &context);
         // LLVM trusts what it is given: a fault in it could end the process. Looking costs one part in sixty.
         module.verify().map_err(|e| match cfg!(debug_assertions) {
-            true => format!("{e}\n{}", module.print_to_string()),
-            false => e.to_string(),
+            true => LlvmError(format!("{e}\n{}", module.print_to_string())),
+            false => LlvmError(e.to_string()),
         })?;
         // SAFETY: the module is of that context, and all are ours alone.
         let made = unsafe { failure::emit(self.target().as_mut_ptr(), context.raw(), module.as_mut_ptr(), kind) };
         self.pass.used();
         match made {
             Ok(made) => Ok(made),
-            Err(Failure::Refused(why)) => Err(why),
+            Err(Failure::Refused(why)) => Err(LlvmError(why)),
             Err(Failure::Fatal(why)) => {
                 std::mem::forget(self.target.take());
                 std::mem::forget(module);
                 std::mem::forget(context);
-                Err(why)
+                Err(LlvmError(why))
             }
         }
     }
@@ -120,7 +120,7 @@ impl Drop for Generator {
     }
 }
 
-fn target_machine(machine: &Machine, effort: Effort) -> Result<TargetMachine, String> {
+fn target_machine(machine: &Machine, effort: Effort) -> Result<TargetMachine, LlvmError> {
     static INITIALIZED: Once = Once::new();
     INITIALIZED.call_once(|| {
         Target::initialize_x86(&InitializationConfig::default());
@@ -129,7 +129,7 @@ fn target_machine(machine: &Machine, effort: Effort) -> Result<TargetMachine, St
     });
     let system = if machine.is_gpu() { "nvidia-cuda" } else { "unknown-linux-gnu" };
     let triple = TargetTriple::create(&format!("{}-{system}", machine.architecture));
-    let target = Target::from_triple(&triple).map_err(|e| e.to_string())?;
+    let target = Target::from_triple(&triple).map_err(|e| LlvmError(e.to_string()))?;
     let level = match effort {
         Effort::Quick => OptimizationLevel::None,
         Effort::Full => OptimizationLevel::Default,
@@ -141,7 +141,7 @@ fn target_machine(machine: &Machine, effort: Effort) -> Result<TargetMachine, St
         .set_reloc_mode(RelocMode::PIC)
         .set_code_model(CodeModel::Small);
     let made = target.create_target_machine_from_options(&triple, options);
-    made.ok_or_else(|| format!("LLVM cannot make code for {}", machine.architecture))
+    made.ok_or_else(|| LlvmError(format!("LLVM cannot make code for {}", machine.architecture)))
 }
 
 #[cfg(test)]
@@ -170,7 +170,7 @@ mod tests {
             // An intrinsic of another machine cannot be selected.
             let refused = generator.object(|g, c| calls(g, c, "llvm.aarch64.tstart"));
             let why = refused.expect_err("there is no such instruction");
-            assert!(why.contains("tstart"), "{why}");
+            assert!(why.0.contains("tstart"), "{why}");
             let generator = Generator::for_machine(&machine, effort).expect("there is one");
             let made = generator.object(|g, c| calls(g, c, "elsewhere"));
             assert!(made.is_ok());

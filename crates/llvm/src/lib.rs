@@ -22,6 +22,7 @@ pub mod nvptx;
 mod options;
 mod prewarm;
 
+pub use failure::LlvmError;
 pub use generator::Effort;
 pub use library::{
     KernelFacts, KernelObjects, KernelSymbol, Options, Prepared, Refused, RegionSymbol, assembly, compile, llvm_ir,

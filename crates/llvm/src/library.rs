@@ -3,6 +3,7 @@
 use crate::emit::ir::Ir;
 use crate::emit::kernel::{Constants, Place, Slot};
 use crate::emit::region::emit_region;
+use crate::failure::LlvmError;
 use crate::generator::{Effort, Generator};
 use crate::machine::Machine;
 use hloom_ir::Module;
@@ -89,11 +90,11 @@ impl KernelObjects {
     pub fn kernel(&self, request: usize) -> Result<KernelSymbol, Refused> {
         let number = self.of_request.get(request);
         let kernel = number.and_then(|&n| self.kernels.get(n)).cloned();
-        kernel.unwrap_or_else(|| Err(Refused::Failed(String::new())))
+        kernel.unwrap_or_else(|| Err(Refused::missing()))
     }
     /// The function of the region of that number, or why there is none.
     pub fn region(&self, number: usize) -> Result<RegionSymbol, Refused> {
-        self.regions.get(number).cloned().unwrap_or_else(|| Err(Refused::Failed(String::new())))
+        self.regions.get(number).cloned().unwrap_or_else(|| Err(Refused::missing()))
     }
     /// The number of different kernels.
     pub fn len(&self) -> usize {
@@ -111,7 +112,14 @@ pub enum Refused {
     /// There is none for such a request.
     Unsupported(Unsupported),
     /// LLVM or the operating system failed; a bug or a lack of memory.
-    Failed(String),
+    Failed(LlvmError),
+}
+
+impl Refused {
+    /// For a kernel that nobody asked for.
+    fn missing() -> Refused {
+        Refused::Failed(LlvmError("it was not asked for".into()))
+    }
 }
 
 impl std::fmt::Display for Refused {
@@ -160,7 +168,7 @@ pub fn llvm_ir(module: &Module, requests: &[KernelRequest], options: &Options) -
 }
 
 /// The code of the kernels as assembly, to look at.
-pub fn assembly(module: &Module, requests: &[KernelRequest], options: &Options) -> Result<String, String> {
+pub fn assembly(module: &Module, requests: &[KernelRequest], options: &Options) -> Result<String, LlvmError> {
     let (work, _) = lower_requests(module, requests, &options.machine.simd);
     let generator = Generator::for_machine(&options.machine, options.effort)?;
     generator.assembly(|generator, context| {
@@ -223,24 +231,26 @@ impl Prepared {
         let mut wanted = vec![false; self.work.len()];
         let requests = self.of_request.iter().enumerate();
         requests.filter(|(n, _)| is_wanted(*n)).for_each(|(_, &kernel)| wanted[kernel] = true);
-        let missing = || Refused::Failed("it was not asked for".into());
         let refused = |w: &Result<KernelLoops, Unsupported>| {
-            w.as_ref().err().map_or_else(missing, |e| Refused::Unsupported(e.clone()))
+            w.as_ref().err().map_or_else(Refused::missing, |e| Refused::Unsupported(e.clone()))
         };
         let mut library = KernelObjects {
             kernels: self.work.iter().map(|w| Err(refused(w))).collect(),
             of_request: self.of_request.clone(),
-            regions: regions.iter().map(|_| Err(missing())).collect(),
+            regions: regions.iter().map(|_| Err(Refused::missing())).collect(),
             ..KernelObjects::default()
         };
         let jobs = jobs(self, &wanted, regions);
         let run = |job: &Job| compile_batch(self, job, regions);
-        let made: Vec<Result<Batch, String>> = match &jobs[..] {
+        let made: Vec<Result<Batch, LlvmError>> = match &jobs[..] {
             [one] => vec![run(one)],
             _ if self.options.threads <= 1 => jobs.iter().map(run).collect(),
             _ => std::thread::scope(|scope| {
                 let running: Vec<_> = jobs.iter().map(|job| scope.spawn(move || run(job))).collect();
-                running.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
+                running
+                    .into_iter()
+                    .map(|t| t.join().unwrap_or_else(|_| Err(LlvmError("a thread panicked".into()))))
+                    .collect()
             }),
         };
         for (batch, job) in made.into_iter().zip(jobs) {
@@ -274,15 +284,15 @@ impl KernelObjects {
         self.objects.push(batch.object);
     }
 
-    fn refuse(&mut self, job: &Job, why: &str) {
-        job.kernels.iter().for_each(|&n| self.kernels[n] = Err(Refused::Failed(why.to_owned())));
-        job.regions.iter().for_each(|&n| self.regions[n] = Err(Refused::Failed(why.to_owned())));
+    fn refuse(&mut self, job: &Job, why: &LlvmError) {
+        job.kernels.iter().for_each(|&n| self.kernels[n] = Err(Refused::Failed(why.clone())));
+        job.regions.iter().for_each(|&n| self.regions[n] = Err(Refused::Failed(why.clone())));
     }
 }
 
 /// Compiles the kernel of a graph and forgets it.
-pub(crate) fn compile_graph(graph: Graph, options: &Options) -> Result<(), String> {
-    let programs = programs(&graph, false).map_err(|why| why.to_string())?;
+pub(crate) fn compile_graph(graph: Graph, options: &Options) -> Result<(), LlvmError> {
+    let programs = programs(&graph, false).map_err(|why| LlvmError(why.to_string()))?;
     let job = Job { kernels: vec![0], regions: Vec::new(), effort: options.effort, size: 0 };
     let work = vec![Ok(KernelLoops { graph, programs })];
     let prepared = Prepared { work, of_request: vec![0], options: options.clone() };
@@ -359,7 +369,7 @@ struct Batch {
     facts: Vec<(i64, f64)>,
 }
 
-fn compile_batch(all: &Prepared, job: &Job, regions: &[Region]) -> Result<Batch, String> {
+fn compile_batch(all: &Prepared, job: &Job, regions: &[Region]) -> Result<Batch, LlvmError> {
     let machine = &all.options.machine;
     let generator = Generator::for_machine(machine, job.effort)?;
     let mut constants = Vec::new();

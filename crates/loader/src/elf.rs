@@ -4,6 +4,7 @@
 //! All of an object lies in one mapping, so that relative references reach. The mapping is written first and is never
 //! writable again once it can be executed.
 
+use crate::error::LoadError;
 use crate::external::external;
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -55,23 +56,23 @@ struct Symbol {
     is_function: bool,
 }
 
-fn bytes<const N: usize>(object: &[u8], at: usize) -> Result<[u8; N], String> {
+fn bytes<const N: usize>(object: &[u8], at: usize) -> Result<[u8; N], LoadError> {
     let found = object.get(at..at.saturating_add(N)).and_then(|b| b.try_into().ok());
-    found.ok_or_else(|| "the object code is cut short".to_owned())
+    found.ok_or(LoadError::Malformed("the object code is cut short"))
 }
-fn u16_at(object: &[u8], at: usize) -> Result<usize, String> {
+fn u16_at(object: &[u8], at: usize) -> Result<usize, LoadError> {
     Ok(u16::from_le_bytes(bytes(object, at)?).into())
 }
-fn u32_at(object: &[u8], at: usize) -> Result<u32, String> {
+fn u32_at(object: &[u8], at: usize) -> Result<u32, LoadError> {
     Ok(u32::from_le_bytes(bytes(object, at)?))
 }
-fn u64_at(object: &[u8], at: usize) -> Result<u64, String> {
+fn u64_at(object: &[u8], at: usize) -> Result<u64, LoadError> {
     Ok(u64::from_le_bytes(bytes(object, at)?))
 }
 
-fn sections(object: &[u8]) -> Result<Vec<Section>, String> {
+fn sections(object: &[u8]) -> Result<Vec<Section>, LoadError> {
     if !object.starts_with(b"\x7fELF\x02\x01") {
-        return Err("the object code is not ELF of 64 bits".into());
+        return Err(LoadError::Malformed("the object code is not ELF of 64 bits"));
     }
     let (table, size, count) = (u64_at(object, 0x28)? as usize, u16_at(object, 0x3a)?, u16_at(object, 0x3c)?);
     let section = |n: usize| {
@@ -90,9 +91,9 @@ fn sections(object: &[u8]) -> Result<Vec<Section>, String> {
     (0..count).map(section).collect()
 }
 
-fn symbols(object: &[u8], sections: &[Section]) -> Result<Vec<Symbol>, String> {
+fn symbols(object: &[u8], sections: &[Section]) -> Result<Vec<Symbol>, LoadError> {
     let Some(table) = sections.iter().find(|s| s.kind == 2) else { return Ok(Vec::new()) };
-    let names = sections.get(table.link).ok_or("the symbols have no names")?;
+    let names = sections.get(table.link).ok_or(LoadError::Malformed("the symbols have no names"))?;
     let symbol = |n: usize| {
         let at = table.offset + n * 24;
         let name = object.get(names.offset + u32_at(object, at)? as usize..).unwrap_or_default();
@@ -110,7 +111,7 @@ fn symbols(object: &[u8], sections: &[Section]) -> Result<Vec<Symbol>, String> {
 const STUB: usize = 24;
 
 /// Loads an object; `data` finds what it refers to besides the functions that every kernel may call.
-pub(crate) fn load(object: &[u8], architecture: &str, data: &dyn Fn(&str) -> Option<usize>) -> Result<Code, String> {
+pub(crate) fn load(object: &[u8], architecture: &str, data: &dyn Fn(&str) -> Option<usize>) -> Result<Code, LoadError> {
     let mut sections = sections(object)?;
     let symbols = symbols(object, &sections)?;
     let mut length = 0usize;
@@ -126,8 +127,9 @@ pub(crate) fn load(object: &[u8], architecture: &str, data: &dyn Fn(&str) -> Opt
     let length = length.max(1).next_multiple_of(4096);
     let mut image = vec![0u8; length];
     for section in sections.iter().filter(|s| s.flags & 2 != 0 && s.kind != 8) {
-        let from =
-            object.get(section.offset..section.offset.saturating_add(section.size)).ok_or("a section is cut short")?;
+        let from = object
+            .get(section.offset..section.offset.saturating_add(section.size))
+            .ok_or(LoadError::Malformed("a section is cut short"))?;
         image[section.place..section.place + section.size].copy_from_slice(from);
     }
     // SAFETY: a new private mapping of our own.
@@ -143,7 +145,7 @@ pub(crate) fn load(object: &[u8], architecture: &str, data: &dyn Fn(&str) -> Opt
     };
     let start = match NonNull::new(start.cast::<u8>()) {
         Some(start) if start.as_ptr().cast::<c_void>() != libc::MAP_FAILED => start,
-        _ => return Err("there is no memory for the code".into()),
+        _ => return Err(LoadError::Memory("there is no memory for the code")),
     };
     let mut code = Code { start, length, symbols: Vec::new() };
     let base = start.as_ptr() as usize;
@@ -155,7 +157,7 @@ pub(crate) fn load(object: &[u8], architecture: &str, data: &dyn Fn(&str) -> Opt
             0 => {
                 let target = data(&symbol.name)
                     .or_else(|| external(&symbol.name))
-                    .ok_or_else(|| format!("the code calls {}", symbol.name))?;
+                    .ok_or_else(|| LoadError::UnknownFunction(symbol.name.clone()))?;
                 write_stub(&mut image[next_stub..next_stub + STUB], target, architecture);
                 next_stub += STUB;
                 next_stub - STUB
@@ -173,7 +175,7 @@ pub(crate) fn load(object: &[u8], architecture: &str, data: &dyn Fn(&str) -> Opt
             let at = table.offset + n * 24;
             let (offset, info) = (u64_at(object, at)? as usize, u64_at(object, at + 8)?);
             let addend = i64::from_le_bytes(bytes(object, at + 16)?);
-            let symbol = *places.get((info >> 32) as usize).ok_or("a reference leads nowhere")?;
+            let symbol = *places.get((info >> 32) as usize).ok_or(LoadError::Malformed("a reference leads nowhere"))?;
             relocate(&mut image, base, target.place + offset, symbol, addend, info as u32, architecture)?;
         }
     }
@@ -183,7 +185,7 @@ pub(crate) fn load(object: &[u8], architecture: &str, data: &dyn Fn(&str) -> Opt
         libc::mprotect(start.as_ptr().cast::<c_void>(), length, libc::PROT_READ | libc::PROT_EXEC)
     };
     if protected != 0 {
-        return Err("the code may not be made executable".into());
+        return Err(LoadError::Memory("the code may not be made executable"));
     }
     Ok(code)
 }
@@ -208,7 +210,7 @@ fn relocate(
     addend: i64,
     kind: u32,
     architecture: &str,
-) -> Result<(), String> {
+) -> Result<(), LoadError> {
     let absolute = (base as i64).wrapping_add(symbol as i64).wrapping_add(addend);
     let relative = (symbol as i64).wrapping_add(addend).wrapping_sub(place as i64);
     let mut put = |value: &[u8]| match image.get_mut(place..place + value.len()) {
@@ -216,9 +218,9 @@ fn relocate(
             field.copy_from_slice(value);
             Ok(())
         }
-        None => Err("a reference lies outside of its section".to_owned()),
+        None => Err(LoadError::Malformed("a reference lies outside of its section")),
     };
-    let near = |value: i64| i32::try_from(value).map_err(|_| "a reference reaches too far".to_owned());
+    let near = |value: i64| i32::try_from(value).map_err(|_| LoadError::Malformed("a reference reaches too far"));
     if architecture == "aarch64" {
         return relocate_aarch64(image, base, place, absolute, relative, kind);
     }
@@ -228,7 +230,7 @@ fn relocate(
         24 => put(&relative.to_le_bytes()),
         // The address of an outside function, which its stub holds.
         9 | 41 | 42 => put(&near(relative + 16)?.to_le_bytes()),
-        _ => Err(format!("a reference of kind {kind}")),
+        _ => Err(LoadError::UnknownReference { kind }),
     }
 }
 
@@ -239,7 +241,7 @@ fn relocate_aarch64(
     absolute: i64,
     relative: i64,
     kind: u32,
-) -> Result<(), String> {
+) -> Result<(), LoadError> {
     let word = u32::from_le_bytes(bytes(image, place)?);
     let low = (absolute & 0xfff) as u32;
     let new = match kind {
@@ -258,7 +260,7 @@ fn relocate_aarch64(
         286 => word | ((low >> 3) << 10),
         299 => word | ((low >> 4) << 10),
         282 | 283 => word | ((relative >> 2) as u32 & 0x3ff_ffff),
-        _ => return Err(format!("a reference of kind {kind}")),
+        _ => return Err(LoadError::UnknownReference { kind }),
     };
     image[place..place + 4].copy_from_slice(&new.to_le_bytes());
     Ok(())

@@ -4,7 +4,10 @@
 //! keeps the functions alive that are looked up in it.
 
 mod elf;
+mod error;
 mod external;
+
+pub use error::LoadError;
 
 use hloom_loops::abi::{KernelFn, RegionFn};
 use std::fmt;
@@ -44,7 +47,7 @@ impl fmt::Debug for CodeImage {
 
 impl CodeImage {
     /// Loads objects made for an architecture (`x86_64`, `aarch64`), which must be this machine's.
-    pub fn load(objects: &[ObjectCode], architecture: &str) -> Result<CodeImage, String> {
+    pub fn load(objects: &[ObjectCode], architecture: &str) -> Result<CodeImage, LoadError> {
         let mut constants = Vec::new();
         let mut loaded = Vec::with_capacity(objects.len());
         for object in objects {
@@ -58,16 +61,16 @@ impl CodeImage {
         Ok(CodeImage { objects: loaded, _constants: constants })
     }
 
-    fn address(&self, object: usize, name: &str) -> Result<usize, String> {
-        let code = self.objects.get(object).ok_or_else(|| format!("there is no object {object}"))?;
-        code.address(name).ok_or_else(|| format!("the function {name} is missing"))
+    fn address(&self, object: usize, name: &str) -> Result<usize, LoadError> {
+        let code = self.objects.get(object).ok_or(LoadError::NoObject(object))?;
+        code.address(name).ok_or_else(|| LoadError::NoFunction(name.to_owned()))
     }
 
     /// A kernel's function. It must not be called after the image is gone.
     ///
     /// # Safety
     /// The symbol of that name must be a kernel's.
-    pub unsafe fn kernel(&self, object: usize, name: &str) -> Result<KernelFn, String> {
+    pub unsafe fn kernel(&self, object: usize, name: &str) -> Result<KernelFn, LoadError> {
         let address = self.address(object, name)?;
         // SAFETY: the caller's promise; a kernel has just this signature.
         Ok(unsafe { std::mem::transmute::<usize, KernelFn>(address) })
@@ -77,7 +80,7 @@ impl CodeImage {
     ///
     /// # Safety
     /// The symbol of that name must be a region's.
-    pub unsafe fn region(&self, object: usize, name: &str) -> Result<RegionFn, String> {
+    pub unsafe fn region(&self, object: usize, name: &str) -> Result<RegionFn, LoadError> {
         let address = self.address(object, name)?;
         // SAFETY: the caller's promise; a region has just this signature.
         Ok(unsafe { std::mem::transmute::<usize, RegionFn>(address) })

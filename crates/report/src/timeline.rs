@@ -69,16 +69,39 @@ pub(crate) struct TimelineData {
     arcs: Vec<(u32, u32)>,
 }
 
+/// Why a text is no record of a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TraceError {
+    /// It is no JSON; what the reader says.
+    NoJson(String),
+    /// There is no list of trace events in it.
+    NoList,
+    /// None of its events has a duration.
+    NoEvents,
+}
+
+impl std::fmt::Display for TraceError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TraceError::NoJson(why) => write!(f, "it is no JSON: {why}"),
+            TraceError::NoList => f.write_str("it has no list of trace events"),
+            TraceError::NoEvents => f.write_str("it has no events with a duration"),
+        }
+    }
+}
+
+impl std::error::Error for TraceError {}
+
 impl Timeline {
     /// Nanoseconds are told apart; what is finer only makes pages longer.
     const GRAIN: f64 = 1e3;
 
     /// Reads trace events in JSON, as `hloom run --trace` writes them and Perfetto reads them. Events that have an
     /// instruction's name belong to it. Says what is wrong with a text that is no such thing.
-    pub fn from_trace_events(text: &str, module: &Module) -> Result<Timeline, String> {
-        let json: Value = serde_json::from_str(text).map_err(|e| format!("it is no JSON: {e}"))?;
+    pub fn from_trace_events(text: &str, module: &Module) -> Result<Timeline, TraceError> {
+        let json: Value = serde_json::from_str(text).map_err(|e| TraceError::NoJson(e.to_string()))?;
         let events = json.get("traceEvents").unwrap_or(&json);
-        let events = events.as_array().ok_or("it has no list of trace events")?;
+        let events = events.as_array().ok_or(TraceError::NoList)?;
         let all = module.computations().iter().flat_map(|&c| module[c].instructions());
         let by_name: FxHashMap<&str, InstructionId> = all.map(|&id| (module[id].name(), id)).collect();
         let mut timeline = Timeline { origin: "measured".into(), ..Timeline::default() };
@@ -126,7 +149,7 @@ impl Timeline {
             }
         }
         if timeline.events.is_empty() {
-            return Err("it has no events with a duration".into());
+            return Err(TraceError::NoEvents);
         }
         timeline.arcs = timeline.async_pairs(module);
         Ok(timeline)

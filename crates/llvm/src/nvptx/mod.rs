@@ -16,6 +16,7 @@ mod stores;
 mod tiles;
 
 use crate::emit::ir::Ir;
+use crate::failure::LlvmError;
 use crate::generator::{Effort, Generator};
 use crate::machine::Machine;
 use hloom_loops::affine::{ItemId, VarId};
@@ -120,7 +121,7 @@ impl GridBody {
 }
 
 /// The PTX of a kernel for a processor by LLVM's name (`sm_90a`).
-pub fn ptx(kernel: &GridKernel, processor: &str) -> Result<String, String> {
+pub fn ptx(kernel: &GridKernel, processor: &str) -> Result<String, LlvmError> {
     let machine = Machine::nvptx(processor);
     let generator = Generator::for_machine(&machine, Effort::Full)?;
     let text = generator.assembly(|generator, context| {
