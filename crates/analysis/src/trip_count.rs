@@ -42,7 +42,7 @@ pub fn counted(module: &Module, id: InstructionId) -> Option<u64> {
             Integer::Counter { .. } => None,
         }
     };
-    // What each round adds to a part of the loop's state.
+    // What each iteration adds to a part of the loop's state.
     let step_of = |index: i64| {
         let next = tuple_part(module, module.root(body)?, index)?;
         match integer(module, next, None)? {
@@ -58,7 +58,7 @@ pub fn counted(module: &Module, id: InstructionId) -> Option<u64> {
     iterations(direction, start, step, limit)
 }
 
-/// Where a value starts and what each round adds to it.
+/// Where a value starts and what each iteration adds to it.
 fn counter(
     value: Integer,
     start_of: &impl Fn(i64) -> Option<i128>,

@@ -54,7 +54,7 @@ pub(crate) enum ThunkKind {
     Collective(Box<CollectiveThunk>),
     /// Waits for the collective that the instruction is.
     Await,
-    /// Runs steps beside each other.
+    /// Runs thunks concurrently.
     Concurrent(Box<ConcurrentRegion>),
     /// Leaves the instruction to the evaluator.
     Evaluate(Box<Evaluate>),

@@ -19,8 +19,8 @@ pub struct RegionControl {
     pub context: *mut c_void,
     /// Does the thing of that number; 0 if it went well.
     pub outside: unsafe extern "C" fn(context: *mut c_void, number: u32) -> u32,
-    /// Asked after a turn of the loop of that number, whose state is in memory then: how many steps may be done from
-    /// here; [`STOP`]; or [`LEAVE`].
+    /// Asked after an iteration of the loop of that number, whose state is in memory then: how many steps may be done
+    /// from here; [`STOP`]; or [`LEAVE`].
     pub poll: unsafe extern "C" fn(context: *mut c_void, number: u32) -> i64,
     /// The kernels that are functions of their own.
     pub functions: *const KernelFn,

@@ -215,7 +215,7 @@ impl Lowerer<'_> {
         }));
         item.for_each_operand(|o| vars.extend_from_slice(&self.program.items[o as usize].vars));
         if matches!(item, Item::Scan(_)) {
-            // It changes with each turn of the loop it runs along, even if what it takes in does not.
+            // It changes with each iteration of the loop it runs along, even if what it takes in does not.
             vars.extend(self.program.nest.last().copied());
         }
         if let Item::Reduce(reduce) = item {

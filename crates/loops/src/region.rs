@@ -81,9 +81,9 @@ pub struct RegionWhile {
     pub condition: Vec<RegionStep>,
     /// The pred scalar that says whether to go on.
     pub truth: u32,
-    /// A turn.
+    /// One iteration.
     pub body: Vec<RegionStep>,
-    /// How many steps a turn is worth.
+    /// How many steps an iteration is worth.
     pub cost: i64,
     /// The arrays of its state.
     pub state: Vec<u32>,

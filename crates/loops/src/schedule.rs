@@ -332,7 +332,7 @@ fn several(weight: u32, extent: i64, lanes: u32) -> u32 {
     [4, 2].into_iter().find(fits).unwrap_or(1)
 }
 
-/// About how many operations there are for each turn of the loop of `var`.
+/// About how many operations there are for each iteration of the loop of `var`.
 fn weight(program: &LoopProgram, var: VarId) -> u32 {
     let each = |i: &crate::program::ItemData| match &i.item {
         Item::Scalar(ScalarOp::Unary(op), _) if op.takes_result_accuracy() => 12,

@@ -73,8 +73,9 @@ pub fn evaluate(
     }
 }
 
-/// Runs a loop. One whose state no longer changes would never end: XLA's compiler takes such a loop out, and its value is
-/// that state. (Not so if the loop looks outside, where something may change.) Whether it changes is asked rarely (after 2¹⁰, 2¹¹, … rounds), since asking copies the state.
+/// Runs a loop. One whose state no longer changes would never end: XLA's compiler takes such a loop out, and its value
+/// is that state. (Not so if the loop looks outside, where something may change.) Whether it changes is asked rarely
+/// (after 2¹⁰, 2¹¹, … iterations), since asking copies the state.
 fn while_loop(
     device: &mut Device<'_>,
     condition: ComputationId,
@@ -82,10 +83,10 @@ fn while_loop(
     mut state: Value,
 ) -> Result<Value, ExecutionError> {
     let closed = ![body, condition].iter().any(|&c| device.shared.prepared.plan.reaches_outside(c));
-    let mut rounds = 0u64;
+    let mut iterations = 0u64;
     while truth(&device.call(condition, vec![state.clone()])?)? {
-        rounds += 1;
-        let before = (rounds >= 1024 && rounds.is_power_of_two() && closed).then(|| state.clone());
+        iterations += 1;
+        let before = (iterations >= 1024 && iterations.is_power_of_two() && closed).then(|| state.clone());
         state = device.call(body, vec![state])?;
         if before.is_some_and(|before| same_bits(&before, &state)) {
             break;

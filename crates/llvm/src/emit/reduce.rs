@@ -1,7 +1,7 @@
 //! Reductions: accumulators carried through loops.
 //!
-//! Where the innermost loop has lanes, each lane reductions its share and the lanes are reduced into one at the end. The lanes
-//! start from the operation's identity; the initial value is reduced in once, at the end.
+//! Where the innermost loop has lanes, each lane reduces its share and the lanes are reduced into one at the end. The
+//! lanes start from the operation's identity; the initial value is reduced in once, at the end.
 
 use super::ir::{Ir, Repr, Val};
 use super::kernel::Emitter;

@@ -303,7 +303,7 @@ impl<'c> Emission<'_, '_, 'c> {
         let (before, header) = (self.here(), self.block("while"));
         self.jump(header);
         self.ir.builder.position_at_end(header);
-        // What has no value yet is made anew in each turn.
+        // What has no value yet is made anew in each iteration.
         let mut phis: Vec<(usize, Val<'c>, PhiValue<'c>)> = Vec::new();
         for n in carried {
             if let Some(value) = self.registers[n] {

@@ -16,10 +16,10 @@ use hloom_loops::schedule::Schedule;
 use inkwell::IntPredicate::NE;
 use inkwell::types::BasicTypeEnum;
 
-/// Loops of so many turns are written out.
-const MAX_TURNS: i64 = 8;
-/// But not if all loops together make more turns than this.
-const MAX_ALL_TURNS: i64 = 16;
+/// Loops of so many iterations are written out.
+const MAX_ITERATIONS: i64 = 8;
+/// But not if all loops together make more iterations than this.
+const MAX_ALL_ITERATIONS: i64 = 16;
 /// The widest register, in bytes.
 const MAX_BYTES: u32 = 64;
 
@@ -39,7 +39,7 @@ fn register_repr(t: ElementType) -> Repr {
 
 /// How the loops of a program are written where its buffers may be in registers.
 pub(crate) struct Straight {
-    /// Loops of at most so many turns are written out.
+    /// Loops of at most so many iterations are written out.
     pub(crate) unroll: i64,
     /// Buffers that must be in memory.
     pub(crate) in_memory: Vec<u32>,
@@ -47,16 +47,16 @@ pub(crate) struct Straight {
 
 impl Straight {
     pub(crate) fn of(program: &LoopProgram, schedule: &Schedule, machine: &Machine) -> Straight {
-        let turns = |var: usize| {
+        let trip_count = |var: usize| {
             let (extent, lanes) = (program.extents[var], i64::from(schedule.lanes[var]));
             let rest = extent % lanes;
             // Where there are no masks the rest goes one by one.
             let rest = if machine.simd.has_masks { rest.min(1) } else { rest };
             (extent / lanes).max(rest)
         };
-        let all: i64 = (0..program.extents.len()).map(|v| turns(v).max(1)).fold(1, i64::saturating_mul);
-        let unroll = if all <= MAX_ALL_TURNS { MAX_TURNS } else { 1 };
-        let is_known = |var: VarId| turns(var as usize) <= unroll;
+        let all: i64 = (0..program.extents.len()).map(|v| trip_count(v).max(1)).fold(1, i64::saturating_mul);
+        let unroll = if all <= MAX_ALL_ITERATIONS { MAX_ITERATIONS } else { 1 };
+        let is_known = |var: VarId| trip_count(var as usize) <= unroll;
         let known_offset = |offset: &Affine| {
             let known = |t: &(Term, i64)| matches!(t.0, Term::Var(v) if is_known(v));
             offset.terms.iter().all(known)

@@ -1,8 +1,9 @@
-//! Loops that hand arrays on from one place of their state to another, as a wave equation does: the next wave, and the one
-//! of now as the one before. Each place has memory of its own, so that such an array would be copied in every round. After
-//! as many rounds as there are places on the way, everything may be where it was: so many rounds are made one.
+//! Loops that hand arrays on from one place of their state to another, as a wave equation does: the next wave, and the
+//! one of now as the one before. Each place has memory of its own, so that such an array would be copied in every
+//! iteration. After as many iterations as there are places on the way, everything may be where it was: so many
+//! iterations are made one.
 //!
-//! Only where it is known how often the loop runs: the rounds that are left over stand before the loop.
+//! Only where it is known how often the loop runs: the iterations that are left over stand before the loop.
 
 use super::{Loop, element_of, loops, trip_count};
 use crate::dce::remove_dead_code;
@@ -25,10 +26,11 @@ pub static PASS: Pass = Pass {
 
 /// Arrays of fewer bytes may as well be copied.
 const MIN_BYTES: i64 = 4096;
-/// At most so many rounds become one, of together so many instructions, in loops of at least so many times as many rounds.
+/// At most so many iterations become one, of together so many instructions, in loops of at least so many times as many
+/// iterations.
 const MAX_FACTOR: usize = 4;
 const MAX_INSTRUCTIONS: usize = 400;
-const MIN_ROUNDS: u64 = 4;
+const MIN_ITERATIONS: u64 = 4;
 
 fn unroll_all(module: &mut Module) -> usize {
     let mut changes = 0;
@@ -48,7 +50,7 @@ fn unroll_all(module: &mut Module) -> usize {
             continue;
         }
         let Some(count) = trip_count::trip_count(module, &plain) else { continue };
-        if count / factor as u64 >= MIN_ROUNDS {
+        if count / factor as u64 >= MIN_ITERATIONS {
             changes += usize::from(unroll(module, &plain, factor, count).is_some());
         }
     }
@@ -58,8 +60,8 @@ fn unroll_all(module: &mut Module) -> usize {
     changes
 }
 
-/// After how many rounds large arrays that are handed on may be where they were; 1 if there are none, or if something
-/// would be lost by that.
+/// After how many iterations large arrays that are handed on may be where they were; 1 if there are none, or if
+/// something would be lost by that.
 fn rounds_together(module: &Module, plain: &Loop) -> usize {
     let next = module[plain.body_root].operands();
     let source = |n: usize| next.get(n).and_then(|&i| element_of(module, i, plain.body_parameter)).filter(|&m| m != n);
@@ -104,10 +106,10 @@ fn is_read_all_over(module: &Module, plain: &Loop, n: usize) -> bool {
     readers.any(|&r| element_of(module, r, plain.body_parameter) == Some(n) && module[r].users().iter().any(moves))
 }
 
-/// Makes one of `factor` rounds of a loop of `count` rounds.
+/// Makes one of `factor` iterations of a loop of `count` iterations.
 fn unroll(module: &mut Module, plain: &Loop, factor: usize, count: u64) -> Option<()> {
     let shape = module[plain.body_parameter].shape.clone();
-    let rounds = module.add_computation("rounds");
+    let iterations = module.add_computation("iterations");
     let parameter = NewInstruction {
         name: "state".into(),
         op: Op::Parameter { number: 0, replication: None },
@@ -115,9 +117,9 @@ fn unroll(module: &mut Module, plain: &Loop, factor: usize, count: u64) -> Optio
         operands: Operands::new(),
         common: Common::default(),
     };
-    let mut state = module.add_instruction(rounds, parameter);
+    let mut state = module.add_instruction(iterations, parameter);
     for _ in 0..factor {
-        state = module.inline_computation(rounds, plain.body, &[state])?;
+        state = module.inline_computation(iterations, plain.body, &[state])?;
     }
     module.set_root(state);
     let parent = module[plain.id].parent();
@@ -128,7 +130,7 @@ fn unroll(module: &mut Module, plain: &Loop, factor: usize, count: u64) -> Optio
     module.set_operands(plain.id, Operands::from_slice(&[initial])).ok()?;
     let instruction = module.instruction_mut(plain.id);
     if let Op::While { body, .. } = &mut instruction.op {
-        *body = rounds;
+        *body = iterations;
     }
     instruction.common.backend_config = Some(trip_count::config(count / factor as u64));
     Some(())

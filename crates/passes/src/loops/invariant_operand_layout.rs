@@ -1,5 +1,6 @@
-//! Weights that a loop multiplies by in every round, and whose rows the products sum along: kernels for matrices would
-//! bring them into another order each time. They are transposed, for [`super::hoist`] to do that once, before the loop.
+//! Weights that a loop multiplies by in every iteration, and whose rows the products sum along: kernels for matrices
+//! would bring them into another order each time. They are transposed, for [`super::hoist`] to do that once, before the
+//! loop.
 
 use super::{Loop, element_of, trip_count};
 use crate::rules::beside;
@@ -11,12 +12,12 @@ use hloom_ir::op::Op;
 const ROWS: std::ops::RangeInclusive<i64> = 2..=512;
 /// Smaller weights stay near; larger ones should not be in memory twice.
 const BYTES: std::ops::RangeInclusive<i64> = 1 << 15..=1 << 26;
-/// Loops of fewer rounds are left alone.
-const MIN_ROUNDS: u64 = 8;
+/// Loops of fewer iterations are left alone.
+const MIN_ITERATIONS: u64 = 8;
 
 /// Transposes the weights of a loop, where it stands that the loop runs for long; says how many.
 pub(super) fn transpose_weights(module: &mut Module, plain: &Loop) -> usize {
-    if trip_count::trip_count(module, plain).is_none_or(|rounds| rounds < MIN_ROUNDS) {
+    if trip_count::trip_count(module, plain).is_none_or(|iterations| iterations < MIN_ITERATIONS) {
         return 0;
     }
     let body = module[plain.body].instructions();

@@ -25,7 +25,7 @@ pub(super) enum Noted {
     Unrolled,
 }
 
-/// Loops whose bodies, all rounds together, have at most so many instructions are unrolled.
+/// Loops whose bodies, all iterations together, have at most so many instructions are unrolled.
 const MAX_UNROLLED: usize = 48;
 
 /// Works out how often the loop runs, and notes it or unrolls it.
@@ -84,7 +84,7 @@ fn count(direction: ComparisonDirection, start: i128, limit: i128, step: i128, l
     u64::try_from(count).ok()
 }
 
-/// By how much value `n` of the loop changes each round.
+/// By how much value `n` of the loop changes each iteration.
 fn step(module: &Module, plain: &Loop, n: usize) -> Option<i128> {
     let &next = module[plain.body_root].operands().get(n)?;
     let &[a, b] = module[next].operands() else { return None };
@@ -121,13 +121,13 @@ fn has_effects(module: &Module, computations: &[ComputationId]) -> bool {
 /// Puts the body in place of the loop, as often as it runs, if that is little.
 fn unroll(module: &mut Module, plain: &Loop, count: u64) -> bool {
     let length = module[plain.body].instructions().len();
-    let Ok(rounds) = usize::try_from(count) else { return false };
+    let Ok(iterations) = usize::try_from(count) else { return false };
     let calls = |&i: &InstructionId| {
         matches!(module[i].op, Op::While { .. } | Op::Conditional { .. } | Op::Call { .. } | Op::AsyncStart(_))
     };
     // What has computations of its own would share them with its copies.
-    let copies = rounds > 1 && module[plain.body].instructions().iter().any(calls);
-    if copies || rounds > 1 && rounds.saturating_mul(length) > MAX_UNROLLED {
+    let copies = iterations > 1 && module[plain.body].instructions().iter().any(calls);
+    if copies || iterations > 1 && iterations.saturating_mul(length) > MAX_UNROLLED {
         return false;
     }
     // A loop that does something besides its value stays where it is after its value was replaced, and would do it again.
@@ -136,7 +136,7 @@ fn unroll(module: &mut Module, plain: &Loop, count: u64) -> bool {
     }
     let parent = module[plain.id].parent();
     let mut state = plain.init;
-    for _ in 0..rounds {
+    for _ in 0..iterations {
         match module.inline_computation(parent, plain.body, &[state]) {
             Some(next) => state = next,
             None => return false,
