@@ -13,6 +13,17 @@ pub trait Parallel: Sync {
     fn threads(&self) -> usize;
 }
 
+/// The work that a thread should take at a time: what one core does in about 15 µs, four times as long as it takes to
+/// hand it over (`thread_us` of the machine's description). There is more of it the faster it is done.
+pub(crate) mod grain {
+    /// Multiplications of products whose operands are in registers and near caches.
+    pub(crate) const MULTIPLICATIONS: usize = 1 << 19;
+    /// Multiplications by numbers that are read for one each.
+    pub(crate) const STREAMED: usize = MULTIPLICATIONS / 4;
+    /// Bytes that are moved.
+    pub(crate) const BYTES: usize = 1 << 17;
+}
+
 /// One thread: the caller's.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Serial;

@@ -2,7 +2,7 @@
 //! and written as a whole. For elements of four bytes on processors with vectors of 512 bits; where the innermost
 //! dimension stays, whole runs are copied, whatever the elements are.
 
-use crate::parallel::{Parallel, Shared};
+use crate::parallel::{Parallel, Shared, grain};
 use crate::tiles::pack::turn_square;
 
 /// A transpose of a row-major array.
@@ -15,8 +15,6 @@ pub struct Transpose {
     element_bytes: usize,
 }
 
-/// Bytes that are worth handing to another thread.
-const WORTH_SHARING: usize = 1 << 17;
 /// Squares of larger arrays lie on too many pages: loops that look further ahead are faster.
 const MOST: usize = 1 << 18;
 /// A square of elements that is turned at once.
@@ -78,7 +76,7 @@ impl Transpose {
     /// Copies runs of `inner` elements.
     fn copy(&self, inner: usize, outer: &[(usize, usize)], from: &[u8], to: &Shared<'_, u8>, parallel: &dyn Parallel) {
         let run = inner * self.element_bytes;
-        parallel.each(self.elements / inner, WORTH_SHARING.div_ceil(run), &|begin, end| {
+        parallel.each(self.elements / inner, grain::BYTES.div_ceil(run), &|begin, end| {
             for at in begin..end {
                 let start = offset(outer, at) * self.element_bytes;
                 // SAFETY: these runs are this thread's.
@@ -101,7 +99,7 @@ impl Transpose {
         let planes: usize = others.iter().map(|&d| self.dims[d].0).product();
         let strips = across.div_ceil(SQUARE * ALONG);
         let strip_bytes = across.min(SQUARE * ALONG) * down * self.element_bytes;
-        parallel.each(planes * strips, WORTH_SHARING.div_ceil(strip_bytes.max(1)), &|begin, end| {
+        parallel.each(planes * strips, grain::BYTES.div_ceil(strip_bytes.max(1)), &|begin, end| {
             for unit in begin..end {
                 let (mut plane, strip) = (unit / strips, unit % strips * SQUARE * ALONG);
                 let (mut source, mut target) = (0, 0);

@@ -5,7 +5,7 @@
 //! other for all taps of a row of the window, and evenly spaced from position to position.
 
 use super::{Axis, Convolution};
-use crate::parallel::{Parallel, Shared};
+use crate::parallel::{Parallel, Shared, grain};
 use crate::tiles::micro::Block;
 use crate::tiles::pack::Way;
 use crate::tiles::scratch;
@@ -15,8 +15,6 @@ use std::any::TypeId;
 const MAX_WEIGHTS: usize = 1 << 16;
 /// Rows of the result that share a copy of the image's rows, which is to stay in the cache.
 const ROWS: usize = 8;
-/// Multiplications worth handing to another thread.
-const WORTH_SHARING: usize = 1 << 19;
 
 /// Whether a convolution is best done this way.
 pub(super) fn suits(c: &Convolution) -> bool {
@@ -131,7 +129,7 @@ where
     let height = down.map_or(1, |a| a.output);
     let blocks = height.div_ceil(ROWS);
     let work = ROWS.min(height) * across.output * c.output_features * c.input_features * taps.len();
-    let chunk = WORTH_SHARING.div_ceil(work.max(1));
+    let chunk = grain::MULTIPLICATIONS.div_ceil(work.max(1));
     parallel.each(c.batch * blocks, chunk, &|begin, end| {
         scratch::with_bytes(shape.rows_under(ROWS.min(height)) * shape.row * size_of::<S>(), |at| {
             for unit in begin..end {

@@ -10,7 +10,7 @@ use super::parts::{Part, PartAxis, parts};
 use super::{Axis, Convolution};
 use crate::matmul::columns::{self, Lines};
 use crate::number::Stored;
-use crate::parallel::{Parallel, Shared};
+use crate::parallel::{Parallel, Shared, grain};
 
 /// More output features fill vectors of their own.
 const MOST: usize = 8;
@@ -20,8 +20,6 @@ const SHORTEST: usize = 48;
 const POSITIONS: usize = 3;
 /// Rows of the result that share a copy of the image's rows.
 const ROWS: usize = 8;
-/// Multiplications worth handing to another thread.
-const WORTH_SHARING: usize = 1 << 18;
 
 /// A part of a convolution, which is a convolution without base dilation, and where its weights and results begin.
 struct Piece {
@@ -126,7 +124,7 @@ fn run_piece<S: Stored>(
     let step = shape.across.stride * c.input_features;
     let blocks = height.div_ceil(ROWS);
     let work = ROWS.min(height) * shape.across.output * n * c.input_features * taps.len();
-    parallel.each(c.batch * blocks, WORTH_SHARING.div_ceil(work.max(1)), &|begin, end| {
+    parallel.each(c.batch * blocks, (grain::MULTIPLICATIONS / 2).div_ceil(work.max(1)), &|begin, end| {
         let mut copy = vec![S::Compute::default(); shape.rows_under(ROWS.min(height)) * shape.row];
         let mut sums = vec![S::Compute::default(); POSITIONS * n];
         for unit in begin..end {

@@ -8,7 +8,7 @@ use super::Convolution;
 use super::parts::{Part, PartAxis, parts};
 use super::runs::{Kind, Run, Runs, address, looked_at};
 use super::target::{Target, position_stride};
-use crate::parallel::{Epilogue, Parallel, Shared};
+use crate::parallel::{Epilogue, Parallel, Shared, grain};
 use crate::tiles::pack::{Lines, Way};
 use crate::tiles::packed::Source;
 use crate::tiles::{Columns, Finish, Gemm, Placed, ROW, Rows, cut};
@@ -17,8 +17,6 @@ use std::ops::Range;
 
 /// Positions of an image that are enough for a product of their own.
 const MANY_POSITIONS: usize = 64;
-/// Multiplications worth handing to another thread.
-const WORTH_SHARING: usize = 1 << 19;
 
 /// A convolution that is to be computed.
 pub(super) struct Call<'a, O> {
@@ -95,7 +93,7 @@ impl<O: Copy + Default + Send + Sync> Call<'_, O> {
             });
         };
         let largest = pieces.iter().zip(&tiles).map(|(p, t)| t.0.saturating_mul(t.1).saturating_mul(p.k)).max();
-        let chunk = WORTH_SHARING.div_ceil(largest.unwrap_or(1).max(1));
+        let chunk = grain::MULTIPLICATIONS.div_ceil(largest.unwrap_or(1).max(1));
         let columns: Vec<&dyn Columns<W::Unit>> = weights.iter().map(|w| w as &dyn Columns<W::Unit>).collect();
         let rows = if features_are_columns { pieces.iter().map(|p| p.m).max().unwrap_or(0) } else { 0 };
         let down = tiles.iter().map(|t| t.2).max().unwrap_or(0);

@@ -6,7 +6,7 @@
 //! positions and images, and its right operand a row of the kernel. Nothing but one row at a time is laid out.
 
 use super::{Axis, Convolution};
-use crate::parallel::{Parallel, Shared};
+use crate::parallel::{Parallel, Shared, grain};
 use crate::tiles::Finish;
 use crate::tiles::micro::Block;
 use crate::tiles::pack::{SLACK, Way};
@@ -14,8 +14,6 @@ use std::any::TypeId;
 
 /// Sums over fewer taps at once take longer to store than to make.
 const MIN_TAPS: usize = 24;
-/// Multiplications worth handing to another thread.
-const WORTH_SHARING: usize = 1 << 19;
 /// Sums of a row of positions at most: they stay in the cache from one row of the window to the next.
 const MAX_SUMS: usize = 1 << 16;
 
@@ -113,7 +111,7 @@ pub(super) fn run<S, W, O>(
     // Each thread makes some rows of positions of some panels.
     let units = shape.panels * down.output;
     let work = shape.sums * shape.panel * c.taps() * c.input_features;
-    let chunk = units.div_ceil(parallel.threads().max(1)).max(WORTH_SHARING.div_ceil(work.max(1)));
+    let chunk = units.div_ceil(parallel.threads().max(1)).max(grain::MULTIPLICATIONS.div_ceil(work.max(1)));
     parallel.each(units, chunk, &|begin, end| {
         let sums = (end - begin) * shape.sums * shape.panel;
         let mut sums = vec![W::Sum::default(); sums];

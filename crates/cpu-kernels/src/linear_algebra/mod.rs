@@ -15,13 +15,10 @@ pub use triangular::TriangularSolve;
 
 use crate::matmul::Matmul;
 use crate::number::{Real, Stored};
-use crate::parallel::{Parallel, Shared};
+use crate::parallel::{Parallel, Shared, grain};
 
 /// Columns or rows of a block. What is no larger than one is done without products.
 const BLOCK: usize = 48;
-
-/// Multiplications in a matrix worth sharing among threads; smaller ones are shared by whole matrices.
-const WORTH_SHARING: usize = 1 << 19;
 
 /// A number that equations are solved in.
 pub trait Scalar:
@@ -128,10 +125,10 @@ fn each_matrix<T: Scalar, U: Copy + Send>(
     let one = |n: usize, parallel: &dyn Parallel| unsafe {
         work(n, a.slice(n * of_a, (n + 1) * of_a), b.slice(n * of_b, (n + 1) * of_b), parallel);
     };
-    if batch == 1 || multiplications >= WORTH_SHARING {
+    if batch == 1 || multiplications >= grain::MULTIPLICATIONS {
         (0..batch).for_each(|n| one(n, parallel));
     } else {
-        let chunk = WORTH_SHARING / multiplications.max(64);
+        let chunk = grain::MULTIPLICATIONS / multiplications.max(64);
         parallel.each(batch, chunk, &|from, to| (from..to).for_each(|n| one(n, &crate::Serial)));
     }
 }

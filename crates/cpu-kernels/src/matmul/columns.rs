@@ -5,7 +5,7 @@
 use super::vector::load_rows;
 use super::{Matmul, collide};
 use crate::number::{Stored, same};
-use crate::parallel::{Parallel, Shared};
+use crate::parallel::{Parallel, Shared, grain};
 
 /// More columns fill the vectors of tiles.
 const MOST: usize = 12;
@@ -18,8 +18,6 @@ pub(super) const SHORTEST: usize = 128;
 const DEPTH: usize = 1024;
 /// Rows that a thread takes at once.
 const BLOCK: usize = 48;
-/// Multiplications worth handing to another thread.
-const WORTH_SHARING: usize = 1 << 17;
 
 /// Whether a product is best done this way, where the processor can.
 pub(super) fn suits(matmul: &Matmul) -> bool {
@@ -46,7 +44,7 @@ pub(super) fn run<S: Stored, O: Stored<Compute = S::Compute>>(
     let line = k.next_multiple_of(16) + 16;
     let line = if collide(line * size_of::<S>()) { line + 32 } else { line };
     let blocks = m.div_ceil(BLOCK);
-    let chunk = WORTH_SHARING.div_ceil((BLOCK.min(m) * n).saturating_mul(k).max(1));
+    let chunk = grain::STREAMED.div_ceil((BLOCK.min(m) * n).saturating_mul(k).max(1));
     parallel.each(matmul.groups() * blocks, chunk, &|begin, end| {
         let mut dense = vec![S::Compute::default(); n * line];
         let mut sums = vec![S::Compute::default(); BLOCK.min(m) * n];

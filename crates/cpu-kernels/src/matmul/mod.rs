@@ -10,7 +10,7 @@ mod tests;
 mod vector;
 
 use crate::number::Stored;
-use crate::parallel::{Epilogue, Parallel, Shared};
+use crate::parallel::{Epilogue, Parallel, Shared, grain};
 use crate::tiles::micro::Block;
 use crate::tiles::pack::{Lines, Pairs, Plain, Way, Widened};
 use crate::tiles::packed::Source;
@@ -52,9 +52,6 @@ pub struct BatchDim {
     /// The stride of the right operand along it.
     pub rhs: usize,
 }
-
-/// Multiplications worth handing to another thread.
-const WORTH_SHARING: usize = 1 << 19;
 
 /// Integers whose products are summed in 32 bits, wrapping round.
 pub trait Integer: Copy + Send + Sync + 'static {
@@ -278,7 +275,7 @@ impl Matmul {
             }
         };
         let each_tile = |packed: Option<&[&dyn Columns<W::Unit>]>| {
-            let chunk = WORTH_SHARING.div_ceil(work);
+            let chunk = grain::MULTIPLICATIONS.div_ceil(work);
             parallel.each(groups * down * across, chunk, &|begin, end| tiles(packed, begin, end));
         };
         // There may be very many groups of one tile: for those nothing is made beforehand.
@@ -321,7 +318,7 @@ impl Matmul {
         let tall = height * BLOCKS;
         let down = self.m.div_ceil(tall);
         let work = tall.min(self.m).saturating_mul(self.n).saturating_mul(self.k).max(1);
-        parallel.each(self.groups() * down, WORTH_SHARING.div_ceil(work), &|begin, end| {
+        parallel.each(self.groups() * down, grain::MULTIPLICATIONS.div_ceil(work), &|begin, end| {
             for at in begin..end {
                 let (group, first) = (at / down, at % down * tall);
                 let (left, right) = self.offsets(group);

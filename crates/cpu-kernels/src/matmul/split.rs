@@ -3,7 +3,7 @@
 
 use super::{BatchDim, Matmul, vector};
 use crate::number::{Real, Stored};
-use crate::parallel::{Parallel, Shared};
+use crate::parallel::{Parallel, Shared, grain};
 use crate::tiles::scratch;
 
 /// With so many independent parts a product is not cut.
@@ -11,10 +11,10 @@ const ENOUGH: usize = 8;
 /// A sum is cut into so many parts at most.
 const MOST_PARTS: usize = 16;
 /// Sums of rows are cut into parts of so many multiplications: a row is then read as a whole, one after the other.
-const WORTH_ROWS: usize = 1 << 17;
+const WORTH_ROWS: usize = grain::STREAMED;
 /// Other sums are cut into parts so long at least, if there are so many multiplications.
 const SHORTEST: usize = 1024;
-const WORTH_SHARING: usize = 1 << 21;
+const WORTH_CUTTING: usize = 4 * grain::MULTIPLICATIONS;
 
 /// The length of the parts of each sum, if it is worth cutting: all parts are so long, and the rest is shorter.
 pub(super) fn part(matmul: &Matmul) -> Option<usize> {
@@ -28,7 +28,7 @@ pub(super) fn part(matmul: &Matmul) -> Option<usize> {
         Some((product, _)) => (product.n, k / SHORTEST),
         None => (m.div_ceil(64) * n.div_ceil(64), k / SHORTEST),
     };
-    let is_large = work >= WORTH_SHARING || matches!(few, Some((product, _)) if product.sums_rows());
+    let is_large = work >= WORTH_CUTTING || matches!(few, Some((product, _)) if product.sums_rows());
     let parts = parts.min(MOST_PARTS).min(k / 16);
     let pays = matmul.groups().saturating_mul(blocks) < ENOUGH && is_large && parts > 1;
     pays.then(|| k / parts / 4 * 4)

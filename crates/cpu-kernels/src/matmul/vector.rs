@@ -2,7 +2,7 @@
 
 use super::Matmul;
 use crate::number::Stored;
-use crate::parallel::{Parallel, Shared};
+use crate::parallel::{Parallel, Shared, grain};
 use crate::tiles::scratch;
 
 /// More rows than this are worth packing the operands for.
@@ -14,8 +14,6 @@ pub(super) const FEW_COLUMNS: usize = 8;
 const SUMS: usize = 4096;
 /// Sums of one dot product that are kept side by side.
 const LANES: usize = 64;
-/// Multiplications worth handing to another thread.
-const WORTH_SHARING: usize = 1 << 17;
 
 /// Whether the larger operand, the right one, can be read as it lies.
 pub(super) fn can_read(matmul: &Matmul) -> bool {
@@ -51,7 +49,7 @@ pub(super) fn run<S: Stored, O: Stored<Compute = S::Compute>>(
     };
     let blocks = n.div_ceil(width);
     let work = m.saturating_mul(n.min(width)).saturating_mul(matmul.k).max(1);
-    parallel.each(matmul.groups() * blocks, WORTH_SHARING.div_ceil(work), &|begin, end| {
+    parallel.each(matmul.groups() * blocks, grain::STREAMED.div_ceil(work), &|begin, end| {
         let mut rows = vec![S::Compute::default(); m * matmul.k];
         let mut sums = vec![S::Compute::default(); m * n.min(width)];
         let mut packed = None;

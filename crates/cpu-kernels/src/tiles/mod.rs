@@ -12,6 +12,7 @@ pub(crate) mod scratch;
 #[cfg(test)]
 mod tests;
 
+use crate::parallel::grain;
 use micro::{Block, Micro};
 use pack::SLACK;
 use std::ops::Range;
@@ -255,15 +256,13 @@ impl<U: Copy + Default, C: Copy> Part<'_, '_, U, C> {
 pub(crate) fn cut<U, C>(micro: &Micro<U, C>, [m, n, k]: [usize; 3], groups: usize, threads: usize) -> (usize, usize) {
     /// Rows that are kept.
     const MOST_KEPT: usize = 352;
-    /// Multiplications in a tile that are worth handing to another thread.
-    const WORTH_SHARING: usize = 1 << 19;
     let wanted = if threads > 1 { 3 * threads } else { 1 };
     let (mut down, mut across) = (1usize, 1usize);
     loop {
         let (rows, columns) = (m.div_ceil(down), n.div_ceil(across));
         let too_large = rows > MOST_KEPT && columns > FEW_COLUMNS;
         let too_few = groups.saturating_mul(down).saturating_mul(across) < wanted;
-        let large = rows.saturating_mul(columns).saturating_mul(k) >= 2 * WORTH_SHARING;
+        let large = rows.saturating_mul(columns).saturating_mul(k) >= 2 * grain::MULTIPLICATIONS;
         // Narrow tiles pack more than they multiply.
         let divisible = rows.max(columns) >= 64;
         if !(too_large || too_few && large && divisible) {

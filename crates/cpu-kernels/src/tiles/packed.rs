@@ -3,12 +3,13 @@
 use super::pack::SLACK;
 use super::{Columns, DEPTH, scratch};
 use crate::parallel::Parallel;
+use crate::parallel::grain;
 use std::ops::Range;
 
 /// More than this is not kept in memory at once.
 const MOST_BYTES: usize = 32 << 20;
 /// Multiplications that are worth a step of its own.
-const WORTH_SHARING: usize = 1 << 23;
+const WORTH_PACKING: usize = 16 * grain::MULTIPLICATIONS;
 /// Numbers that one thread lays out at a time at least.
 const WORTH_TAKING: usize = 1 << 14;
 
@@ -70,7 +71,7 @@ impl<U: Copy> Source<'_, U> {
         let units = self.k.iter().fold(0usize, |sum, &k| sum.saturating_add(panels.saturating_mul(room(k))));
         let depth = self.k.iter().fold(0usize, |sum, &k| sum.saturating_add(k));
         let work = m.saturating_mul(self.n).saturating_mul(depth);
-        if down < 2 || work < WORTH_SHARING || units.saturating_mul(size_of::<U>()) > MOST_BYTES {
+        if down < 2 || work < WORTH_PACKING || units.saturating_mul(size_of::<U>()) > MOST_BYTES {
             return body(self.columns);
         }
         scratch::with_bytes(units * size_of::<U>(), |memory| {
