@@ -9,14 +9,18 @@
 //! - A target with `[windows]` has its kernels cut into windows that are copied and computed in turn ([`windows`]: cycles
 //!   by formulas that were fitted to a compiler's own estimates). Any other target has a roofline: launches, rates by
 //!   element type, bandwidths of memory and caches ([`roofline`]).
+//! - [`element`] is what one element of an operation takes, [`CoreCost`] what that means on a core of the target: for
+//!   choices between loops that do not exist yet.
 //! - [`Communication`] knows a topology, and the time of collectives and copies between devices on it.
 //!
 //! Nothing here recurses or panics, whatever the module; absurd sizes give absurd times, as floats. A rate that is needed
 //! and that the target does not give is a diagnostic.
 
 pub mod collective;
+mod core;
 pub mod custom_call;
 pub mod dumped;
+pub mod element;
 mod fused;
 pub mod kernel;
 pub mod matmul;
@@ -25,6 +29,7 @@ mod roofline;
 pub mod windows;
 pub mod work;
 
+pub use crate::core::CoreCost;
 pub use collective::{CollectiveKind, Communication, GroupShape, LinkUse, Transfer};
 pub use custom_call::CustomCost;
 pub use kernel::{ArrayUse, Kernel, KernelKind, Placement};

@@ -8,11 +8,13 @@ use crate::kernel_choice;
 use crate::library_call;
 use crate::lower::lower;
 use hloom_compiler::{Backend, Code, CompileError, CompileOptions, CompileReport};
+use hloom_cost::CoreCost;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::kernel_config::KernelConfig;
 use hloom_ir::module::Module;
 use hloom_ir::verify::VerifiedModule;
+use hloom_passes::pass::FusionCandidate;
 use hloom_passes::{PipelineStep, TargetInfo};
 use hloom_plan::Packer;
 use hloom_target::Target;
@@ -80,6 +82,8 @@ pub struct CpuBackend {
 #[derive(Debug)]
 struct CpuInfo {
     target: Target,
+    /// What one of its cores takes.
+    core: CoreCost,
     threads: usize,
 }
 
@@ -88,9 +92,10 @@ impl TargetInfo for CpuInfo {
         &self.target
     }
 
-    /// The fusion as loops, or, where it begins with a product, the product as a library call and the rest as its epilogue.
-    fn supports_fusion(&self, module: &Module, fusion: InstructionId) -> Result<(), String> {
-        kernel_choice::supports_fusion(module, fusion)
+    /// The fusion as loops, or, where it begins with a product, the product as a library call and the rest as its
+    /// epilogue.
+    fn supports_fusion(&self, module: &Module, candidate: &FusionCandidate<'_>) -> bool {
+        kernel_choice::supports_fusion(module, candidate)
     }
 
     fn choose_kernel(&self, module: &Module, instruction: InstructionId) -> Option<KernelConfig> {
@@ -109,8 +114,10 @@ impl TargetInfo for CpuInfo {
 impl CpuBackend {
     /// The backend for a CPU of which programs may use so many threads at once.
     pub fn new(threads: usize) -> Result<CpuBackend, CompileError> {
-        let target = Target::named("cpu").map_err(|d| CompileError::of_source("target", vec![d]))?;
-        Ok(CpuBackend { info: CpuInfo { target, threads: threads.max(1) } })
+        let described = |d| CompileError::of_source("target", vec![d]);
+        let target = Target::named("cpu").map_err(described)?;
+        let core = CoreCost::of(&target).map_err(described)?;
+        Ok(CpuBackend { info: CpuInfo { target, core, threads: threads.max(1) } })
     }
 
     /// The threads that programs may use at once.
@@ -182,13 +189,14 @@ impl CpuBackend {
         report: &mut CompileReport,
     ) -> Result<CpuCode, CompileError> {
         let failed = |stage| move |found| CompileError::after(stage, found, scheduled.module());
-        let may_fork = may_fork(scheduled, threads);
+        let core = self.info.core;
+        let may_fork = may_fork(scheduled, threads, &core);
         let packer = if may_fork { Packer::Apart } else { Packer::Reference };
         let plan = report.stage("plan", |_| hloom_plan::plan_with(scheduled, &self.info.target, packer));
         let plan = plan.map_err(failed("plan"))?;
         let concurrency = if may_fork { threads } else { 1 };
-        let program = lower(&plan, options, concurrency, source, report)
+        let program = lower(&plan, options, concurrency, source, core, report)
             .map_err(|error| failed("thunks")(vec![error.into_diagnostic()]))?;
-        Ok(CpuCode { program, threads })
+        Ok(CpuCode { program, threads, core })
     }
 }

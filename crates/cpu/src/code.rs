@@ -2,6 +2,7 @@
 
 use crate::thunk::ThunkProgram;
 use hloom_compiler::{Code, Emit};
+use hloom_cost::CoreCost;
 use hloom_ir::verify::VerifiedModule;
 use hloom_loops::Simd;
 use hloom_loops::kernel::lower_requests;
@@ -13,6 +14,8 @@ pub struct CpuCode {
     pub(crate) program: ThunkProgram,
     /// The threads that its memory is planned for.
     pub(crate) threads: usize,
+    /// What one core takes of the machine that it is for.
+    pub(crate) core: CoreCost,
 }
 
 impl Code for CpuCode {
@@ -38,7 +41,7 @@ impl CpuCode {
     /// The loops of each kernel, and the instructions that it is for.
     fn loops(&self, module: &VerifiedModule) -> String {
         let (module, requests) = (module.module(), &self.program.kernels.requests);
-        let (kernels, of_request) = lower_requests(module, requests, &simd());
+        let (kernels, of_request) = lower_requests(module, requests, &simd(), &self.core);
         let mut text = String::new();
         for (n, kernel) in kernels.iter().enumerate() {
             let served = requests.iter().zip(&of_request).filter(|&(_, &k)| k == n);
@@ -53,7 +56,9 @@ impl CpuCode {
 
     #[cfg(feature = "llvm")]
     fn llvm(&self, module: &VerifiedModule, assembly: bool) -> Option<String> {
-        let (requests, options) = (&self.program.kernels.requests, hloom_llvm::Options::default());
+        let requests = &self.program.kernels.requests;
+        let machine = hloom_llvm::Machine { core: self.core, ..hloom_llvm::Machine::host().clone() };
+        let options = hloom_llvm::Options { machine, ..hloom_llvm::Options::default() };
         let text = match assembly {
             true => hloom_llvm::assembly(module.module(), requests, &options).map_err(|e| e.to_string()),
             false => hloom_llvm::llvm_ir(module.module(), requests, &options).map_err(|e| e.to_string()),

@@ -1,27 +1,28 @@
-//! Whether a program may gain from steps beside each other, asked before its memory is planned.
+//! Whether a program may gain from concurrent thunks, asked before its memory is planned.
 //!
 //! Where small values take each other's places, steps that have nothing to do with each other wait for one another. Memory
 //! in which they do not is only asked for if the module, by a rough estimate of its instructions' times, has small ones
 //! that could run beside each other.
 
-use crate::concurrent::ALONE;
-use crate::kernel::WORTH_SHARING;
+use crate::concurrent::is_alone;
 use hloom_analysis::cost::{Cost, ModuleCost, cost, known_trip_count};
+use hloom_cost::{CoreCost, element};
+use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::module::Module;
-use hloom_ir::op::Op;
+use hloom_ir::op::{Op, UnaryOp};
 use hloom_ir::verify::VerifiedModule;
 use rustc_hash::FxHashMap;
 
-/// Whether steps beside each other on so many threads may pay.
-pub(crate) fn may_fork(module: &VerifiedModule, threads: usize) -> bool {
+/// Whether concurrent thunks on so many threads may pay.
+pub(crate) fn may_fork(module: &VerifiedModule, threads: usize, core: &CoreCost) -> bool {
     if threads < 2 {
         return false;
     }
     let cost = cost(module);
     let module = module.module();
     let times = SideTable::with_len(module.computation_slots(), None);
-    let mut estimate = Estimate { module, cost: &cost, times };
+    let mut estimate = Estimate { module, cost: &cost, core, times };
     let Some(entry) = module.entry() else { return false };
     let mut pending = vec![entry];
     let mut seen = SideTable::with_len(module.computation_slots(), false);
@@ -50,20 +51,29 @@ const MAX_DEPTH: usize = 64;
 struct Estimate<'e> {
     module: &'e Module,
     cost: &'e ModuleCost,
+    core: &'e CoreCost,
     /// The nanoseconds of a run of each computation whose instructions could all be a part of a task.
     times: SideTable<ComputationId, Option<Option<f64>>>,
 }
 
 impl Estimate<'_> {
+    fn nanoseconds(&self, cost: Cost) -> f64 {
+        let exponential = element::unary(UnaryOp::Exponential, ElementType::F32);
+        let additions = cost.flops as f64 + exponential * cost.transcendentals as f64;
+        additions * self.core.addition + cost.bytes as f64 * self.core.far_byte
+    }
+
     /// Nanoseconds on one thread; `None` for what runs alone.
     fn time(&mut self, i: InstructionId, depth: usize) -> Option<f64> {
         let instruction = &self.module[i];
-        let own = nanoseconds(self.cost.own(i));
+        let own = self.nanoseconds(self.cost.own(i));
         let time = match &instruction.op {
             Op::Fusion(fusion) => own + self.of(fusion.calls, depth + 1)?,
             Op::While { condition, body } => {
-                let turn = self.of(*condition, depth + 1)? + self.of(*body, depth + 1)?;
-                return Some(turn * known_trip_count(instruction).unwrap_or(crate::lower::DEFAULT_TRIP_COUNT) as f64);
+                let iteration = self.of(*condition, depth + 1)? + self.of(*body, depth + 1)?;
+                return Some(
+                    iteration * known_trip_count(instruction).unwrap_or(crate::lower::DEFAULT_TRIP_COUNT) as f64,
+                );
             }
             Op::Conditional { branches } => {
                 let times = branches.iter().map(|&b| self.of(b, depth + 1)).collect::<Option<Vec<_>>>()?;
@@ -73,7 +83,7 @@ impl Estimate<'_> {
             op if op.collective().is_some() => return None,
             _ => own,
         };
-        (time < ALONE).then_some(time)
+        (!is_alone(time, self.core)).then_some(time)
     }
 
     fn of(&mut self, computation: ComputationId, depth: usize) -> Option<f64> {
@@ -104,7 +114,7 @@ impl Estimate<'_> {
                     ends.insert(i, (part, begin + time));
                     longest = longest.max(begin + time);
                     total += time;
-                    if total - longest.max(total / threads as f64) >= 2.0 * WORTH_SHARING {
+                    if self.core.is_shared(total - longest.max(total / threads as f64)) {
                         return true;
                     }
                 }
@@ -113,8 +123,4 @@ impl Estimate<'_> {
         }
         false
     }
-}
-
-fn nanoseconds(cost: Cost) -> f64 {
-    cost.flops as f64 / 20.0 + cost.transcendentals as f64 / 2.0 + cost.bytes as f64 / 10.0
 }

@@ -7,8 +7,8 @@
 
 use crate::dependence::{Footprint, dependencies};
 use crate::executor::ThunkExecutor;
-use crate::kernel::WORTH_SHARING;
 use crate::thunk::{Thunk, ThunkKind};
+use hloom_cost::CoreCost;
 use hloom_value::ExecutionError;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -36,11 +36,11 @@ impl ConcurrentRegion {
     }
 }
 
-/// Steps that are worth all threads for so long run alone, in nanoseconds.
-pub(crate) const ALONE: f64 = 4.0 * WORTH_SHARING;
-/// Tasks are to last so long at least, in nanoseconds, if there is something to put with them.
-const GRAIN: f64 = 2_000.0;
-/// To fork must save so much of the time, and of it so many nanoseconds.
+/// Steps that are worth all threads for as long as so many parts run alone.
+const ALONE: f64 = 4.0;
+/// Tasks are to last so many times as long as handing them over, if there is something to put with them.
+const GRAIN: f64 = 0.5;
+/// To fork must save so much of the time.
 const SAVES: f64 = 0.15;
 /// So many steps at most are looked at together.
 const MAX_STEPS: usize = 4096;
@@ -56,28 +56,28 @@ enum Weight {
     Task(f64, bool),
 }
 
-fn weight(step: &Thunk, lists: &[Vec<Thunk>]) -> Weight {
-    let of_list = |list: usize| lists[list].iter().map(|s| weight(s, lists)).try_fold(0.0, together);
+fn weight(step: &Thunk, lists: &[Vec<Thunk>], core: &CoreCost) -> Weight {
+    let of_list = |list: usize| lists[list].iter().map(|s| weight(s, lists, core)).try_fold(0.0, together);
     let task = |time: Option<f64>, times: f64| time.map_or(Weight::Alone, |time| Weight::Task(time * times, false));
     match &step.kind {
-        ThunkKind::Copy { bytes } => Weight::Task(20.0 + *bytes as f64 / 8.0, false),
-        ThunkKind::DeviceId { .. } => Weight::Task(20.0, false),
-        ThunkKind::Kernel(kernel) => shared(kernel.nanoseconds, kernel.chunk < kernel.units),
+        ThunkKind::Copy { bytes } => Weight::Task(2.0 * *bytes as f64 * core.far_byte, false),
+        ThunkKind::DeviceId { .. } => Weight::Task(0.0, false),
+        ThunkKind::Kernel(kernel) => shared(kernel.nanoseconds, kernel.chunk < kernel.units, core),
         ThunkKind::Library(call, None) => {
-            let nanoseconds = call.nanoseconds();
-            shared(nanoseconds, nanoseconds >= 2.0 * WORTH_SHARING)
+            let nanoseconds = call.nanoseconds(core);
+            shared(nanoseconds, core.is_shared(nanoseconds), core)
         }
         ThunkKind::OutputFusion(fusion) => {
-            let nanoseconds = fusion.nanoseconds();
-            shared(nanoseconds, nanoseconds >= 2.0 * WORTH_SHARING)
+            let nanoseconds = fusion.nanoseconds(core);
+            shared(nanoseconds, core.is_shared(nanoseconds), core)
         }
         ThunkKind::Region(region) => {
-            let outside = region.outside.iter().map(|s| weight(s, lists)).try_fold(0.0, together);
+            let outside = region.outside.iter().map(|s| weight(s, lists, core)).try_fold(0.0, together);
             task(outside.map(|_| region.nanoseconds), 1.0)
         }
         ThunkKind::While(repeat) => {
-            let turn = of_list(repeat.condition).zip(of_list(repeat.body)).map(|(c, b)| c + b);
-            task(turn, repeat.trip_count as f64)
+            let iteration = of_list(repeat.condition).zip(of_list(repeat.body)).map(|(c, b)| c + b);
+            task(iteration, repeat.trip_count as f64)
         }
         ThunkKind::Conditional { branches, .. } => {
             task(branches.iter().map(|&b| of_list(b)).try_fold(0.0, |most: f64, b| Some(most.max(b?))), 1.0)
@@ -99,20 +99,30 @@ fn together(sum: f64, weight: Weight) -> Option<f64> {
     }
 }
 
-fn shared(nanoseconds: f64, is_shared: bool) -> Weight {
-    if is_shared && nanoseconds >= ALONE { Weight::Alone } else { Weight::Task(nanoseconds, is_shared) }
+/// Whether a step that lasts so long takes all threads for itself.
+pub(crate) fn is_alone(nanoseconds: f64, core: &CoreCost) -> bool {
+    nanoseconds >= ALONE * core.worth_sharing()
+}
+
+fn shared(nanoseconds: f64, is_shared: bool, core: &CoreCost) -> Weight {
+    if is_shared && is_alone(nanoseconds, core) { Weight::Alone } else { Weight::Task(nanoseconds, is_shared) }
 }
 
 /// Decides which steps run beside each other on so many threads, and where collectives are waited for. `footprints` are
 /// those of the steps. Returns how often the lists fork.
-pub(crate) fn arrange(lists: &mut [Vec<Thunk>], footprints: Vec<Vec<Footprint>>, threads: usize) -> usize {
+pub(crate) fn arrange(
+    lists: &mut [Vec<Thunk>],
+    footprints: Vec<Vec<Footprint>>,
+    threads: usize,
+    core: &CoreCost,
+) -> usize {
     let mut forks = 0;
     for (list, footprints) in footprints.into_iter().enumerate() {
         let (mut steps, mut footprints) = (std::mem::take(&mut lists[list]), footprints);
         await_late(&mut steps, &mut footprints);
         if threads > 1 && steps.len() > 1 && steps.len() == footprints.len() {
-            let weights: Vec<Weight> = steps.iter().map(|s| weight(s, lists)).collect();
-            steps = fork(steps, &footprints, &weights, threads);
+            let weights: Vec<Weight> = steps.iter().map(|s| weight(s, lists, core)).collect();
+            steps = fork(steps, &footprints, &weights, threads, core);
             forks += steps.iter().filter(|s| matches!(s.kind, ThunkKind::Concurrent(_))).count();
         }
         lists[list] = steps;
@@ -152,7 +162,13 @@ fn await_late(steps: &mut Vec<Thunk>, footprints: &mut Vec<Footprint>) {
 }
 
 /// Makes sections of those parts of a list that are faster so.
-fn fork(steps: Vec<Thunk>, footprints: &[Footprint], weights: &[Weight], threads: usize) -> Vec<Thunk> {
+fn fork(
+    steps: Vec<Thunk>,
+    footprints: &[Footprint],
+    weights: &[Weight],
+    threads: usize,
+    core: &CoreCost,
+) -> Vec<Thunk> {
     let mut result = Vec::with_capacity(steps.len());
     let mut steps = steps.into_iter();
     let mut begin = 0;
@@ -160,7 +176,7 @@ fn fork(steps: Vec<Thunk>, footprints: &[Footprint], weights: &[Weight], threads
         let run = weights[begin..].iter().take(MAX_STEPS).take_while(|w| matches!(w, Weight::Task(..))).count();
         let end = begin + run.max(1);
         let mut part: Vec<Thunk> = steps.by_ref().take(end - begin).collect();
-        match section(&footprints[begin..end], &weights[begin..end], threads) {
+        match section(&footprints[begin..end], &weights[begin..end], threads, core) {
             Some(tasks) => {
                 let (instruction, arrays) = (part[0].instruction, 0..0);
                 let mut part: Vec<Option<Thunk>> = part.into_iter().map(Some).collect();
@@ -184,23 +200,23 @@ struct Outline {
 }
 
 /// The tasks of steps, in their order, if it pays to run them beside each other.
-fn section(footprints: &[Footprint], weights: &[Weight], threads: usize) -> Option<Vec<Outline>> {
+fn section(footprints: &[Footprint], weights: &[Weight], threads: usize, core: &CoreCost) -> Option<Vec<Outline>> {
     let time = |w: &Weight| together(0.0, *w);
     let times: Vec<f64> = weights.iter().map(time).collect::<Option<_>>()?;
     // What the list would take: steps that are shared among threads take less.
     let alone = |w: &Weight| match *w {
-        Weight::Task(t, true) => (t / threads as f64).max(WORTH_SHARING) + 3_000.0,
+        Weight::Task(t, true) => (t / threads as f64).max(core.worth_sharing()) + core.thread,
         Weight::Task(t, false) => t,
         Weight::Alone => 0.0,
     };
     let before: f64 = weights.iter().map(alone).sum();
-    if footprints.len() < 2 || before < 2.0 * WORTH_SHARING {
+    if footprints.len() < 2 || !core.is_shared(before) {
         return None;
     }
     let tasks = chains(&dependencies(footprints.iter()), &times);
-    let tasks = joined(in_order(tasks, threads));
-    let after = duration(&tasks, threads) + 5_000.0;
-    (before - after >= WORTH_SHARING && before - after >= SAVES * before).then_some(tasks)
+    let tasks = joined(in_order(tasks, threads), core);
+    let after = duration(&tasks, threads, core) + core.thread;
+    (before - after >= core.worth_sharing() && before - after >= SAVES * before).then_some(tasks)
 }
 
 /// Tasks of steps that follow each other and nothing else, in the order of the steps.
@@ -299,13 +315,13 @@ fn in_order(tasks: Vec<Outline>, threads: usize) -> Vec<Outline> {
 }
 
 /// Puts short tasks together with the ones after them.
-fn joined(tasks: Vec<Outline>) -> Vec<Outline> {
+fn joined(tasks: Vec<Outline>, core: &CoreCost) -> Vec<Outline> {
     let mut result: Vec<Outline> = Vec::with_capacity(tasks.len());
     let mut place = Vec::with_capacity(tasks.len());
     for mut task in tasks {
         task.after.iter_mut().for_each(|a| *a = place[*a as usize]);
         match result.last_mut() {
-            Some(last) if last.nanoseconds + task.nanoseconds <= GRAIN => {
+            Some(last) if last.nanoseconds + task.nanoseconds <= GRAIN * core.thread => {
                 last.steps.append(&mut task.steps);
                 last.after.append(&mut task.after);
                 last.nanoseconds += task.nanoseconds;
@@ -323,14 +339,15 @@ fn joined(tasks: Vec<Outline>) -> Vec<Outline> {
 }
 
 /// How long so many threads take for tasks.
-fn duration(tasks: &[Outline], threads: usize) -> f64 {
+fn duration(tasks: &[Outline], threads: usize, core: &CoreCost) -> f64 {
     let mut free: BinaryHeap<Reverse<Time>> = (0..threads).map(|_| Reverse(Time(0.0))).collect();
     let mut ends: Vec<f64> = Vec::with_capacity(tasks.len());
     for task in tasks {
         let Some(Reverse(Time(mut begin))) = free.pop() else { break };
         begin = task.after.iter().map(|&a| ends[a as usize]).fold(begin, f64::max);
-        ends.push(begin + task.nanoseconds + 100.0);
-        free.push(Reverse(Time(begin + task.nanoseconds + 100.0)));
+        let end = begin + task.nanoseconds + core.launch;
+        ends.push(end);
+        free.push(Reverse(Time(end)));
     }
     ends.into_iter().fold(0.0, f64::max)
 }

@@ -6,6 +6,7 @@
 //! feature `llvm` there is no compiler, and everything that would have a kernel is left to the evaluator.
 
 use hloom_compiler::Effort;
+use hloom_cost::CoreCost;
 use hloom_ir::module::Module;
 use hloom_loader::{CodeImage, LoadError, ObjectCode};
 use hloom_loops::KernelRequest;
@@ -30,17 +31,14 @@ pub(crate) struct Kernel {
     pub(crate) nanoseconds: f64,
 }
 
-/// What a thread takes at a time should last at least so long, in nanoseconds.
-pub(crate) const WORTH_SHARING: f64 = 15_000.0;
-
 impl Kernel {
-    fn new(number: u32, units: i64, unit_nanoseconds: f64) -> Kernel {
+    fn new(number: u32, units: i64, unit_nanoseconds: f64, core: &CoreCost) -> Kernel {
         let units = usize::try_from(units).unwrap_or(0);
         let whole = unit_nanoseconds * units as f64;
-        let chunk = match whole < 2.0 * WORTH_SHARING {
-            true => units,
+        let chunk = match core.is_shared(whole) {
             // At most 64 parts: enough to even out differences, few enough to cost nothing.
-            false => ((WORTH_SHARING / unit_nanoseconds) as usize).max(units.div_ceil(64)),
+            true => ((core.worth_sharing() / unit_nanoseconds) as usize).max(units.div_ceil(64)),
+            false => units,
         };
         Kernel { number, units, chunk: chunk.clamp(1, units.max(1)), nanoseconds: whole }
     }
@@ -155,6 +153,7 @@ pub(crate) enum KernelSource {
 pub(crate) struct Kernels {
     source: Prepared,
     requests: Vec<Asked>,
+    pub(crate) core: CoreCost,
     asked: RefCell<(FxHashMap<usize, KernelFacts>, FxHashMap<usize, usize>)>,
 }
 
@@ -187,6 +186,7 @@ impl Kernels {
         source: KernelSource,
         module: &Module,
         requests: &[KernelRequest],
+        core: CoreCost,
     ) -> Result<Kernels, ExecutionError> {
         let source = match source {
             KernelSource::Saved(record) if record.answers(requests) => Prepared::Saved(record),
@@ -195,7 +195,8 @@ impl Kernels {
             }
             #[cfg(feature = "llvm")]
             KernelSource::Compiler { threads, effort } => {
-                let options = hloom_llvm::Options { threads, effort: of_llvm(effort), ..Default::default() };
+                let machine = hloom_llvm::Machine { core, ..hloom_llvm::Machine::host().clone() };
+                let options = hloom_llvm::Options { machine, threads, effort: of_llvm(effort) };
                 Prepared::Compiler(hloom_llvm::prepare(module, requests, &options))
             }
             #[cfg(not(feature = "llvm"))]
@@ -205,7 +206,7 @@ impl Kernels {
             }
         };
         let requests = requests.iter().map(Asked::of).collect();
-        Ok(Kernels { source, requests, asked: RefCell::default() })
+        Ok(Kernels { source, requests, core, asked: RefCell::default() })
     }
 
     /// What is known of the kernel of a request before it is compiled, if there can be one.
@@ -270,7 +271,8 @@ impl Kernels {
             }
             Prepared::Saved(record) => record.clone(),
         };
-        KernelLibrary { record, kernels: Vec::new(), numbers: FxHashMap::default(), regions: Vec::new() }
+        let core = self.core;
+        KernelLibrary { record, core, kernels: Vec::new(), numbers: FxHashMap::default(), regions: Vec::new() }
     }
 
     /// All that the program names of what was compiled, and all that was asked.
@@ -286,6 +288,7 @@ impl Kernels {
 #[derive(Debug)]
 pub(crate) struct KernelLibrary {
     record: KernelRecord,
+    core: CoreCost,
     kernels: Vec<Symbol>,
     numbers: FxHashMap<Symbol, u32>,
     regions: Vec<Symbol>,
@@ -305,7 +308,7 @@ impl KernelLibrary {
         if number == next {
             self.kernels.push(symbol);
         }
-        Ok(Kernel::new(number, work_units, unit_nanoseconds))
+        Ok(Kernel::new(number, work_units, unit_nanoseconds, &self.core))
     }
 
     /// Whether a region was made.

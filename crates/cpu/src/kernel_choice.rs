@@ -11,7 +11,8 @@ use hloom_ir::kernel_config::KernelConfig;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::shape::Shape;
-use hloom_loops::supports;
+use hloom_loops::{supports, supports_members};
+use hloom_passes::pass::FusionCandidate;
 use hloom_runtime::placement::hands_on;
 
 /// What was chosen for an instruction, or would be where nothing is written on it.
@@ -87,11 +88,9 @@ fn output_fusion(module: &Module, id: InstructionId) -> Option<&'static str> {
     supports(module, id, Some(product)).is_ok().then(|| fusion.call.name())
 }
 
-/// Whether a fusion gets native code, and a product in it a kernel of its own; otherwise why not.
-pub(crate) fn supports_fusion(module: &Module, fusion: InstructionId) -> Result<(), String> {
-    match decide(module, fusion) {
-        KernelConfig::Evaluator { reason } => Err(reason.into()),
-        KernelConfig::Loops if product_of(module, fusion).is_some() => Err("a product without a kernel".into()),
-        _ => Ok(()),
-    }
+/// Whether a fusion would get native code, and a product in it a kernel of its own.
+pub(crate) fn supports_fusion(module: &Module, candidate: &FusionCandidate<'_>) -> bool {
+    let &FusionCandidate { members, results, product } = candidate;
+    product.is_none_or(|product| LibraryCall::new(module, product).is_ok())
+        && supports_members(module, members, results, product).is_ok()
 }

@@ -6,6 +6,7 @@
 
 use crate::library_routine::Routine;
 use half::{bf16, f16};
+use hloom_cost::CoreCost;
 use hloom_cpu_kernels::convolution::{Axis, Convolution};
 use hloom_cpu_kernels::matmul::{BatchDim, Integer, Matmul};
 use hloom_cpu_kernels::number::Stored;
@@ -73,6 +74,9 @@ impl std::fmt::Display for NoRoutine {
     }
 }
 
+/// Sorting, transforms and factorisations pass over their data about so many times.
+const ROUTINE_PASSES: f64 = 16.0;
+
 impl LibraryCall {
     /// The call for an instruction, or why there is none.
     pub(crate) fn new(module: &Module, id: InstructionId) -> Result<LibraryCall, NoRoutine> {
@@ -97,16 +101,15 @@ impl LibraryCall {
         }
     }
 
-    /// About how long it takes on one core.
-    pub(crate) fn nanoseconds(&self) -> f64 {
+    /// About how long it takes on such a core.
+    pub(crate) fn nanoseconds(&self, core: &CoreCost) -> f64 {
         let bytes = self.bytes.iter().map(|&n| n as f64).sum::<f64>();
-        let at_memory_speed = 100.0 + bytes / 10.0;
+        let at_memory_speed = core.launch + bytes * core.far_byte;
         match &self.kernel {
-            Kernel::Dot(product, ..) => at_memory_speed.max(product.flops() / 25.0),
-            Kernel::Convolution(convolution, _) => at_memory_speed.max(convolution.flops() / 15.0),
+            Kernel::Dot(product, ..) => at_memory_speed.max(product.flops() * core.matmul_flop),
+            Kernel::Convolution(convolution, _) => at_memory_speed.max(convolution.flops() * core.matmul_flop),
             Kernel::Routine(routine) if matches!(**routine, Routine::Transpose(_)) => at_memory_speed,
-            // Several passes over the data.
-            Kernel::Routine(_) => 10.0 * at_memory_speed,
+            Kernel::Routine(_) => ROUTINE_PASSES * at_memory_speed,
         }
     }
 

@@ -14,6 +14,7 @@ use crate::shared_buffer;
 use crate::thunk::{ListId, Thunk, ThunkKind, ThunkProgram, While};
 use hloom_compiler::CompileOptions;
 use hloom_compiler::CompileReport;
+use hloom_cost::CoreCost;
 use hloom_loops::KernelRequest;
 use hloom_value::ExecutionError;
 
@@ -43,6 +44,7 @@ pub(crate) fn lower(
     options: &CompileOptions,
     concurrency: usize,
     source: KernelSource,
+    core: CoreCost,
     report: &mut CompileReport,
 ) -> Result<ThunkProgram, ExecutionError> {
     let begun = Instant::now();
@@ -70,7 +72,7 @@ pub(crate) fn lower(
     let results = lowering.values.results(entry)?;
     lowering.report.stages.push(("steps", begun.elapsed()));
     let mut footprints = lowering.footprints(concurrency > 1);
-    let kernels = lowering.compile(source)?;
+    let kernels = lowering.compile(source, core)?;
     for (steps, footprints) in lowering.lists.iter().zip(&mut footprints) {
         for (step, footprint) in steps.iter().zip(footprints) {
             if matches!(&step.kind, ThunkKind::OutputFusion(fusion) if !fusion.has_own_memory()) {
@@ -78,7 +80,7 @@ pub(crate) fn lower(
             }
         }
     }
-    let forks = concurrent::arrange(&mut lowering.lists, footprints, concurrency);
+    let forks = concurrent::arrange(&mut lowering.lists, footprints, concurrency, &core);
     if !shared_buffers.is_empty() {
         lowering.report.native.insert("array in common".into(), shared_buffers.len());
     }
@@ -346,10 +348,10 @@ impl Lowering<'_, '_> {
     }
 
     /// Makes the kernels that were asked for; what is refused one is left to the evaluator.
-    fn compile(&mut self, source: KernelSource) -> Result<KernelCode, ExecutionError> {
+    fn compile(&mut self, source: KernelSource, core: CoreCost) -> Result<KernelCode, ExecutionError> {
         let (module, requests) = (self.values.module, std::mem::take(&mut self.requests));
         let begun = Instant::now();
-        let kernels = Kernels::new(source, module, &requests)?;
+        let kernels = Kernels::new(source, module, &requests, core)?;
         let mut library = crate::region::compile(self.values.plan, &self.table, &self.at, &mut self.lists, &kernels);
         self.report.stages.push(("kernels", begun.elapsed()));
         let mut lists = std::mem::take(&mut self.lists);

@@ -9,6 +9,7 @@ use crate::executor::ThunkExecutor;
 use crate::kernel::Kernel;
 use crate::library_call::{LibraryCall, Threads};
 use crate::thunk::Location;
+use hloom_cost::CoreCost;
 use hloom_cpu_kernels::Epilogue;
 use hloom_ir::attributes::FusionKind;
 use hloom_ir::entity::InstructionId;
@@ -126,8 +127,8 @@ impl OutputFusion {
 
     /// Whether the product is as fast if blocks of its rows are made one after another.
     fn is_good_in_blocks(&self) -> bool {
-        let stays_near = self.call.second_bytes() <= MAX_READ_AGAIN;
-        stays_near && self.rows() >= MANY_ROWS && self.call.tiles_by_rows(self.step)
+        let is_cache_resident = self.call.second_bytes() <= MAX_READ_AGAIN;
+        is_cache_resident && self.rows() >= MANY_ROWS && self.call.tiles_by_rows(self.step)
     }
 
     /// Whether it uses memory of its own.
@@ -140,9 +141,9 @@ impl OutputFusion {
         self.call.result_bytes().checked_div(self.call.row_bytes()).unwrap_or(0)
     }
 
-    /// About how long it takes on one core.
-    pub(crate) fn nanoseconds(&self) -> f64 {
-        self.call.nanoseconds() + self.kernel.map_or(0.0, |kernel| kernel.nanoseconds)
+    /// About how long it takes on such a core.
+    pub(crate) fn nanoseconds(&self, core: &CoreCost) -> f64 {
+        self.call.nanoseconds(core) + self.kernel.map_or(0.0, |kernel| kernel.nanoseconds)
     }
 
     /// Runs it.

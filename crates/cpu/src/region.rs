@@ -11,7 +11,7 @@
 //! which would cost more than all calls of most programs can save.
 
 use crate::executor::ThunkExecutor;
-use crate::kernel::{KernelLibrary, Kernels, WORTH_SHARING};
+use crate::kernel::{KernelLibrary, Kernels};
 use crate::thunk::{ListId, Location, Thunk, ThunkKind, While};
 use hloom_ir::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
@@ -313,7 +313,7 @@ impl<'b, 'm> Builder<'b, 'm> {
     }
 
     fn kernel(&mut self, list: ListId, n: usize, step: &Thunk, request: usize) -> Option<RegionStep> {
-        let Some(facts) = self.kernels.facts(request).filter(|f| f.nanoseconds < 2.0 * WORTH_SHARING) else {
+        let Some(facts) = self.kernels.facts(request).filter(|f| !self.kernels.core.is_shared(f.nanoseconds)) else {
             return Some(self.outside(list, n, step));
         };
         self.taken.nanoseconds += facts.nanoseconds * self.trip_count;
@@ -354,7 +354,8 @@ struct RegionRun<'w, 'r> {
     executor: &'w mut ThunkExecutor<'r>,
     region: &'w RegionCall,
     polls: u64,
-    /// A loop, its state after some turn, and how many more questions of other loops may come before its next turn ends.
+    /// A loop, its state after some iteration, and how many more questions of other loops may come before its next
+    /// iteration ends.
     watched: Option<(u32, Vec<Vec<u8>>, u64)>,
     fault: Option<ExecutionError>,
 }
@@ -458,7 +459,7 @@ impl ThunkExecutor<'_> {
     fn leaves<'s>(&'s self, state: &'s LoopState) -> impl Iterator<Item = &'s [u8]> {
         let arrays = &self.addresses[state.arrays.start as usize..state.arrays.end as usize];
         let leaves = arrays.iter().zip(&state.bytes).filter(|(a, _)| !a.is_null());
-        // SAFETY: the leaves of the state lie there, so long, and nothing writes to them between two trip_count.
+        // SAFETY: the leaves of the state lie there, so long, and nothing writes to them between two iterations.
         leaves.map(|(&address, &bytes)| unsafe { std::slice::from_raw_parts(address, bytes) })
     }
 }

@@ -42,8 +42,20 @@ pub fn generate_in_place(
 
 /// Whether there are kernels for an instruction, and if not, why.
 pub fn supports(module: &Module, instruction: InstructionId) -> Result<(), Unsupported> {
+    has_plan(Graph::of(module, instruction, None)?)
+}
+
+/// Whether there are kernels for a fusion of `members` with those `results`, and if not, why.
+pub fn supports_members(
+    module: &Module,
+    members: &[InstructionId],
+    results: &[InstructionId],
+) -> Result<(), Unsupported> {
+    has_plan(Graph::of_members(module, members, results, None)?)
+}
+
+fn has_plan(graph: Graph) -> Result<(), Unsupported> {
     static ANSWERS: Mutex<Option<FxHashMap<Graph, Result<(), Unsupported>>>> = Mutex::new(None);
-    let graph = Graph::of(module, instruction, None)?;
     let locked = || ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(answer) = locked().as_ref().and_then(|answers| answers.get(&graph)) {
         return answer.clone();

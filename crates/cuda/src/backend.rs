@@ -13,9 +13,9 @@ use hloom_cuda_kernels::Architecture;
 use hloom_ir::diagnostic::codes::plan::BAD_TARGET;
 use hloom_ir::diagnostic::{Blame, Diagnostic};
 use hloom_ir::element_type::ElementType;
-use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::verify::VerifiedModule;
+use hloom_passes::pass::FusionCandidate;
 use hloom_passes::{Context, Pass, PipelineStep, TargetInfo};
 use hloom_plan::Packer;
 use hloom_target::Target;
@@ -93,8 +93,8 @@ impl TargetInfo for CudaInfo {
         &self.target
     }
 
-    fn supports_fusion(&self, module: &Module, fusion: InstructionId) -> Result<(), String> {
-        kernels::supports(module, fusion)
+    fn supports_fusion(&self, module: &Module, candidate: &FusionCandidate<'_>) -> bool {
+        kernels::supports_members(module, candidate.members, candidate.results)
     }
 
     fn fuses_products(&self) -> bool {

@@ -122,14 +122,14 @@ impl Saved {
     }
 }
 
-/// Whether there are kernels for an instruction, and if not, why.
-pub(crate) fn supports(module: &Module, id: InstructionId) -> Result<(), String> {
+/// Whether there are kernels for a fusion of those instructions.
+pub(crate) fn supports_members(module: &Module, members: &[InstructionId], results: &[InstructionId]) -> bool {
     #[cfg(feature = "llvm")]
-    return hloom_cuda_codegen::supports(module, id).map_err(|why| why.to_string());
+    return hloom_cuda_codegen::supports_members(module, members, results).is_ok();
     #[cfg(not(feature = "llvm"))]
     {
-        let _ = (module, id);
-        Err("kernels cannot be made: hloom was built without LLVM".to_owned())
+        let _ = (module, members, results);
+        false
     }
 }
 
@@ -157,8 +157,8 @@ fn of_instruction(module: &Module, id: InstructionId, in_place: bool, architectu
 }
 
 #[cfg(not(feature = "llvm"))]
-fn of_instruction(module: &Module, id: InstructionId, _: bool, _: Architecture) -> Made {
-    supports(module, id).map(|()| KernelSequence::default())
+fn of_instruction(_: &Module, _: InstructionId, _: bool, _: Architecture) -> Made {
+    Err("kernels cannot be made: hloom was built without LLVM".to_owned())
 }
 
 impl KernelSource {

@@ -1,6 +1,7 @@
 //! What may be fused, what it costs to compute a value again, and how often a use does that.
 
 use super::short_rows::repeats_short_row;
+use hloom_cost::element;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
@@ -99,49 +100,18 @@ fn is_rare_complex(module: &Module, i: InstructionId) -> bool {
 const MAX_CONCATENATED: usize = 8;
 
 /// What it costs to make one element of `i`, in additions, its operands aside.
-pub(super) fn own_cost(module: &Module, i: InstructionId) -> f32 {
-    let is_complex = module[i].shape.element_type().is_some_and(ElementType::is_complex);
-    let is_integer = !is_complex && module[i].shape.element_type().is_some_and(|t| !t.is_float());
-    match &module[i].op {
-        Op::Unary { op, .. } if is_complex && *op != UnaryOp::Negate => 80.0,
-        Op::Binary(BinaryOp::Multiply) if is_complex => 4.0,
-        Op::Binary(BinaryOp::Divide) if is_complex => 40.0,
-        Op::Unary { op, .. } => match op {
-            UnaryOp::Abs
-            | UnaryOp::Negate
-            | UnaryOp::Not
-            | UnaryOp::Ceil
-            | UnaryOp::Floor
-            | UnaryOp::Sign
-            | UnaryOp::IsFinite
-            | UnaryOp::RoundNearestAfz
-            | UnaryOp::RoundNearestEven => 1.0,
-            UnaryOp::Sqrt | UnaryOp::Rsqrt | UnaryOp::CountLeadingZeros | UnaryOp::PopulationCount => 4.0,
-            UnaryOp::Exponential => 12.0,
-            _ => 20.0,
-        },
-        Op::Binary(op) => match op {
-            BinaryOp::Divide | BinaryOp::Remainder if is_integer => 12.0,
-            BinaryOp::Divide => 4.0,
-            BinaryOp::Remainder | BinaryOp::Power | BinaryOp::Atan2 => 30.0,
-            _ => 1.0,
-        },
-        Op::Compare { .. } | Op::Select | Op::Convert | Op::BitcastConvert => 1.0,
-        Op::Clamp | Op::ReducePrecision { .. } | Op::Pad { .. } => 2.0,
-        Op::Reshape { .. } | Op::Broadcast { .. } | Op::Transpose { .. } | Op::Reverse { .. } | Op::Slice { .. } => 0.5,
-        Op::DynamicSlice { .. } => 1.0,
-        Op::Gather(_) => 4.0,
-        Op::Concatenate { .. } => module[i].operands().len() as f32,
-        // A reduction is never made twice.
-        _ => 1e9,
-    }
+pub(super) fn own_cost(module: &Module, i: InstructionId) -> f64 {
+    let (operands, element_type) = (module[i].operands().len(), module[i].shape.element_type());
+    let cost = element_type.and_then(|t| element::instruction(&module[i].op, operands, t));
+    // A reduction is never made twice.
+    cost.unwrap_or(f64::INFINITY)
 }
 
-/// How often each element of `value` is made if it is made where `user` reads it. What changes with the outer loops only
-/// is made once for all of the inner ones, so that repeating along inner dimensions is free. `None` if `user` must find it
-/// in memory.
-pub(super) fn times_made(module: &Module, value: InstructionId, user: InstructionId) -> Option<f32> {
-    let count = |i: InstructionId| elements(module, i).max(1) as f32;
+/// How often each element of `value` is made if it is made where `user` reads it. What changes with the outer loops
+/// only is made once for all of the inner ones, so that repeating along inner dimensions is free. `None` if `user` must
+/// find it in memory.
+pub(super) fn times_made(module: &Module, value: InstructionId, user: InstructionId) -> Option<f64> {
+    let count = |i: InstructionId| elements(module, i).max(1) as f64;
     let position = module[user].operands().iter().position(|&o| o == value)?;
     match &module[user].op {
         Op::DynamicUpdateSlice if position == 0 => None,
@@ -153,7 +123,7 @@ pub(super) fn times_made(module: &Module, value: InstructionId, user: Instructio
             let to = module[user].shape.as_array()?.dims();
             let innermost = dimensions.iter().zip(from).filter(|&(_, &n)| n > 1).map(|(&d, _)| d).max()?;
             let repeated = to.iter().enumerate().filter(|(d, _)| !dimensions.contains(&(*d as i64)));
-            Some(repeated.filter(|&(d, _)| (d as i64) < innermost).map(|(_, &n)| n as f32).product())
+            Some(repeated.filter(|&(d, _)| (d as i64) < innermost).map(|(_, &n)| n as f64).product())
         }
         Op::Gather(_) if position == 0 => Some((count(user) / count(value)).max(1.0)),
         // Where single elements are taken, each index is asked for once.
@@ -161,7 +131,7 @@ pub(super) fn times_made(module: &Module, value: InstructionId, user: Instructio
         Op::Gather(_) => Some(2.0),
         // Between elements that are moved apart the value is made as well, and not used.
         Op::Pad { padding } if padding.iter().any(|d| d.interior > 0) => Some((count(user) / count(value)).max(1.0)),
-        Op::ReduceWindow { window, .. } => Some(window.dims.iter().map(|d| d.size.max(1) as f32).product()),
+        Op::ReduceWindow { window, .. } => Some(window.dims.iter().map(|d| d.size.max(1) as f64).product()),
         _ => Some(1.0),
     }
 }

@@ -9,6 +9,7 @@
 //! the groups.
 
 use super::cost::{Role, elements, own_cost, plain_array, role, times_made};
+use hloom_cost::element;
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
@@ -31,7 +32,7 @@ pub(super) struct Group {
 struct Place {
     group: u32,
     /// How often each of its elements is made.
-    times: f32,
+    times: f64,
     /// Whether it is needed just at the index at which the group's result is made.
     at_result: bool,
     /// Whether its dimensions are the outermost ones of the group's result, so that it is made in the loops over these.
@@ -45,16 +46,14 @@ type Places = SmallVec<[Place; 1]>;
 /// More members than this, apart from those that are no code, make kernels that are slow to compile and run out of
 /// registers.
 const MAX_MEMBERS: usize = 96;
-/// What may be made again in each of several groups: a few additions per element.
-const CHEAP: f32 = 6.0;
-/// In how many groups at most.
+/// What is cheap may be made again in each of so many groups at most.
 const MAX_COPIES: usize = 4;
 /// What may be made again in several loops of one group, and in how many.
-const AFFORDABLE: f32 = 16.0;
+const AFFORDABLE: f64 = 16.0;
 const MAX_LOOPS: usize = 4;
 /// What costs so much is better made by whole vectors, if there are some of them, than for each of many rows of at most
 /// so many elements.
-const EXPENSIVE: f32 = 8.0;
+const EXPENSIVE: f64 = 8.0;
 const SOME_VECTORS: i64 = 64;
 const SHORT_ROW: i64 = 48;
 /// Arrays of at most so many bytes may be read in any order: they are cache-resident.
@@ -72,7 +71,7 @@ pub(super) struct Facts {
     pub(super) position: SideTable<InstructionId, u32>,
     roles: SideTable<InstructionId, Role>,
     /// What it costs to make each, with what would be made along with it.
-    cost: SideTable<InstructionId, f32>,
+    cost: SideTable<InstructionId, f64>,
     places: SideTable<InstructionId, Places>,
     pinned: SideTable<InstructionId, bool>,
 }
@@ -112,7 +111,7 @@ pub(super) fn group(
         roles.set(i, role(module, i));
         if matches!(roles[i], Role::Value) {
             let once = |&&o: &&InstructionId| roles[o] == Role::Value && module[o].users().len() == 1;
-            let made_with_it: f32 = module[i].operands().iter().filter(once).map(|&o| cost[o]).sum();
+            let made_with_it: f64 = module[i].operands().iter().filter(once).map(|&o| cost[o]).sum();
             cost.set(i, own_cost(module, i) + made_with_it);
         } else if matches!(roles[i], Role::Reduce | Role::Last) {
             cost.set(i, own_cost(module, i));
@@ -131,7 +130,7 @@ pub(super) fn group(
 struct Sweep<'m> {
     module: &'m Module,
     roles: &'m SideTable<InstructionId, Role>,
-    cost: &'m SideTable<InstructionId, f32>,
+    cost: &'m SideTable<InstructionId, f64>,
     places: &'m mut SideTable<InstructionId, Places>,
     /// Members users first, for now.
     groups: Vec<Group>,
@@ -164,7 +163,7 @@ impl Sweep<'_> {
             Role::Value => {
                 let cost = self.cost[i];
                 let few = joined.len() <= MAX_COPIES || cost <= 1.0 && joined.len() <= 4 * MAX_COPIES;
-                everywhere && (joined.len() == 1 || cost <= CHEAP && few)
+                everywhere && (joined.len() == 1 || cost <= element::CHEAP && few)
             }
             Role::Reduce => everywhere && joined.len() == 1,
             Role::Last | Role::None => false,
@@ -255,8 +254,8 @@ impl Sweep<'_> {
         let read = module[reduce].operands().first().map_or(0, |&o| elements(module, o));
         let expense =
             |&m: &InstructionId| if elements(module, m) == rows { own_cost(module, m).min(100.0) } else { 0.0 };
-        let after: f32 = group.members.iter().map(expense).sum();
-        rows >= 8 && after >= 8.0 && ((read / rows.max(1)) as f32) < 16.0 * after && is_along_rows(module, reduce)
+        let after: f64 = group.members.iter().map(expense).sum();
+        rows >= 8 && after >= 8.0 && ((read / rows.max(1)) as f64) < 16.0 * after && is_along_rows(module, reduce)
     }
 }
 
@@ -271,9 +270,9 @@ impl Sweep<'_> {
         };
         let innermost = dimensions.last().map_or(-1, |&d| d) as usize;
         let row: i64 = to.dims().iter().skip(innermost.wrapping_add(1)).product();
-        let is_dear =
+        let is_expensive =
             self.cost[i] >= EXPENSIVE && elements(module, i) >= SOME_VECTORS && (2..=SHORT_ROW).contains(&row);
-        is_dear && !(is_outer && self.is_made_of_reduction(i))
+        is_expensive && !(is_outer && self.is_made_of_reduction(i))
     }
 
     /// Whether `i` is a transpose that would have each row of a reduction inside of the group gathered from all over the

@@ -22,11 +22,9 @@ use hloom_ir::op::{Fusion, Op};
 use hloom_ir::order::PostOrder;
 use hloom_passes::dce::remove_dead_code;
 use hloom_passes::facts::flow_computations;
-use hloom_passes::inline::undo_fusions;
-use hloom_passes::pass::{Context, Pass};
+use hloom_passes::pass::{Context, FusionCandidate, Pass};
 use hloom_passes::rewrite::rewrite;
 use multi_output::Makers;
-use rustc_hash::FxHashSet;
 
 /// The pass.
 pub static PASS: Pass = Pass {
@@ -52,35 +50,36 @@ fn fuse(module: &mut Module, context: &Context<'_>) -> usize {
     }
     let counts = output::count_members(module, &found);
     let fuses_products = context.info.fuses_products();
-    let absorbs = |group: &mut Group| fuses_products && output::absorb_producer(module, group, &facts, &counts);
-    let with_producer: Vec<bool> = found.iter_mut().map(absorbs).collect();
-    let groups = found.iter().zip(with_producer);
-    let mut made = 0;
-    let mut refused = FxHashSet::default();
-    for (group, with_producer) in groups {
-        let Some(fusion) = outline(module, group, with_producer) else { continue };
-        made += 1;
-        if let (Err(_), Op::Fusion(body)) = (context.info.supports_fusion(module, fusion), &module[fusion].op) {
-            refused.insert(body.calls);
+    let decide = |mut group: Group| {
+        let absorbed = if fuses_products { output::absorb_producer(module, &mut group, &facts, &counts) } else { 0 };
+        let supports = |group: &Group, product: Option<InstructionId>| {
+            let candidate = FusionCandidate { members: &group.members, results: &group.results, product };
+            context.info.supports_fusion(module, &candidate)
+        };
+        if absorbed > 0 {
+            if supports(&group, group.members.first().copied()) {
+                return Some((group, true));
+            }
+            group.members.drain(..absorbed);
         }
-    }
-    // What the backend has no kernel for stays apart.
-    if !refused.is_empty() {
-        made -= undo_fusions(module, |body| refused.contains(&body)).min(made);
-    }
+        (is_several(module, &group) && supports(&group, None)).then_some((group, false))
+    };
+    let decided: Vec<(Group, bool)> = found.into_iter().filter_map(decide).collect();
+    let made = decided.iter().filter(|(group, with_producer)| outline(module, group, *with_producer)).count();
     if made > 0 {
         remove_dead_code(module);
     }
     prepared + made
 }
 
-/// Makes a fusion of `group`, if it is more than one operation.
-fn outline(module: &mut Module, group: &Group, with_producer: bool) -> Option<InstructionId> {
-    let operations = group.members.iter().filter(|&&m| !matches!(module[m].op, Op::Constant(_))).count();
-    if operations < 2 {
-        return None;
-    }
-    let last = *group.results.last()?;
+/// Whether a group is more than one operation.
+fn is_several(module: &Module, group: &Group) -> bool {
+    group.members.iter().filter(|&&m| !matches!(module[m].op, Op::Constant(_))).nth(1).is_some()
+}
+
+/// Makes a fusion of `group`.
+fn outline(module: &mut Module, group: &Group, with_producer: bool) -> bool {
+    let Some(&last) = group.results.last() else { return false };
     let reduces = group.results.iter().any(|&r| matches!(module[r].op, Op::Reduce { .. }));
     let kind = match with_producer {
         true => FusionKind::Output,
@@ -89,5 +88,5 @@ fn outline(module: &mut Module, group: &Group, with_producer: bool) -> Option<In
     };
     let name = format!("{}_fusion", module[last].opcode().name().replace('-', "_"));
     let fusion = |calls| Op::Fusion(Box::new(Fusion { kind, calls, output_operand_aliasing: Vec::new() }));
-    module.outline(&group.members, &group.results, &name, fusion).ok()
+    module.outline(&group.members, &group.results, &name, fusion).is_ok()
 }

@@ -33,17 +33,18 @@ pub(super) fn count_members(module: &Module, groups: &[Group]) -> SideTable<Inst
     counts
 }
 
-/// Puts the product that `group` follows into it, if there is one; says whether it did.
+/// Puts the product that `group` follows into it, if there is one; says how many members are new, the
+/// product first.
 pub(super) fn absorb_producer(
     module: &Module,
     group: &mut Group,
     facts: &Facts,
     counts: &SideTable<InstructionId, u32>,
-) -> bool {
-    let Some(&first) = group.results.first() else { return false };
+) -> usize {
+    let Some(&first) = group.results.first() else { return 0 };
     let total = elements(module, first);
     if total < MIN_ELEMENTS || !group.members.iter().all(|&m| may_follow(module, m)) {
-        return false;
+        return 0;
     }
     let inside: FxHashSet<InstructionId> = group.members.iter().copied().collect();
     let mut read: SmallVec<[InstructionId; 4]> = SmallVec::new();
@@ -65,11 +66,12 @@ pub(super) fn absorb_producer(
         !reads_inside && is_made_by_rows(module, product) && stays_in_place(module, group, *value, total)
     });
     let Some((mut chain, _)) = chains.max_by_key(|(chain, _)| facts.position[chain[chain.len() - 1]]) else {
-        return false;
+        return 0;
     };
     chain.reverse();
+    let absorbed = chain.len();
     group.members.splice(0..0, chain);
-    true
+    absorbed
 }
 
 /// Whether an instruction can be beside a product: what moves elements about would have loops of its own.

@@ -156,7 +156,7 @@ pub struct Prepared {
 
 /// The code of the kernels as LLVM reads it, to look at.
 pub fn llvm_ir(module: &Module, requests: &[KernelRequest], options: &Options) -> Result<String, Refused> {
-    let (work, _) = lower_requests(module, requests, &options.machine.simd);
+    let (work, _) = lower_requests(module, requests, &options.machine.simd, &options.machine.core);
     let context = Context::create();
     let ir = Ir::new(&context, &options.machine);
     let mut constants = Constants::default();
@@ -169,7 +169,7 @@ pub fn llvm_ir(module: &Module, requests: &[KernelRequest], options: &Options) -
 
 /// The code of the kernels as assembly, to look at.
 pub fn assembly(module: &Module, requests: &[KernelRequest], options: &Options) -> Result<String, LlvmError> {
-    let (work, _) = lower_requests(module, requests, &options.machine.simd);
+    let (work, _) = lower_requests(module, requests, &options.machine.simd, &options.machine.core);
     let generator = Generator::for_machine(&options.machine, options.effort)?;
     generator.assembly(|generator, context| {
         let ir = Ir::new(context, &options.machine);
@@ -186,7 +186,7 @@ pub fn assembly(module: &Module, requests: &[KernelRequest], options: &Options) 
 
 /// Works out the loops of the kernels of all requests.
 pub fn prepare(module: &Module, requests: &[KernelRequest], options: &Options) -> Prepared {
-    let (work, of_request) = lower_requests(module, requests, &options.machine.simd);
+    let (work, of_request) = lower_requests(module, requests, &options.machine.simd, &options.machine.core);
     Prepared { work, of_request, options: options.clone() }
 }
 
@@ -209,10 +209,11 @@ impl Prepared {
     /// What is known of the kernel of that request, if there can be one.
     pub fn facts(&self, request: usize) -> Option<KernelFacts> {
         let work = self.work(request)?;
-        let units = |p| Units::of(p, &Schedule::new(p, &self.options.machine.simd)).count;
+        let machine = &self.options.machine;
+        let units = |p| Units::of(p, &Schedule::new(p, &machine.simd), &machine.core).count;
         let work_units = work.programs.iter().map(units).sum();
         let number = *self.of_request.get(request)?;
-        Some(KernelFacts { number, size: work.size(), nanoseconds: work.nanoseconds(), work_units })
+        Some(KernelFacts { number, size: work.size(), nanoseconds: work.nanoseconds(&machine.core), work_units })
     }
 
     /// How many rows of the product that is left to others are a unit of the kernel, if units are whole rows: unit `u` reads
@@ -317,9 +318,9 @@ impl Job {
     }
 }
 
-/// Kernels that take less than this are compiled quickly where there are many: with so little work, calling them costs as
-/// much as what better code would save.
-const SMALL_NANOSECONDS: f64 = 60.0;
+/// Kernels that take less than such a share of a start are compiled quickly where there are many: with so little work,
+/// calling them costs as much as what better code would save.
+const SMALL: f64 = 0.4;
 const MANY_SMALL: usize = 24;
 /// A thread pays for itself from so many items on.
 const ITEMS_PER_THREAD: usize = 400;
@@ -327,9 +328,10 @@ const ITEMS_PER_THREAD: usize = 400;
 /// Shares kernels and regions out among jobs of about equal size.
 fn jobs(all: &Prepared, wanted: &[bool], regions: &[Region]) -> Vec<Job> {
     let Prepared { work, options, .. } = all;
+    let core = &options.machine.core;
     let programs = |n: usize| work[n].iter().flat_map(|w| &w.programs);
     let size = |n: usize| work[n].as_ref().map_or(0, KernelLoops::size);
-    let is_small = |n: usize| programs(n).map(LoopProgram::nanoseconds).sum::<f64>() < SMALL_NANOSECONDS;
+    let is_small = |n: usize| programs(n).map(|p| p.nanoseconds(core)).sum::<f64>() < SMALL * core.launch;
     let asked = (0..work.len()).filter(|&n| wanted[n] && work[n].is_ok());
     let (mut small, mut other): (Vec<usize>, Vec<usize>) = asked.partition(|&n| is_small(n));
     if small.len() < MANY_SMALL || options.effort == Effort::Quick {
@@ -420,7 +422,7 @@ fn emit_kernel<'c>(
         .collect();
     let (mut done, mut cost) = (0i64, 0.0);
     let mut place = Place { ir, machine, function, buffers: &buffers, constants, registers: &mut [] };
-    let units = |program: &LoopProgram| Units::of(program, &Schedule::new(program, &machine.simd)).count;
+    let units = |program: &LoopProgram| Units::of(program, &Schedule::new(program, &machine.simd), &machine.core).count;
     for program in programs {
         let count = units(program);
         let from = ir.call2("llvm.smax", ir.sub(begin, ir.i64(done).into()), ir.i64(0).into());
@@ -431,11 +433,11 @@ fn emit_kernel<'c>(
             let zero = ir.i64(0);
             let its = ir.select(ir.icmp(inkwell::IntPredicate::SLT, from, to), all, zero.into());
             place.nest(first, zero, its.into_int_value());
-            cost += first.nanoseconds();
+            cost += first.nanoseconds(&machine.core);
         }
         place.nest(program, from.into_int_value(), to.into_int_value());
         done += count;
-        cost += program.nanoseconds();
+        cost += program.nanoseconds(&machine.core);
     }
     ir.builder.build_return(None).expect("the builder is positioned");
     (done, cost / done.max(1) as f64)

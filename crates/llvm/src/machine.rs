@@ -3,12 +3,13 @@
 //! Nothing here or in the emitter asks at compile time what the compiler itself was built for, but for the list of
 //! functions in `hloom-loader`: the host's features are found when the process runs.
 
+use hloom_cost::CoreCost;
 use hloom_loops::Simd;
 use inkwell::targets::TargetMachine;
 use std::sync::OnceLock;
 
 /// A processor.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Machine {
     /// The architecture part of LLVM's triple: `x86_64`, `aarch64`, `nvptx64`.
     pub architecture: String,
@@ -18,6 +19,8 @@ pub struct Machine {
     pub features: String,
     /// Its vectors.
     pub simd: Simd,
+    /// What one of its cores takes.
+    pub core: CoreCost,
 }
 
 impl Machine {
@@ -47,6 +50,7 @@ impl Machine {
             cpu: cpu.into(),
             features: features.into(),
             simd: Simd { vector_bits, has_masks },
+            core: CoreCost::default(),
         }
     }
 
@@ -54,7 +58,7 @@ impl Machine {
     pub fn without_avx512(&self) -> Machine {
         let kept = self.features.split(',').filter(|f| !f.contains("avx512") && !f.contains("evex512"));
         let features: Vec<String> = kept.map(str::to_owned).chain(["-avx512f".to_owned()]).collect();
-        Machine::with_features(&self.architecture, &self.cpu, &features.join(","))
+        Machine { core: self.core, ..Machine::with_features(&self.architecture, &self.cpu, &features.join(",")) }
     }
 
     /// An NVIDIA GPU, by LLVM's name of it (`sm_90a`).

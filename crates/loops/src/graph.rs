@@ -15,7 +15,7 @@ use hloom_ir::literal::Literal;
 use hloom_ir::op::{BinaryOp, ConstantValue, Gather, Op, Scatter, UnaryOp};
 use hloom_ir::shape::{ArrayShape, Shape};
 use hloom_ir::{ComputationId, ElementType, Instruction, InstructionId, Module};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -240,6 +240,37 @@ impl Graph {
     }
 }
 
+impl Graph {
+    /// What a fusion of `members`, each after its operands, would compute: their `results` from what they read
+    /// elsewhere, and from the result of `product`, if that one among them is left to others.
+    pub fn of_members(
+        module: &Module,
+        members: &[InstructionId],
+        results: &[InstructionId],
+        product: Option<InstructionId>,
+    ) -> Result<Graph, Unsupported> {
+        let mut builder = GraphBuilder { module, graph: Graph::default(), product: None };
+        let inside: FxHashSet<InstructionId> = members.iter().copied().collect();
+        let mut values: FxHashMap<InstructionId, Leaves> = FxHashMap::default();
+        for &operand in members.iter().flat_map(|&m| module[m].operands()) {
+            if !inside.contains(&operand) && !values.contains_key(&operand) {
+                values.insert(operand, builder.inputs(&module[operand].shape)?);
+            }
+        }
+        builder.leave_to_others(product)?;
+        for &member in members {
+            let operands = module[member].operands().iter().map(|o| values.get(o).cloned());
+            let operands: Vec<Leaves> = operands.collect::<Option<_>>().ok_or_else(missing_operand)?;
+            values.insert(member, builder.instruction(member, &operands, 0)?);
+        }
+        let mut graph = builder.graph;
+        for result in results {
+            graph.outputs.extend(values.get(result).ok_or_else(missing_operand)?);
+        }
+        Ok(graph)
+    }
+}
+
 type Leaves = SmallVec<[ValueRef; 1]>;
 
 /// The static array that a shape is.
@@ -427,8 +458,8 @@ impl GraphBuilder<'_> {
         Ok(op)
     }
 
-    /// The function that `computation` is. Where it reductions (`widen`), f16 and bf16 are carried as f32, so that a sum is
-    /// rounded once.
+    /// The function that `computation` is. Where it reduces (`widen`), f16 and bf16 are carried as f32, so that a sum
+    /// is rounded once.
     fn function(&self, computation: ComputationId, widen: bool) -> Result<Function, Unsupported> {
         function_of(self.module, computation, widen)
     }

@@ -8,6 +8,7 @@ use crate::row_tiles::RowTiles;
 use crate::simd::Simd;
 use crate::tile::tile;
 use crate::unsupported::Unsupported;
+use hloom_cost::CoreCost;
 use hloom_ir::{InstructionId, Module};
 use rustc_hash::FxHashMap;
 
@@ -38,12 +39,26 @@ pub fn supports(
     instruction: InstructionId,
     producer: Option<InstructionId>,
 ) -> Result<(), Unsupported> {
+    has_programs(Graph::of(module, instruction, producer)?)
+}
+
+/// Whether there is a kernel for a fusion of `members` with those `results`, one of which, `producer`, is left to
+/// others.
+pub fn supports_members(
+    module: &Module,
+    members: &[InstructionId],
+    results: &[InstructionId],
+    producer: Option<InstructionId>,
+) -> Result<(), Unsupported> {
+    has_programs(Graph::of_members(module, members, results, producer)?)
+}
+
+fn has_programs(graph: Graph) -> Result<(), Unsupported> {
     type Answers = FxHashMap<Graph, Result<(), Unsupported>>;
     thread_local! {
         /// Programs ask for the same graphs again and again.
         static ANSWERS: std::cell::RefCell<Answers> = std::cell::RefCell::default();
     }
-    let graph = Graph::of(module, instruction, producer)?;
     ANSWERS.with_borrow_mut(|answers| {
         if let Some(answer) = answers.get(&graph) {
             return answer.clone();
@@ -75,13 +90,9 @@ impl KernelLoops {
         self.programs.iter().map(|p| p.items.len() + 10).sum()
     }
 
-    /// About how long all of it takes on one core.
-    pub fn nanoseconds(&self) -> f64 {
-        self.programs
-            .iter()
-            .flat_map(|p| p.before.as_deref().into_iter().chain([p]))
-            .map(LoopProgram::nanoseconds)
-            .sum()
+    /// About how long all of it takes on such a core.
+    pub fn nanoseconds(&self, core: &CoreCost) -> f64 {
+        self.programs.iter().flat_map(|p| p.before.as_deref().into_iter().chain([p])).map(|p| p.nanoseconds(core)).sum()
     }
 }
 
@@ -90,6 +101,7 @@ pub fn lower_requests(
     module: &Module,
     requests: &[KernelRequest],
     simd: &Simd,
+    core: &CoreCost,
 ) -> (Vec<Result<KernelLoops, Unsupported>>, Vec<usize>) {
     let mut numbers: FxHashMap<(Graph, bool, Option<i64>), usize> = FxHashMap::default();
     let (mut work, mut of_request): (Vec<Result<KernelLoops, Unsupported>>, Vec<usize>) = (Vec::new(), Vec::new());
@@ -106,9 +118,9 @@ pub fn lower_requests(
         let key = (graph, request.in_place, request.producer.map(|p| p.row));
         let number = *numbers.entry(key).or_insert_with_key(|(graph, in_place, row)| {
             work.push(programs(graph, *in_place).map(|programs| {
-                let parts = programs.into_iter().flat_map(|p| peel(p, simd));
+                let parts = programs.into_iter().flat_map(|p| peel(p, simd, core));
                 let mut programs: Vec<LoopProgram> = parts.flat_map(|p| tile(p, simd)).collect();
-                programs.iter_mut().for_each(LoopProgram::cache_rows);
+                programs.iter_mut().for_each(|p| p.cache_rows(core));
                 if let (&Some(row), [program]) = (row, &mut programs[..]) {
                     program.row_tiles = RowTiles::new(program, simd, graph.inputs, row);
                 }

@@ -12,6 +12,7 @@
 pub mod abi;
 pub mod affine;
 pub mod arg_reduce;
+mod cost;
 mod display;
 mod function;
 pub mod graph;
@@ -35,6 +36,6 @@ pub mod tile;
 pub mod units;
 pub mod unsupported;
 
-pub use kernel::{KernelRequest, supports};
+pub use kernel::{KernelRequest, supports, supports_members};
 pub use simd::Simd;
 pub use unsupported::Unsupported;

@@ -1,14 +1,15 @@
 //! Loops cut where the answer to a question about their index changes: inside and outside of a padded array, the parts of
 //! a concatenation, windows that reach over an edge.
 //!
-//! A loop that asks for every element whether it is inside reads and computes under a mask, and chooses. Where the answer
-//! is the same for a whole range of turns, the range gets a nest of its own in which nothing is asked.
+//! A loop that asks for every element whether it is inside reads and computes under a mask, and chooses. Where the
+//! answer is the same for a whole range of iterations, the range gets a nest of its own in which nothing is asked.
 
 use crate::affine::{ItemId, Term, VarId};
 use crate::graph::ScalarOp;
 use crate::program::{Item, LoopProgram};
 use crate::schedule::natural_lanes;
 use crate::simd::Simd;
+use hloom_cost::CoreCost;
 use hloom_ir::ElementType;
 use hloom_ir::op::BinaryOp;
 use smallvec::{SmallVec, smallvec};
@@ -17,20 +18,20 @@ use smallvec::{SmallVec, smallvec};
 const MAX_PARTS: usize = 9;
 /// Programs of more items are left whole, for the same reason.
 const MAX_ITEMS: usize = 160;
-/// Below this a program is over before it matters.
-const WORTH_NANOSECONDS: f64 = 8000.0;
+/// A program that takes less than so many starts of a kernel is over before it matters.
+const WORTH_STARTS: f64 = 50.0;
 /// The innermost loop is cut only if it has so many vectors: short rows are better done under a mask.
 const MIN_VECTORS: i64 = 2;
 
 /// The same work as `program`, as one program or several.
-pub fn peel(program: LoopProgram, simd: &Simd) -> Vec<LoopProgram> {
+pub fn peel(program: LoopProgram, simd: &Simd, core: &CoreCost) -> Vec<LoopProgram> {
     let asks = program.items.iter().any(|i| matches!(i.item, Item::InRange { .. }));
     let is_plain = !program.is_sequential
         && program.copy_first.is_none()
         && program.before.is_none()
         && program.scan().is_none()
         && program.items.len() <= MAX_ITEMS;
-    if !asks || !is_plain || program.nanoseconds() < WORTH_NANOSECONDS {
+    if !asks || !is_plain || program.nanoseconds(core) < WORTH_STARTS * core.launch {
         return vec![program];
     }
     let mut pending = vec![program];
@@ -51,7 +52,7 @@ pub fn peel(program: LoopProgram, simd: &Simd) -> Vec<LoopProgram> {
     done
 }
 
-/// A range of turns.
+/// A range of iterations.
 struct Part {
     low: i64,
     high: i64,
@@ -215,7 +216,7 @@ mod tests {
 
     #[test]
     fn ranges_with_one_answer() {
-        // v - 2 in 0..5, of ten turns: outside, inside, outside.
+        // v - 2 in 0..5, of ten iterations: outside, inside, outside.
         assert_eq!(shown(&parts(1, (-2, -2), (0, 5), 10)), [(0, 2, true), (2, 7, true), (7, 10, true)]);
         // 2v + w - 1 in 0..9 with w in 0..3: the first window and the last reach over the edge.
         assert_eq!(shown(&parts(2, (-1, 1), (0, 9), 5)), [(0, 1, false), (1, 4, true), (4, 5, false)]);

@@ -8,8 +8,8 @@ use crate::affine::{Affine, ItemId, Term, VarId};
 use crate::graph::{Data, Function, ScalarOp};
 use crate::row_cache::ScratchRow;
 use crate::row_tiles::RowTiles;
+use hloom_cost::CoreCost;
 use hloom_ir::ElementType;
-use hloom_ir::op::BinaryOp;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -78,8 +78,8 @@ pub enum Item {
     Apply(Function, SmallVec<[ItemId; 3]>),
     /// A reduction.
     Reduce(Box<Reduce>),
-    /// What a reduce has come to at this turn of the innermost loop of the nest, which it runs along; it has no loops of
-    /// its own. A program has at most one.
+    /// What a reduce has come to at this iteration of the innermost loop of the nest, which it runs along; it has no
+    /// loops of its own. A program has at most one.
     Scan(Box<Reduce>),
     /// One of the results of a reduce or scan.
     ReduceResult(ItemId, u32),
@@ -212,29 +212,26 @@ impl LoopProgram {
         (plain && store.offset == along && *offset == along && bytes >= MIN_BYTES).then_some(store.buffer)
     }
 
-    /// About how long all points of the nest take on one core: a guess by the number of items and how often each is
-    /// computed.
-    pub fn nanoseconds(&self) -> f64 {
+    /// About how long all points of the nest take on such a core.
+    pub fn nanoseconds(&self, core: &CoreCost) -> f64 {
         let points = |vars: &[VarId]| vars.iter().map(|&v| self.extents[v as usize] as f64).product::<f64>();
-        let mut cost = 0.0;
+        let bytes = |t: ElementType| t.bytes() as f64 * core.near_byte;
+        let mut time = 0.0;
         for data in &self.items {
-            // Vectors hold fewer of what is wider.
-            let width = data.element_type.bytes().max(4) as f64 / 4.0;
             let each = match &data.item {
-                Item::Load { .. } => 0.012 * data.element_type.bytes() as f64,
-                Item::Quotient(..) | Item::Remainder(..) => 2.0,
-                Item::Scalar(ScalarOp::Unary(op), _) if op.takes_result_accuracy() => 0.4 * width,
-                Item::Scalar(ScalarOp::Binary(BinaryOp::Power | BinaryOp::Atan2), _) => 2.5 * width,
-                Item::Scalar(..) | Item::Apply(..) => 0.03 * width,
-                // Each turn waits for the one before.
-                Item::Scan(scan) => 0.5 * scan.function.code.len() as f64,
-                _ => 0.02 * width,
+                Item::Load { .. } => bytes(data.element_type),
+                // Vectors hold fewer of what is wider.
+                item => {
+                    let width = data.element_type.bytes().max(4) as f64 / 4.0;
+                    item.additions(data.element_type) * width * core.addition
+                }
             };
-            cost += points(&data.vars) * each;
+            time += points(&data.vars) * each;
         }
-        let stored = |s: &Store| 0.02 * s.element_type.bytes() as f64;
-        let copied = self.copy_first.map_or(0.0, |c| c.2 as f64 * 0.02);
-        cost + copied + points(&self.nest) * self.stores.iter().map(stored).sum::<f64>()
+        // What is written is read first.
+        let stored: f64 = self.stores.iter().map(|s| 2.0 * bytes(s.element_type)).sum();
+        let copied = self.copy_first.map_or(0.0, |c| 2.0 * c.2 as f64 * core.near_byte);
+        time + copied + points(&self.nest) * stored
     }
 
     /// The affine expressions of an item.

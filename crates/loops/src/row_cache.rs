@@ -7,10 +7,9 @@
 //! compute again than to store and load.
 
 use crate::affine::{Affine, ItemId, Term, VarId};
-use crate::graph::ScalarOp;
 use crate::program::{Item, LoadSource, LoopProgram};
+use hloom_cost::{CoreCost, element};
 use hloom_ir::ElementType;
-use hloom_ir::op::{BinaryOp, UnaryOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -21,7 +20,7 @@ pub struct ScratchRow {
     pub item: ItemId,
     /// The reduction.
     pub reduce: ItemId,
-    /// Where in the row a turn of those loops is.
+    /// Where in the row an iteration of those loops is.
     pub offset: Affine,
     /// The type in which it is kept: that in which it is computed with.
     pub element_type: ElementType,
@@ -31,13 +30,12 @@ pub struct ScratchRow {
 
 /// Room for all rows of a program: they are to stay in a core's own caches, and the stacks of helpers are small.
 pub const MAX_BYTES: u32 = 256 << 10;
-/// What costs less is computed again; an addition costs one.
-const MIN_COST: u32 = 6;
+/// What takes fewer additions is computed again: to store and load it takes about as long.
+const MIN_COST: f64 = 4.0;
 /// Larger programs are left as they are.
 const MAX_ITEMS: usize = 2000;
-/// A row is done by one thread: where rows are fewer than this and take long, none is kept.
+/// A row is done by one thread: where rows are fewer than this and threads would share them, none is kept.
 const FEW_ROWS: i64 = 8;
-const LONG_NANOSECONDS: f64 = 20_000.0;
 
 /// Loops that walk along a row: those of a reduce, or the innermost of the nest.
 struct Pass {
@@ -54,12 +52,12 @@ type Kind = (Item, ElementType, SmallVec<[i64; 2]>);
 
 impl LoopProgram {
     /// Keeps rows where that is better than to compute them again.
-    pub fn cache_rows(&mut self) {
+    pub fn cache_rows(&mut self, core: &CoreCost) {
         let is_plain = !self.is_sequential && self.tiles.is_empty() && self.before.is_none() && self.scan().is_none();
         if !is_plain || self.items.len() > MAX_ITEMS {
             return;
         }
-        let passes = self.passes();
+        let passes = self.passes(core);
         if passes.len() < 2 {
             return;
         }
@@ -104,7 +102,7 @@ impl LoopProgram {
     }
 
     /// All passes over rows, in the order in which they run.
-    fn passes(&self) -> Vec<Pass> {
+    fn passes(&self, core: &CoreCost) -> Vec<Pass> {
         let mut passes: Vec<Pass> = Vec::new();
         let is_outer = |v: &VarId, inner: usize| self.nest[..self.nest.len() - inner].contains(v);
         let depth = |vars: &[VarId]| self.nest.iter().rposition(|v| vars.contains(v)).map_or(0, |n| n + 1);
@@ -124,7 +122,7 @@ impl LoopProgram {
         for inner in lengths {
             let (outer, vars) = self.nest.split_at(self.nest.len() - inner.min(self.nest.len()));
             let rows = outer.iter().map(|&v| self.extents[v as usize]).fold(1, i64::saturating_mul);
-            let few = rows < FEW_ROWS && self.nanoseconds() > LONG_NANOSECONDS;
+            let few = rows < FEW_ROWS && self.nanoseconds(core) > core.worth_sharing();
             if !few && passes.iter().any(|p| extents(&p.vars) == extents(vars)) {
                 passes.push(Pass { vars: vars.into(), reduce: None, items: Vec::new() });
             }
@@ -169,24 +167,17 @@ impl LoopProgram {
     }
 
     /// What it costs to compute an item of a pass, with all that it needs and that changes along the row.
-    fn cost_again(&self, id: ItemId, pass: &Pass) -> u32 {
-        let (mut cost, mut pending, mut seen) = (0u32, vec![id], vec![id]);
+    fn cost_again(&self, id: ItemId, pass: &Pass) -> f64 {
+        let (mut cost, mut pending, mut seen) = (0.0, vec![id], vec![id]);
         while let Some(id) = pending.pop() {
             let data = self.item(id);
             cost += match &data.item {
-                Item::Scalar(ScalarOp::Unary(UnaryOp::Sqrt | UnaryOp::Rsqrt), _) => 6,
-                Item::Scalar(ScalarOp::Unary(op), _) if op.takes_result_accuracy() => 12,
-                Item::Scalar(ScalarOp::Binary(BinaryOp::Divide), _) => 4,
-                Item::Scalar(ScalarOp::Binary(BinaryOp::Power | BinaryOp::Atan2 | BinaryOp::Remainder), _) => 12,
                 Item::Load { offset, .. } => {
                     let last = pass.vars.last().map_or(0, |&v| offset.factor(Term::Var(v)));
                     let is_gathered = offset.terms.iter().any(|t| matches!(t.0, Term::Item(_)));
-                    if is_gathered || !matches!(last, -1..=1) { 8 } else { 0 }
+                    if is_gathered || !matches!(last, -1..=1) { element::GATHER } else { 0.0 }
                 }
-                Item::Quotient(..) | Item::Remainder(..) => 6,
-                Item::Apply(function, _) => function.code.len() as u32,
-                Item::Scalar(..) => 1,
-                _ => 0,
+                item => item.additions(data.element_type),
             };
             data.item.for_each_operand(|o| {
                 if self.item(o).vars.iter().any(|v| pass.vars.contains(v)) && !seen.contains(&o) {
@@ -225,7 +216,7 @@ impl LoopProgram {
         (elements as u32 * row.element_type.bytes() as u32).next_multiple_of(64)
     }
 
-    /// The position in a row, of a turn of loops.
+    /// The position in a row, of an iteration of loops.
     fn place_in_row(&self, vars: &[VarId]) -> Affine {
         let along = |at: Affine, &v: &VarId| at.times(self.extents[v as usize]).plus(&Affine::term(Term::Var(v)), 1);
         vars.iter().fold(Affine::default(), along)
@@ -266,8 +257,9 @@ impl LoopProgram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::Graph;
+    use crate::graph::{Graph, ScalarOp};
     use crate::nests::programs;
+    use hloom_ir::op::UnaryOp;
 
     /// The only program of the fusion that is the root of the entry.
     fn only_program(text: &str) -> LoopProgram {
@@ -312,7 +304,7 @@ ENTRY entry {{
         for (row, kept) in [(10, true), (1000, true), (100_000, false)] {
             let mut program = only_program(&softmax(row));
             assert_eq!(exponentials(&program), 2);
-            program.cache_rows();
+            program.cache_rows(&CoreCost::default());
             assert_eq!((exponentials(&program), program.rows.len()), if kept { (1, 1) } else { (2, 0) });
             // Whole rows are done by one thread.
             assert_eq!(program.uncut, usize::from(kept));
@@ -322,7 +314,7 @@ ENTRY entry {{
     #[test]
     fn what_costs_little_is_computed_again() {
         let mut program = only_program(&softmax(100).replace("exponential(x)", "negate(x)"));
-        program.cache_rows();
+        program.cache_rows(&CoreCost::default());
         assert!(program.rows.is_empty());
     }
 }

@@ -63,18 +63,18 @@ impl RowTiles {
         }
         let extent = extents[level];
         let lanes = i64::from(Schedule::new(program, simd).lanes[program.nest[level] as usize]);
-        let turns = (row % inner == 0).then_some(row / inner)?;
+        let iterations = (row % inner == 0).then_some(row / inner)?;
         // Chunks end where vectors do, but for the last.
-        let of_unit = (1..=MOST_ROWS).find(|n| (n * turns) % lanes == 0)?;
-        let chunk = turns.checked_mul(of_unit)?;
-        let ends_evenly = extent % chunk == 0 || outer == 1 && extent % turns == 0;
+        let of_unit = (1..=MOST_ROWS).find(|n| (n * iterations) % lanes == 0)?;
+        let chunk = iterations.checked_mul(of_unit)?;
+        let ends_evenly = extent % chunk == 0 || outer == 1 && extent % iterations == 0;
         let count = extent.checked_add(chunk - 1)? / chunk;
         let units = Units { loops: level, chunk: Some((chunk, count)), count: outer.checked_mul(count)? };
         (ends_evenly && chunk < extent).then_some(RowTiles { units, of_unit })
     }
 }
 
-/// Whether two indices are the same for all turns of the loops; loops of one turn make no difference.
+/// Whether two indices are the same for all iterations of the loops; loops of one iteration make no difference.
 fn agree(program: &LoopProgram, a: &Affine, b: &Affine) -> bool {
     let difference = a.plus(b, -1);
     let counts = |term: &Term| !matches!(term, Term::Var(v) if program.extents[*v as usize] == 1);

@@ -2,11 +2,10 @@
 
 use crate::program::LoopProgram;
 use crate::schedule::Schedule;
+use hloom_cost::CoreCost;
 
 /// As many units as a nest should have, so that threads can share them evenly.
 const ENOUGH_UNITS: i64 = 64;
-/// How long a chunk of a single loop should take.
-const CHUNK_NANOSECONDS: f64 = 4000.0;
 
 /// How a nest is cut into units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,7 +20,7 @@ pub struct Units {
 
 impl Units {
     /// The units of a program.
-    pub fn of(program: &LoopProgram, schedule: &Schedule) -> Units {
+    pub fn of(program: &LoopProgram, schedule: &Schedule, core: &CoreCost) -> Units {
         let extents: Vec<i64> = program.nest.iter().map(|&v| program.extents[v as usize]).collect();
         if extents.contains(&0) {
             return Units { loops: 0, chunk: None, count: 0 };
@@ -43,11 +42,12 @@ impl Units {
         if loops + uncut == extents.len() {
             return Units { loops, chunk: None, count };
         }
-        // What one turn of the next loop costs says how many make a chunk. Chunks end where vectors do.
-        let turns = count.saturating_mul(extents[loops]);
-        let turn = program.nanoseconds() / turns as f64;
+        // A chunk takes as long as handing it to a thread, by what one iteration of the next loop costs: threads take
+        // several. Chunks end where vectors do.
+        let iterations = count.saturating_mul(extents[loops]);
+        let iteration = program.nanoseconds(core) / iterations as f64;
         let lanes = u64::from(schedule.lanes[program.nest[loops] as usize]);
-        let chunk = ((CHUNK_NANOSECONDS / turn.max(0.01)) as u64 + 1).next_multiple_of(lanes) as i64;
+        let chunk = ((core.thread / iteration.max(0.01)) as u64 + 1).next_multiple_of(lanes) as i64;
         if count >= ENOUGH_UNITS || chunk >= extents[loops] {
             return Units { loops, chunk: None, count };
         }

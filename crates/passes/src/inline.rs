@@ -3,7 +3,6 @@
 //! Callees come before callers, so that what is inlined has no calls left in it. A program can be written whose calls,
 //! inlined, are exponentially large: when the module has grown enough, the calls that are left stay.
 
-use crate::dce::remove_dead_code;
 use crate::facts::pinned;
 use crate::pass::{Context, Pass};
 use hloom_ir::diagnostic::Diagnostic;
@@ -27,20 +26,8 @@ fn run(module: &mut Module, _: &Context<'_>) -> Result<usize, Diagnostic> {
     }))
 }
 
-/// Undoes the fusions with those bodies, which turned out not to pay; returns how many there were.
-pub fn undo_fusions(module: &mut Module, is_refused: impl Fn(ComputationId) -> bool) -> usize {
-    let undone = inline(module, |op| match op {
-        Op::Fusion(fusion) => Some(fusion.calls).filter(|&c| is_refused(c)),
-        _ => None,
-    });
-    if undone > 0 {
-        remove_dead_code(module);
-    }
-    undone
-}
-
-/// Puts the body of `callee(op)` in place of every instruction for which there is one; returns how many. The bodies stay,
-/// for dead code elimination to remove.
+/// Puts the body of `callee(op)` in place of every instruction for which there is one; returns how many. The bodies
+/// stay, for dead code elimination to remove.
 pub(crate) fn inline(module: &mut Module, callee: impl Fn(&Op) -> Option<ComputationId>) -> usize {
     // As much as the module has, and a little for small ones.
     let mut budget = 100_000 + 8 * module.instruction_count();

@@ -35,15 +35,26 @@ impl<'c> Context<'c> {
     }
 }
 
+/// Instructions of one computation that may become a fusion.
+#[derive(Clone, Copy, Debug)]
+pub struct FusionCandidate<'g> {
+    /// All of them, each after those of its operands that are among them.
+    pub members: &'g [InstructionId],
+    /// Those among them that are needed elsewhere.
+    pub results: &'g [InstructionId],
+    /// The product or convolution among them that would have a kernel of its own, with the rest as its epilogue.
+    pub product: Option<InstructionId>,
+}
+
 /// What passes ask of the machine and of the backend that compiles for it.
 pub trait TargetInfo: std::fmt::Debug + Sync {
     /// The machine.
     fn target(&self) -> &Target;
 
-    /// Whether the backend has a kernel for a fusion, or why it has none. A group of instructions without one is not fused.
-    fn supports_fusion(&self, module: &Module, fusion: InstructionId) -> Result<(), String> {
-        let _ = (module, fusion);
-        Ok(())
+    /// Whether the backend has a kernel for what would be one fusion. A group of instructions without one is not fused.
+    fn supports_fusion(&self, module: &Module, candidate: &FusionCandidate<'_>) -> bool {
+        let _ = (module, candidate);
+        true
     }
 
     /// Which code of the backend's an instruction gets; `None` where there is nothing to choose.

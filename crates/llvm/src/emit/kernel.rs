@@ -18,7 +18,7 @@ use inkwell::types::BasicTypeEnum;
 use inkwell::values::{FunctionValue, IntValue, PhiValue, PointerValue};
 use rustc_hash::FxHashMap;
 
-/// Writes the inside of a loop: from the number of the turn and what is carried to what is carried on.
+/// Writes the inside of a loop: from the number of the iteration and what is carried to what is carried on.
 type LoopBody<'b, E, I, V> = &'b mut dyn FnMut(&mut E, I, &[V]) -> Vec<V>;
 
 /// Where a buffer is.
@@ -47,7 +47,7 @@ impl<'c> Place<'_, 'c> {
     /// Writes the units `begin..end` of a program.
     pub(crate) fn nest(&mut self, program: &LoopProgram, begin: IntValue<'c>, end: IntValue<'c>) {
         let schedule = Schedule::new(program, &self.machine.simd);
-        let units = Units::of(program, &schedule);
+        let units = Units::of(program, &schedule, &self.machine.core);
         self.emitter(program, &schedule, 1).nest(units, begin, end);
     }
 
@@ -94,7 +94,7 @@ pub(crate) struct Emitter<'e, 'c> {
     pub(crate) buffers: &'e [Slot<'c>],
     /// What registers hold, where some buffers are in registers.
     pub(crate) registers: &'e mut [Option<V<'c>>],
-    /// Loops of at most so many turns are written out, turn after turn.
+    /// Loops of at most so many iterations are written out, iteration after iteration.
     pub(crate) unroll: i64,
     pub(crate) constants: &'e mut Constants<'c>,
     pub(crate) values: Vec<Option<V<'c>>>,
@@ -110,7 +110,7 @@ pub(crate) struct Emitter<'e, 'c> {
     pub(crate) lanes_now: Vec<u32>,
     /// The lanes that are inside the loop, in the rest of one.
     pub(crate) mask: Option<Val<'c>>,
-    /// What the scan has come to before this turn.
+    /// What the scan has come to before this iteration.
     pub(crate) scanned: Vec<V<'c>>,
     /// Whether what is written goes past the caches.
     pub(crate) streams: bool,
@@ -174,7 +174,8 @@ impl<'c> Emitter<'_, 'c> {
         self.ir.builder.build_phi(t, "").expect("the builder is positioned")
     }
 
-    /// `for i in (low..high).step_by(step)`, handing `carried` from one turn to the next; what the last one leaves.
+    /// `for i in (low..high).step_by(step)`, handing `carried` from one iteration to the next; what the last one
+    /// leaves.
     pub(crate) fn for_loop(
         &mut self,
         (low, high, step): (IntValue<'c>, IntValue<'c>, i64),
@@ -374,7 +375,7 @@ impl<'c> Emitter<'_, 'c> {
         if !has_rest || size.is_some_and(|s| s % step == 0) {
             return state;
         }
-        // A single turn has no use for lanes. (And a constant mask of one lane makes LLVM 19 fail.)
+        // A single iteration has no use for lanes. (And a constant mask of one lane makes LLVM 19 fail.)
         if self.machine.simd.has_masks && size.is_none_or(|s| s % step != 1) {
             let (rest, after) = (self.block("rest"), self.block("after_rest"));
             let before = self.here();

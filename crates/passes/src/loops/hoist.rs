@@ -1,27 +1,29 @@
-//! Invariant code motion: what a loop would compute anew each round, but from values that never change, is computed before
-//! the loop and carried.
+//! Invariant code motion: what a loop would compute anew each iteration, but from values that never change, is computed
+//! before the loop and carried.
 //!
-//! Only what is worth it: something expensive, or something that would be written to memory each round. What is cheap
-//! and made element by element is better made again where it is needed than read from memory. Weights that products would
-//! bring into another order each round are transposed first, so that this, too, is done before the loop.
+//! Only what is worth it: something expensive, or something that would be written to memory each iteration. What is
+//! cheap and made element by element is better made again where it is needed than read from memory. Weights that
+//! products would bring into another order each iteration are transposed first, so that this, too, is done before the
+//! loop.
 
 use super::invariant_operand_layout::transpose_weights;
 use super::{Loop, element_of, loops};
 use crate::dce::remove_dead_code;
 use crate::pass::{Context, Pass};
 use hloom_analysis::effects::{only_computes, reaches_outside};
+use hloom_cost::element;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::instruction::{Common, Operands};
 use hloom_ir::module::{Module, NewInstruction};
-use hloom_ir::op::{BinaryOp, ConstantValue, Op, UnaryOp};
+use hloom_ir::op::{ConstantValue, Op};
 use hloom_ir::order::PostOrder;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The pass.
 pub static PASS: Pass = Pass {
     name: "hoist-invariants",
-    statement: "computes before a loop what it would compute the same in every round",
+    statement: "computes before a loop what it would compute the same in every iteration",
     keeps_schedule: false,
     run: |module: &mut Module, _: &Context<'_>| Ok(hoist_all(module)) as Result<usize, Diagnostic>,
 };
@@ -61,7 +63,7 @@ fn hoist(module: &mut Module, plain: &mut Loop) -> usize {
         let varying = |&u: &InstructionId| !invariant.contains(&u);
         let to_memory = |&u: &InstructionId| varying(&u) && reads_memory(&module[u].op);
         let users = module[i].users();
-        users.iter().any(varying) && (cost.get(&i).is_some_and(|&c| c > 6.0) || users.iter().any(to_memory))
+        users.iter().any(varying) && (cost.get(&i).is_some_and(|&c| c > element::CHEAP) || users.iter().any(to_memory))
     };
     let hoisted: Vec<InstructionId> = order.iter().copied().filter(worth).collect();
     if hoisted.is_empty() {
@@ -140,21 +142,17 @@ fn reads_memory(op: &Op) -> bool {
     )
 }
 
+/// What one element takes, in additions.
 fn own_cost(module: &Module, i: InstructionId) -> f64 {
-    match module[i].op {
-        Op::Unary { op: UnaryOp::Abs | UnaryOp::Negate | UnaryOp::Not, .. } => 1.0,
-        Op::Unary { .. } => 10.0,
-        Op::Binary(BinaryOp::Divide | BinaryOp::Remainder | BinaryOp::Power | BinaryOp::Atan2) => 8.0,
-        Op::Dot(_)
-        | Op::Convolution(_)
-        | Op::Reduce { .. }
-        | Op::ReduceWindow { .. }
-        | Op::Sort { .. }
-        | Op::Fft { .. }
-        | Op::Cholesky { .. }
-        | Op::TriangularSolve { .. } => 100.0,
-        Op::Gather(_) => 4.0,
+    let instruction = &module[i];
+    match instruction.op {
         Op::Constant(_) | Op::Iota { .. } | Op::Broadcast { .. } | Op::Reshape { .. } => 0.0,
-        _ => 1.0,
+        _ => {
+            let element_type = instruction.shape.element_type();
+            let cost =
+                element_type.and_then(|t| element::instruction(&instruction.op, instruction.operands().len(), t));
+            // Products, reductions and the like read many elements for each.
+            cost.unwrap_or(f64::INFINITY)
+        }
     }
 }
