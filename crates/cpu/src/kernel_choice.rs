@@ -11,6 +11,7 @@ use hloom_ir::kernel_config::KernelConfig;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::shape::Shape;
+use hloom_loops::nests::MAX_PARTS;
 use hloom_loops::{supports, supports_members};
 use hloom_passes::pass::FusionCandidate;
 use hloom_runtime::placement::hands_on;
@@ -65,6 +66,8 @@ fn decide(module: &Module, id: InstructionId) -> KernelConfig {
         | Op::Cholesky { .. }
         | Op::TriangularSolve { .. }
         | Op::CustomCall(_) => true,
+        // Loops would ask of every element which of the arrays it is from.
+        Op::Concatenate { .. } => instruction.operands().len() > MAX_PARTS,
         // In a loop it is better part of native code that is one whole.
         Op::Transpose { .. } => module.entry() == Some(instruction.parent()),
         _ => false,

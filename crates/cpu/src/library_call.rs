@@ -108,7 +108,7 @@ impl LibraryCall {
         match &self.kernel {
             Kernel::Dot(product, ..) => at_memory_speed.max(product.flops() * core.matmul_flop),
             Kernel::Convolution(convolution, _) => at_memory_speed.max(convolution.flops() * core.matmul_flop),
-            Kernel::Routine(routine) if matches!(**routine, Routine::Transpose(_)) => at_memory_speed,
+            Kernel::Routine(routine) if routine.only_moves() => at_memory_speed,
             Kernel::Routine(_) => ROUTINE_PASSES * at_memory_speed,
         }
     }

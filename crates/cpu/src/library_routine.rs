@@ -1,10 +1,12 @@
 //! Instructions that are routines of the crate `kernels`, besides products and convolutions: sorts, the first few in
-//! order, Fourier transforms, the gradient of pooling, transposes, and [`crate::linear_algebra`].
+//! order, Fourier transforms, the gradient of pooling, transposes, concatenations of many arrays, and
+//! [`crate::linear_algebra`].
 
 use crate::general_selection::GeneralSelection;
 use crate::library_call::{NoRoutine, Threads, array, size, slice, slice_mut};
 use crate::linear_algebra::LinearAlgebra;
 use half::{bf16, f16};
+use hloom_cpu_kernels::concatenate::Concatenate;
 use hloom_cpu_kernels::fft::{FftKind, Transform};
 use hloom_cpu_kernels::number::Stored;
 use hloom_cpu_kernels::order::{FloatOrder, KeyType, Order};
@@ -32,6 +34,7 @@ pub(crate) enum Routine {
     GeneralSelection(Box<GeneralSelection>),
     LinearAlgebra(LinearAlgebra),
     Transpose(Transpose),
+    Concatenate(Concatenate),
 }
 
 impl Routine {
@@ -46,6 +49,7 @@ impl Routine {
                 GeneralSelection::new(module, id).map(|selection| Routine::GeneralSelection(Box::new(selection)))
             }),
             Op::Transpose { dimensions } => transpose(module, instruction, dimensions),
+            Op::Concatenate { dimension } => concatenate(module, instruction, *dimension),
             Op::Cholesky { .. } | Op::TriangularSolve { .. } | Op::CustomCall(_) => {
                 LinearAlgebra::new(module, instruction).map(Routine::LinearAlgebra)
             }
@@ -61,8 +65,14 @@ impl Routine {
             Routine::Fft(_) => "fft",
             Routine::SelectAndScatter(..) | Routine::GeneralSelection(_) => "select-and-scatter",
             Routine::Transpose(_) => "transpose",
+            Routine::Concatenate(_) => "concatenate",
             Routine::LinearAlgebra(algebra) => algebra.name(),
         }
+    }
+
+    /// Whether it passes over its data once.
+    pub(crate) fn only_moves(&self) -> bool {
+        matches!(self, Routine::Transpose(_) | Routine::Concatenate(_))
     }
 
     /// Whether the evaluator may have to do it after all.
@@ -93,6 +103,11 @@ impl Routine {
                 let (&[from, to], &[m, n]) = (arrays, bytes) else { return None };
                 transpose.run(slice(from, m), slice_mut(to, n), parallel)
             },
+            Routine::Concatenate(concatenate) => unsafe {
+                let ((&to, from), (&n, sizes)) = (arrays.split_last()?, bytes.split_last()?);
+                let from: Vec<&[u8]> = from.iter().zip(sizes).map(|(&from, &m)| slice(from, m)).collect();
+                concatenate.run(&from, slice_mut(to, n), parallel)
+            },
             Routine::SelectAndScatter(selection, element_type) => unsafe {
                 match element_type {
                     ElementType::F32 => run_selection::<f32>(selection, arrays, bytes, parallel),
@@ -115,6 +130,18 @@ fn transpose(module: &Module, instruction: &Instruction, order: &[i64]) -> Resul
     let found = list(from.dims()).zip(list(order)).filter(|_| is_static);
     let found = found.and_then(|(sizes, order)| Transpose::new(&sizes, &order, from.element_type.bytes()));
     found.map(Routine::Transpose).ok_or_else(|| "there is no kernel for this transpose".into())
+}
+
+fn concatenate(module: &Module, instruction: &Instruction, dimension: i64) -> Result<Routine, NoRoutine> {
+    let result = instruction.shape.as_array().filter(|a| !a.is_dynamic()).ok_or("its result is no array")?;
+    let dimension = usize::try_from(dimension).ok().filter(|&d| d < result.rank()).ok_or("it has no such dimension")?;
+    let run = |&o: &InstructionId| {
+        let bytes = count(&array(module, o)?.dims()[dimension..])?.checked_mul(result.element_type.bytes());
+        bytes.ok_or_else(|| NoRoutine::from("it is too large"))
+    };
+    let runs = instruction.operands().iter().map(run).collect::<Result<Vec<usize>, _>>()?;
+    let found = Concatenate::new(count(&result.dims()[..dimension])?, runs);
+    found.map(Routine::Concatenate).ok_or_else(|| "it is too large".into())
 }
 
 unsafe fn run_sort(

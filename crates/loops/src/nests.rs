@@ -85,7 +85,7 @@ fn check_overwritten(graph: &Graph, programs: &[LoopProgram]) -> Result<(), Unsu
 }
 
 /// Up to so many parts a concatenation is a nest for each.
-const MAX_PARTS: usize = 32;
+pub const MAX_PARTS: usize = 32;
 
 /// Where a part of a result lies.
 struct Place {
