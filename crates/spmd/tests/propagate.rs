@@ -49,6 +49,54 @@ fn axes_go_through_products() {
 }
 
 #[test]
+fn meshes_of_one_device_say_nothing() {
+    let module = propagated(
+        "HloModule m, num_partitions=8
+ENTRY main {
+  x = f32[16,32] parameter(0), sharding={mesh['i'=8], [{'i'}, {}]}
+  y = f32[16,32] custom-call(x), custom_call_target=\"Sharding\", sharding={mesh['i'=1], [{'i'}, {}]}
+  ROOT z = f32[16,32] tanh(y)
+}",
+    );
+    assert_eq!(sharding(&module, "z"), "{mesh['i'=8], [{'i'}, {}]}");
+}
+
+#[test]
+fn results_may_come_as_the_tuple_of_a_loop_or_as_a_token() {
+    let module = propagated(
+        "HloModule m, num_partitions=8
+body {
+  s = (f32[16], s32[]) parameter(0)
+  v = f32[16] get-tuple-element(s), index=0
+  n = s32[] get-tuple-element(s), index=1
+  w = f32[16] tanh(v)
+  ROOT t = (f32[16], s32[]) tuple(w, n)
+}
+more {
+  c = (f32[16], s32[]) parameter(0)
+  k = s32[] get-tuple-element(c), index=1
+  zero = s32[] constant(0)
+  ROOT lt = pred[] compare(k, zero), direction=LT
+}
+ENTRY main {
+  x = f32[16] parameter(0), sharding={mesh['i'=8], [{'i'}]}
+  i = s32[] parameter(1)
+  init = (f32[16], s32[]) tuple(x, i)
+  ROOT loop = (f32[16], s32[]) while(init), condition=more, body=body
+}",
+    );
+    assert_eq!(sharding(&module, "loop"), "{{mesh['i'=8], [{'i'}]}, {mesh['i'=8], []}}");
+    propagated(
+        "HloModule m, num_partitions=8
+ENTRY main {
+  x = f32[16] parameter(0), sharding={mesh['i'=8], [{'i'}]}
+  t = token[] after-all()
+  ROOT call = token[] custom-call(x, t), custom_call_target=\"f\", custom_call_has_side_effect=true
+}",
+    );
+}
+
+#[test]
 fn every_sharding_is_explained_down_to_an_annotation() {
     let mut module = read(MLP);
     let report = propagate(&mut module, &PropagationOptions::default()).expect("it can be propagated");

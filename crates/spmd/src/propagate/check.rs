@@ -69,12 +69,13 @@ fn fits(module: &Module, computations: &[ComputationId], errors: &mut Vec<Diagno
     }
 }
 
-/// All devices take part in every mesh.
+/// All devices take part in every mesh, but for those of one device, which say nothing (a program that was exported for
+/// one device and is called by one for several brings them along).
 fn meshes(module: &Module, computations: &[ComputationId], errors: &mut Vec<Diagnostic>) {
     let counts = |named: &NamedSharding| match named.mesh.devices {
         MeshDevices::Maximal(_) => None,
         _ if named.mesh.axes.is_empty() => None,
-        _ => named.mesh.size(),
+        _ => named.mesh.size().filter(|&size| size > 1),
     };
     let mut first: Option<(InstructionId, &NamedSharding, i64)> = None;
     for (i, _, named) in named_shardings(module, computations) {

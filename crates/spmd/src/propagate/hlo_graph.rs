@@ -11,7 +11,7 @@ use crate::factors::{
 };
 use crate::rules::{Dims, identity};
 use hloom_ir::Op;
-use hloom_ir::device_list::Mesh;
+use hloom_ir::device_list::{Mesh, MeshDevices};
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::order::PostOrder;
@@ -168,8 +168,12 @@ impl HloGraph {
         id
     }
 
-    /// A named sharding as one of the graph's; axes of one device say nothing.
+    /// A named sharding as one of the graph's; axes of one device say nothing, nor do meshes that have no others.
     fn sharding(&mut self, named: &NamedSharding) -> Option<TensorSharding> {
+        let is_maximal = matches!(named.mesh.devices, MeshDevices::Maximal(_));
+        if !is_maximal && !named.mesh.axes.is_empty() && named.mesh.size() == Some(1) {
+            return None;
+        }
         let mesh = self.mesh(&named.mesh);
         let mut sharding = Graph::sharding(named, mesh)?;
         sharding.dims.iter_mut().for_each(|d| d.axes.retain(|a| a.size > 1));

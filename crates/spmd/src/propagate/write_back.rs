@@ -1,7 +1,6 @@
 //! Shardings of the graph as shardings of the module.
 
 use super::hlo_graph::{HloGraph, is_shell};
-use super::prepare::failed;
 use super::report::{PropagationReport, PropagationStep, StepSource};
 use crate::factors::{Origin, TensorSharding, ValueRef};
 use crate::shardy::{evenly_cut, whole_axes};
@@ -148,21 +147,48 @@ fn results(module: &mut Module, w: &Writer<'_>, entry: ComputationId) -> Result<
     };
     let same = module[root].common.sharding.as_deref() == Some(&sharding);
     let mut holder = root;
-    if !same && !is_shell(module, root) && shape.is_array() {
-        let new = NewInstruction {
-            name: "result".into(),
-            op: Op::CustomCall(Box::new(CustomCall::new("Sharding"))),
-            shape,
-            operands: [root].into_iter().collect(),
-            common: Default::default(),
+    if !same && !is_shell(module, root) {
+        let (op, operands) = match &shape {
+            Shape::Array(_) => (Op::CustomCall(Box::new(CustomCall::new("Sharding"))), vec![root]),
+            Shape::Tuple(elements) => (Op::Tuple, elements_of(module, entry, root, elements)),
+            // A token lies nowhere.
+            _ => return Ok(()),
         };
+        let operands = operands.into_iter().collect();
+        let new = NewInstruction { name: "result".into(), op, shape, operands, common: Default::default() };
         holder = module.add_instruction(entry, new);
         module.set_root(holder);
-    } else if !same && !is_shell(module, root) {
-        return Err(failed("the results of the program are not written out as a tuple"));
     }
     module.instruction_mut(holder).common.sharding = Some(Box::new(sharding));
     Ok(())
+}
+
+/// The elements of a tuple, each with its part of the tuple's sharding.
+fn elements_of(
+    module: &mut Module,
+    entry: ComputationId,
+    tuple: InstructionId,
+    shapes: &[Shape],
+) -> Vec<InstructionId> {
+    let leaves = module[tuple].common.sharding.as_deref().map_or_else(Vec::new, |s| s.leaves().to_vec());
+    let mut leaves = leaves.into_iter();
+    let element = |(n, shape): (usize, &Shape)| {
+        let mut of_element: Vec<LeafSharding> = leaves.by_ref().take(shape.leaf_count()).collect();
+        let sharding = match shape.is_tuple() {
+            true => Some(Sharding::Tuple(of_element)),
+            false => of_element.pop().map(|leaf| Sharding::Leaf(Box::new(leaf))),
+        };
+        let mut new = NewInstruction {
+            name: "element".into(),
+            op: Op::GetTupleElement { index: n as i64 },
+            shape: shape.clone(),
+            operands: [tuple].into_iter().collect(),
+            common: Default::default(),
+        };
+        new.common.sharding = sharding.map(Box::new);
+        module.add_instruction(entry, new)
+    };
+    shapes.iter().enumerate().map(element).collect()
 }
 
 /// How every sharding came about, in terms of instructions.
