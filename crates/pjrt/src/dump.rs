@@ -1,5 +1,5 @@
-//! Cases to hand over: with `HLOOM_DUMP_TO=DIR`, what was compiled and run goes into that folder, to be looked at with
-//! `hloom report DIR` and run again with `hloom run DIR`.
+//! Cases to hand over: with `HLOOM_DUMP_TO=DIR`, or where the compile options have XLA's `xla_dump_to`, what was compiled
+//! and run goes into that folder, to be looked at with `hloom report DIR` and run again with `hloom run DIR`.
 //!
 //! Files are named as XLA names those that it dumps: of each program what came in, the module before the passes, after
 //! each pass that changed something, and as it runs, its memory, a report on its compilation (time by pass, memory, cost,
@@ -10,7 +10,7 @@ use crate::program::Source;
 use hloom_analysis::cost::cost;
 use hloom_compiler::{Backend, CompileReport, CompiledModule, Emit, registry};
 use hloom_formats::hlo_text::{self, PrintOptions};
-use hloom_formats::proto::{Snapshot, write_snapshot};
+use hloom_formats::proto::{Container, Snapshot, write, write_snapshot};
 use hloom_ir::module::Module;
 use hloom_ir::verify::VerifiedModule;
 use hloom_passes::{Context, optimize};
@@ -27,10 +27,21 @@ use std::time::Duration;
 const VARIABLE: &str = "HLOOM_DUMP_TO";
 const PRINT: PrintOptions = PrintOptions { elide_constants: false };
 
+/// What the compile options say of dumps.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DumpOptions {
+    /// Where they go, where the variable says nothing.
+    pub folder: Option<PathBuf>,
+    /// Whether modules are written as protos, too.
+    pub protos: bool,
+}
+
 /// Where the files of one program go.
 #[derive(Debug)]
 pub struct ProgramDump {
     folder: PathBuf,
+    /// Whether modules are written as protos, too.
+    protos: bool,
     /// `module_0006.jit_f`.
     key: String,
     has_run: AtomicBool,
@@ -41,9 +52,10 @@ pub(crate) struct Arguments(Vec<Vec<Value>>);
 
 impl ProgramDump {
     /// Where the next program of that name goes; `None` unless the folder is asked for and can be written.
-    pub fn begin(name: &str) -> Option<ProgramDump> {
+    pub fn begin(name: &str, options: &DumpOptions) -> Option<ProgramDump> {
         static PROGRAMS: AtomicUsize = AtomicUsize::new(0);
-        let folder = PathBuf::from(std::env::var_os(VARIABLE).filter(|f| !f.is_empty())?);
+        let variable = std::env::var_os(VARIABLE).filter(|f| !f.is_empty()).map(PathBuf::from);
+        let folder = variable.or_else(|| options.folder.clone())?;
         std::fs::create_dir_all(&folder).ok()?;
         let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' };
         let name: String = name.chars().map(plain).take(100).collect();
@@ -51,7 +63,9 @@ impl ProgramDump {
         loop {
             let key = format!("module_{:04}.{name}", PROGRAMS.fetch_add(1, Ordering::Relaxed));
             match std::fs::create_dir(folder.join(&key)) {
-                Ok(()) => return Some(ProgramDump { folder, key, has_run: AtomicBool::new(false) }),
+                Ok(()) => {
+                    return Some(ProgramDump { folder, protos: options.protos, key, has_run: AtomicBool::new(false) });
+                }
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(_) => return None,
             }
@@ -62,6 +76,15 @@ impl ProgramDump {
         std::fs::write(self.folder.join(format!("{}.{tail}", self.key)), content).is_ok()
     }
 
+    fn write_module(&self, head: &str, module: &Module) {
+        self.write(&format!("{head}.txt"), hlo_text::print(module, &PRINT).as_bytes());
+        if self.protos
+            && let Ok(bytes) = write(module, Container::Module)
+        {
+            self.write(&format!("{head}.hlo.pb"), &bytes);
+        }
+    }
+
     /// What came in, and the module that it was understood as.
     pub fn before(&self, source: &Source, module: &Module) {
         let file = match (source.format.as_str(), std::str::from_utf8(&source.code)) {
@@ -70,14 +93,14 @@ impl ProgramDump {
             _ => "module.hlo.pb",
         };
         let _ = std::fs::write(self.folder.join(&self.key).join(file), &source.code);
-        self.write("before_optimizations.txt", hlo_text::print(module, &PRINT).as_bytes());
+        self.write_module("before_optimizations", module);
     }
 
     /// What was made of it by each pass and in the end, and what that took.
     pub fn after(&self, backend: &dyn Backend, module: &VerifiedModule, compiled: &CompiledModule) {
         self.passes(backend, module);
         let head = format!("{}_after_optimizations", backend.name());
-        self.write(&format!("{head}.txt"), hlo_text::print(compiled.module.module(), &PRINT).as_bytes());
+        self.write_module(&head, compiled.module.module());
         if let Ok(plan) = plan(&compiled.module, backend.target()) {
             let text = dump_b(&plan, backend.target(), Part::Allocations);
             self.write(&format!("{head}-buffer-assignment.txt"), text.as_bytes());

@@ -1,5 +1,6 @@
 //! How a caller wants a program compiled: the parts of `CompileOptionsProto` that mean something here.
 
+use crate::dump::DumpOptions;
 use crate::status::Status;
 use hloom_compiler::ExcessPrecision;
 use hloom_formats::proto::read_shape;
@@ -43,7 +44,8 @@ enum Override {
     Double(f64),
 }
 
-/// Options of XLA's that say yes or no; callers may name them, and but for the first they mean nothing here.
+/// Options of XLA's that say yes or no; callers may name them, and but for the first and those of dumps they mean nothing
+/// here.
 const XLA_SWITCHES: [&str; 10] = [
     "xla_allow_excess_precision",
     "xla_cpu_enable_fast_math",
@@ -57,19 +59,34 @@ const XLA_SWITCHES: [&str; 10] = [
     "xla_llvm_disable_expensive_passes",
 ];
 
-/// What the caller names as `xla_allow_excess_precision`, or else XLA's flags have: yes, by default, is what XLA makes of it.
-fn excess_precision(
-    overrides: &std::collections::BTreeMap<String, OverrideProto>,
-    flags: Option<&DebugOptionsProto>,
-) -> ExcessPrecision {
-    let named = match overrides.get("xla_allow_excess_precision").and_then(|o| o.value.as_ref()) {
-        Some(Override::Bool(allowed)) => Some(*allowed),
-        Some(Override::String(text)) => Some(matches!(text.to_ascii_lowercase().as_str(), "true" | "1")),
+type Overrides = std::collections::BTreeMap<String, OverrideProto>;
+
+/// What the caller says to a switch, if anything.
+fn switch(overrides: &Overrides, name: &str) -> Option<bool> {
+    match overrides.get(name)?.value.as_ref()? {
+        Override::Bool(value) => Some(*value),
+        Override::String(text) => Some(matches!(text.to_ascii_lowercase().as_str(), "true" | "1")),
         _ => None,
-    };
-    match named.or(flags.and_then(|f| f.xla_allow_excess_precision)) {
+    }
+}
+
+/// What the caller names as `xla_allow_excess_precision`, or else XLA's flags have: yes, by default, is what XLA makes of it.
+fn excess_precision(overrides: &Overrides, flags: &DebugOptionsProto) -> ExcessPrecision {
+    match switch(overrides, "xla_allow_excess_precision").or(flags.xla_allow_excess_precision) {
         Some(false) => ExcessPrecision::Never,
         _ => ExcessPrecision::Converted,
+    }
+}
+
+/// What is to be written of a program, as the caller's options or else XLA's flags have it.
+fn dump(overrides: &Overrides, flags: &DebugOptionsProto) -> DumpOptions {
+    let named = match overrides.get("xla_dump_to").and_then(|o| o.value.as_ref()) {
+        Some(Override::String(folder)) => Some(folder),
+        _ => None,
+    };
+    DumpOptions {
+        folder: named.or(flags.xla_dump_to.as_ref()).filter(|folder| !folder.is_empty()).map(Into::into),
+        protos: switch(overrides, "xla_dump_hlo_as_proto").or(flags.xla_dump_hlo_as_proto).unwrap_or(false),
     }
 }
 
@@ -78,7 +95,7 @@ const OTHER_OPTIONS: [&str; 4] =
     ["exec_time_optimization_effort", "memory_fitting_effort", "memory_fitting_level", "optimization_level"];
 
 /// Whether the options that a caller names can be: those of XLA are taken, and left alone.
-fn check_overrides(overrides: &std::collections::BTreeMap<String, OverrideProto>) -> Result<(), Status> {
+fn check_overrides(overrides: &Overrides) -> Result<(), Status> {
     for (name, given) in overrides {
         if !name.starts_with("xla_") && !OTHER_OPTIONS.contains(&name.as_str()) {
             return Err(Status::invalid(format!("No such compile option: '{name}'")));
@@ -119,6 +136,10 @@ struct BuildOptionsProto {
 /// `DebugOptions`.
 #[derive(Clone, PartialEq, Message)]
 struct DebugOptionsProto {
+    #[prost(string, optional, tag = "109")]
+    xla_dump_to: Option<String>,
+    #[prost(bool, optional, tag = "113")]
+    xla_dump_hlo_as_proto: Option<bool>,
     #[prost(bool, optional, tag = "122")]
     xla_allow_excess_precision: Option<bool>,
 }
@@ -161,6 +182,8 @@ pub struct CompileOptions {
     pub argument_layouts: Vec<Shape>,
     /// The result with the layout that it is to have.
     pub result_layout: Option<Shape>,
+    /// What is written of it.
+    pub dump: DumpOptions,
 }
 
 impl CompileOptions {
@@ -170,6 +193,7 @@ impl CompileOptions {
             .map_err(|e| Status::invalid(format!("the compile options are not a CompileOptionsProto: {e}")))?;
         check_overrides(&options.overrides)?;
         let build = options.build.unwrap_or_default();
+        let flags = build.debug_options.unwrap_or_default();
         let count = |n: i64, what: &str| match n {
             ..=0 => Ok(1),
             n if n as usize <= available => Ok(n as usize),
@@ -210,7 +234,8 @@ impl CompileOptions {
             tupled_arguments: options.parameter_is_tupled_arguments,
             open_results: build.allow_propagation_to_output,
             open_parameters: build.allow_propagation_to_parameters,
-            excess_precision: excess_precision(&options.overrides, build.debug_options.as_ref()),
+            excess_precision: excess_precision(&options.overrides, &flags),
+            dump: dump(&options.overrides, &flags),
         })
     }
 
@@ -324,7 +349,7 @@ mod tests {
     fn excess_precision_is_what_the_caller_names_or_else_the_flags_have() {
         let of = |named: Option<Override>, flag: Option<bool>| {
             let named = named.map(|v| ("xla_allow_excess_precision".to_owned(), OverrideProto { value: Some(v) }));
-            let flags = DebugOptionsProto { xla_allow_excess_precision: flag };
+            let flags = DebugOptionsProto { xla_allow_excess_precision: flag, ..Default::default() };
             let build = BuildOptionsProto { debug_options: Some(flags), ..Default::default() };
             let proto = CompileOptionsProto {
                 build: Some(build),
@@ -337,6 +362,28 @@ mod tests {
         assert_eq!(of(None, Some(false)), ExcessPrecision::Never);
         assert_eq!(of(Some(Override::Bool(true)), Some(false)), ExcessPrecision::Converted);
         assert_eq!(of(Some(Override::String("False".into())), Some(true)), ExcessPrecision::Never);
+    }
+
+    #[test]
+    fn dumps_go_where_the_caller_or_else_the_flags_say() {
+        let of = |named: Option<&str>, flag: Option<&str>| {
+            let named =
+                named.map(|v| ("xla_dump_to".to_owned(), OverrideProto { value: Some(Override::String(v.into())) }));
+            let flags = DebugOptionsProto {
+                xla_dump_to: flag.map(Into::into),
+                xla_dump_hlo_as_proto: Some(true),
+                ..Default::default()
+            };
+            let build = BuildOptionsProto { debug_options: Some(flags), ..Default::default() };
+            let overrides = named.into_iter().collect();
+            let proto = CompileOptionsProto { build: Some(build), overrides, ..Default::default() };
+            CompileOptions::decode(&proto.encode_to_vec(), 1).unwrap().dump
+        };
+        let to = |folder: Option<&str>| DumpOptions { folder: folder.map(Into::into), protos: true };
+        assert_eq!(of(None, None), to(None));
+        assert_eq!(of(None, Some("/a")), to(Some("/a")));
+        assert_eq!(of(None, Some("")), to(None));
+        assert_eq!(of(Some("/b"), Some("/a")), to(Some("/b")));
     }
 
     #[test]
