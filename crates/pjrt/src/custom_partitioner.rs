@@ -2,7 +2,8 @@
 //!
 //! JAX gives them for `custom_partitioning`. They are asked while a program is partitioned, with serialized shapes and
 //! shardings, and answer with shardings and with the program of one device. That program is in a form of MLIR that is not
-//! kept stable; the Python package sets a function that turns it into text.
+//! kept stable; the Python package sets a function that turns it into text. Functions that are to be told of a sharding
+//! (`jax.debug.inspect_array_sharding`) are called then, too.
 
 use crate::abi::{Entry, ExtensionBase, c_structs_for_extensions as c_structs, entry, slice};
 use crate::program::BYTECODE;
@@ -14,7 +15,7 @@ use hloom_ir::module::Module;
 use hloom_ir::sharding::{LeafSharding, Sharding, ShardingKind};
 use hloom_spmd::partition::custom::{CallToPartition, CustomPartition, CustomPartitioner};
 use rustc_hash::FxHashMap;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::sync::{LazyLock, PoisonError, RwLock};
 
 /// `JAX_CustomCallPartitioner_string`.
@@ -199,8 +200,58 @@ fn encode(kinds: &[ShardingKind], shape: &Shape) -> Vec<u8> {
     }
 }
 
+/// By this name programs ask for the sharding of an array: the call's `backend_config` is an [`Inspector`].
+const INSPECT_SHARDING: &str = "InspectSharding";
+
+/// `JAX_InspectSharding_Callback`.
+#[repr(C)]
+struct Inspector {
+    call: Option<unsafe extern "C" fn(*mut c_void, *mut InspectArgs)>,
+    data: *mut c_void,
+}
+
+/// `JAX_InspectSharding_Callback_Args`.
+#[repr(C)]
+struct InspectArgs {
+    sharding: Bytes,
+    error: *const std::ffi::c_char,
+    error_data: *mut c_void,
+    free_error: Option<unsafe extern "C" fn(*mut InspectArgs)>,
+}
+
+/// Tells the caller how the operand of the call lies.
+fn inspect_sharding(call: &CallToPartition<'_>) -> Result<(), Diagnostic> {
+    let Some((shape, kind)) = call.operands.first() else { return Ok(()) };
+    if call.backend_config.len() != size_of::<Inspector>() {
+        return Err(failed(format!("{INSPECT_SHARDING} without a function to call")));
+    }
+    // SAFETY: JAX writes the struct into the call's config, and keeps what it points to while the program is compiled.
+    let inspector = unsafe { call.backend_config.as_ptr().cast::<Inspector>().read_unaligned() };
+    let Some(function) = inspector.call else { return Ok(()) };
+    let sharding = encode(std::slice::from_ref(kind), shape);
+    let mut args = InspectArgs {
+        sharding: Bytes::of(&sharding),
+        error: std::ptr::null(),
+        error_data: std::ptr::null_mut(),
+        free_error: None,
+    };
+    // SAFETY: its arguments, which live until it returns; the text of an error ends in a zero, and is there until freed.
+    let error = unsafe {
+        function(inspector.data, &raw mut args);
+        let error = (!args.error.is_null()).then(|| CStr::from_ptr(args.error).to_string_lossy().into_owned());
+        if let Some(free) = args.free_error {
+            free(&raw mut args);
+        }
+        error
+    };
+    error.map_or(Ok(()), |text| Err(failed(format!("the function that is told of a sharding failed: {text}"))))
+}
+
 impl CustomPartitioner for RegisteredPartitioners {
     fn partition(&self, call: &CallToPartition<'_>) -> Result<Option<CustomPartition>, Diagnostic> {
+        if call.target == INSPECT_SHARDING {
+            inspect_sharding(call)?;
+        }
         let found = registry(|r| r.partitioners.get(call.target).copied());
         let Some(Registered(callbacks)) = found else { return Ok(None) };
         // SAFETY: the caller's struct, which lives as long as the process.
