@@ -151,6 +151,7 @@ impl Client {
         let device = |id| Device {
             description: DeviceDescription::new(id, &options.platform_name, nodes[id]),
             local_hardware_id: local.contains(&id).then(|| (id - first) as i32),
+            local_devices: local.len(),
             memories: Vec::new(),
             runtime: runtime.clone(),
         };

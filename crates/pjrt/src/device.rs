@@ -55,6 +55,8 @@ pub struct Device {
     pub description: DeviceDescription,
     /// Its number among the devices of this process, if it is one of them.
     pub local_hardware_id: Option<i32>,
+    /// How many devices this process has.
+    pub local_devices: usize,
     /// Its memories, in the order of [`crate::memory::KINDS`]; set when the client is complete.
     pub(crate) memories: Vec<Handle<Memory>>,
     pub(crate) runtime: std::sync::Arc<dyn hloom_runtime::Client>,
@@ -132,10 +134,11 @@ pub(crate) fn memory_stats(args: &mut DeviceMemoryStatsArgs) -> Result<(), Statu
     args.bytes_in_use = statistics.bytes_in_use as i64;
     (args.peak_bytes_in_use, args.peak_bytes_in_use_is_set) = (statistics.peak_bytes_in_use as i64, 1);
     (args.num_allocs, args.num_allocs_is_set) = (statistics.requests as i64, 1);
-    // All the memory of the machine may be had, by all devices together.
+    // All the memory of the machine may be had, by all devices together; a device can count on its share.
     let limit = hloom_value::memory::total().map_or(0, |bytes| bytes as i64);
+    let share = limit / device.local_devices.max(1) as i64;
     (args.bytes_limit, args.bytes_limit_is_set) = (limit, u8::from(limit > 0));
-    (args.bytes_reservable_limit, args.bytes_reservable_limit_is_set) = (limit, u8::from(limit > 0));
+    (args.bytes_reservable_limit, args.bytes_reservable_limit_is_set) = (share, u8::from(limit > 0));
     // What the caller left in the other fields must not be taken for numbers.
     for unknown in [
         &mut args.largest_alloc_size_is_set,
