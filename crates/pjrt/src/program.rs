@@ -198,7 +198,7 @@ impl Program {
         let module = verify(module, &VerifyOptions { devices })
             .map_err(|invalid| located(&invalid.diagnostics, &invalid.module))?;
         let grid = DeviceGrid { replicas: options.replicas, partitions: options.partitions };
-        let dump = ProgramDump::begin(&module.module().name);
+        let dump = ProgramDump::begin(&module.module().name, &options.dump);
         if let Some(dump) = &dump {
             dump.before(&source, module.module());
         }
@@ -233,6 +233,8 @@ impl Program {
         }
         let fingerprint = source.fingerprint();
         let custom_calls = ffi::targets(module.module());
+        ffi::all_provided(compiled.module.module(), &custom_calls)
+            .map_err(|missing| located(&[missing], compiled.module.module()))?;
         let is_bound_to_process = custom_calls.iter().any(|t| ffi::is_bound_to_process(t));
         let is_fixed = |shape: &Shape| shape.as_array().is_none_or(|a| (0..a.rank()).all(|d| !a.is_dynamic_dim(d)));
         let is_short = options.devices.len() == 1 && custom_calls.is_empty() && is_short(&module);

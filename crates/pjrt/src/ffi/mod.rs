@@ -14,9 +14,9 @@ use crate::status::Status;
 use abi::Handler;
 use attributes::Attribute;
 use call::{Context, Frame};
-use hloom_eval::custom_call::CustomCalls;
+use hloom_eval::custom_call::{CustomCalls, builtin};
 use hloom_ir::Op;
-use hloom_ir::diagnostic::codes;
+use hloom_ir::diagnostic::{Diagnostic, Part, codes};
 use hloom_ir::module::Module;
 use hloom_value::{Array, ExecutionError};
 use rustc_hash::FxHashMap;
@@ -219,6 +219,26 @@ pub(crate) fn targets(module: &Module) -> Vec<String> {
     }
     targets.retain(|t| t == PYTHON_CALLBACK || handler(t).is_some());
     targets
+}
+
+/// Refuses a program that needs the result of a custom call that neither a handler nor hloom provides: before it runs,
+/// where the caller still waits for it.
+pub(crate) fn all_provided(module: &Module, targets: &[String]) -> Result<(), Diagnostic> {
+    let builtin = builtin();
+    for &computation in module.computations() {
+        for &i in module[computation].instructions() {
+            let Op::CustomCall(call) = &module[i].op else { continue };
+            let is_needed = !module[i].users().is_empty() || module.root(computation) == Some(i);
+            if is_needed && builtin.get(&call.target).is_none() && !targets.iter().any(|t| **t == *call.target) {
+                let message = format!("{} calls \"{}\", which nobody provides", module[i].name(), call.target);
+                let missing = Diagnostic::error(&codes::eval::UNKNOWN_CUSTOM_CALL, message);
+                return Err(missing
+                    .at_instruction(i, Part::Whole)
+                    .help("register a handler of that name with jax.ffi.register_ffi_target"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether a call of that target means nothing in another process.
