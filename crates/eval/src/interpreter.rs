@@ -71,6 +71,15 @@ impl<'r> Device<'r> {
         result
     }
 
+    /// Applies `computation` to elements of arrays. That belongs to the instruction that asks for it, which is one step
+    /// however many elements there are; one application may still take no more steps than are left.
+    pub fn apply(&mut self, computation: ComputationId, arguments: Vec<Value>) -> Result<Value, ExecutionError> {
+        let steps = self.steps;
+        let result = self.call(computation, arguments);
+        self.steps = steps;
+        result
+    }
+
     /// The arguments with the floating-point types of the parameters.
     fn entered(&self, computation: ComputationId, arguments: Vec<Value>) -> Result<Vec<Value>, ExecutionError> {
         if !self.shared.prepared.mixed_precision.calls(computation) {

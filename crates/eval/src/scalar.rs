@@ -225,7 +225,7 @@ impl ScalarFunction {
                 for (s, &t) in arguments.iter().zip(types) {
                     values.push(Value::Array(Array::from_bytes(t, &[], &s.0.to_le_bytes()[..t.bytes()])?));
                 }
-                let value = device.call(*c, values)?;
+                let value = device.apply(*c, values)?;
                 for (result, leaf) in results.iter_mut().zip(value.leaves()) {
                     *result = Scalar::load(leaf.as_array()?, 0);
                 }

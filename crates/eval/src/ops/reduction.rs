@@ -285,7 +285,7 @@ fn scan(
             arguments.push(Value::Array(slice_at(input, dimension, at)?));
         }
         arguments.append(&mut carry);
-        let mut made = match device.call(attributes.to_apply, arguments)? {
+        let mut made = match device.apply(attributes.to_apply, arguments)? {
             Value::Tuple(t) => t,
             single => vec![single],
         };
