@@ -9,6 +9,7 @@ use crate::buffer::Buffer;
 use crate::error::ExecutionError;
 use crate::strided::{self, View};
 use bytemuck::Pod;
+use hloom_ir::diagnostic::codes;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::layout::{DimVec, Layout};
 use hloom_ir::literal::{ArrayLiteral, Literal};
@@ -251,6 +252,10 @@ pub fn index_count(sizes: &[i64]) -> usize {
 /// Bytes of an array; a fault if no memory can hold it.
 fn byte_len(element_type: ElementType, dims: &[i64]) -> Result<usize, ExecutionError> {
     let shape = ArrayShape::new(element_type, dims.iter().copied());
+    if shape.is_unbounded() {
+        let message = format!("an array {shape} was asked for, whose size nobody knows");
+        return Err(ExecutionError::new(&codes::eval::UNSUPPORTED, message));
+    }
     match shape.byte_size().map(usize::try_from) {
         Some(Ok(len)) => Ok(len),
         _ => Err(ExecutionError::out_of_memory(usize::MAX).note(format!("an array {shape} was asked for"))),

@@ -18,9 +18,12 @@ impl ExecutionError {
         ExecutionError(diagnostic)
     }
 
-    /// Memory that cannot be had.
+    /// Memory that cannot be had; `usize::MAX` stands for more than can be counted.
     pub fn out_of_memory(bytes: usize) -> ExecutionError {
-        let message = format!("{bytes} bytes ({:.2} GiB) of memory cannot be had", bytes as f64 / (1u64 << 30) as f64);
+        let message = match bytes {
+            usize::MAX => "more bytes of memory than can be counted cannot be had".to_owned(),
+            _ => format!("{bytes} bytes ({:.2} GiB) of memory cannot be had", bytes as f64 / (1u64 << 30) as f64),
+        };
         ExecutionError(Box::new(Diagnostic::error(&codes::eval::OUT_OF_MEMORY, message).blame(Blame::Machine)))
     }
 

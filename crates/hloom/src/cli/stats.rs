@@ -29,23 +29,29 @@ pub(crate) fn run(args: &StatsArgs) -> Result {
     Ok(Outcome::Well)
 }
 
-/// The bytes that the arrays in `shape` take on the machine, padding included.
-fn bytes_on(target: &Target, shape: &Shape) -> u64 {
-    let leaves = shape.leaves().into_iter().map(|(_, leaf)| target.byte_size(leaf).unwrap_or(i64::MAX) as u64);
-    leaves.fold(0, u64::saturating_add)
+/// The bytes that the arrays in `shape` take on the machine, padding included; `None` where a dimension has no bound.
+fn bytes_on(target: &Target, shape: &Shape) -> Option<u64> {
+    shape.leaves().into_iter().try_fold(0u64, |sum, (_, leaf)| {
+        let is_unbounded = leaf.as_array().is_some_and(|a| a.is_unbounded());
+        let bytes = target.byte_size(leaf).filter(|_| !is_unbounded)?;
+        sum.checked_add(u64::try_from(bytes).ok()?)
+    })
 }
 
-fn parameter_bytes(module: &Module, summary: &Summary, target: &Target) -> u64 {
-    let sizes = summary.parameters.iter().map(|&id| bytes_on(target, &module[id].shape));
-    sizes.fold(0, u64::saturating_add)
+fn parameter_bytes(module: &Module, summary: &Summary, target: &Target) -> Option<u64> {
+    summary.parameters.iter().try_fold(0u64, |sum, &id| sum.checked_add(bytes_on(target, &module[id].shape)?))
 }
 
-fn result_bytes(module: &Module, target: &Target) -> u64 {
+fn result_bytes(module: &Module, target: &Target) -> Option<u64> {
     let root = module.entry().and_then(|entry| module.root(entry));
-    root.map_or(0, |root| bytes_on(target, &module[root].shape))
+    root.map_or(Some(0), |root| bytes_on(target, &module[root].shape))
 }
 
-/// What `--json` prints. Costs are those of one run on one device; all sizes are in bytes.
+fn size_if_known(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "an unknown size".to_owned(), size)
+}
+
+/// What `--json` prints. Costs are those of one run on one device; all sizes are in bytes, null where nobody knows.
 #[derive(Serialize)]
 struct Stats<'a> {
     module: &'a str,
@@ -58,8 +64,8 @@ struct Stats<'a> {
     flops: u64,
     transcendentals: u64,
     bytes_accessed: u64,
-    parameter_bytes: u64,
-    result_bytes: u64,
+    parameter_bytes: Option<u64>,
+    result_bytes: Option<u64>,
     loops_of_unknown_trip_count: Vec<&'a str>,
     opcodes: Vec<OpcodeStats>,
     collectives: Vec<CollectiveStats<'a>>,
@@ -89,7 +95,7 @@ struct ParameterStats<'a> {
     number: usize,
     name: &'a str,
     shape: String,
-    bytes: u64,
+    bytes: Option<u64>,
 }
 
 impl<'a> Stats<'a> {
@@ -194,7 +200,8 @@ fn tables(module: &Module, summary: &Summary, target: &Target) -> String {
     if !summary.parameters.is_empty() {
         let mut table = Table::new(&[("parameter", Right), ("name", Left), ("shape", Left), ("size", Right)]);
         for p in parameters(module, summary, target) {
-            table.row([p.number.to_string(), p.name.to_owned(), super::lines::clip(&p.shape, 80), size(p.bytes)]);
+            let bytes = p.bytes.map_or_else(|| "unknown".to_owned(), size);
+            table.row([p.number.to_string(), p.name.to_owned(), super::lines::clip(&p.shape, 80), bytes]);
         }
         out.push('\n');
         out.push_str(&table.render());
@@ -202,8 +209,8 @@ fn tables(module: &Module, summary: &Summary, target: &Target) -> String {
     let _ = writeln!(
         out,
         "\nparameters take {}, the result takes {}",
-        size(parameter_bytes(module, summary, target)),
-        size(result_bytes(module, target))
+        size_if_known(parameter_bytes(module, summary, target)),
+        size_if_known(result_bytes(module, target))
     );
     let unknown = summary.cost.unknown_trip_counts.len();
     if unknown > 0 {

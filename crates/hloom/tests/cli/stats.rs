@@ -64,3 +64,18 @@ fn a_module_that_is_wrong_has_no_statistics() {
     assert_eq!(ran.stdout, "");
     assert!(ran.stderr.contains("m.hlo:5:12"), "{}", ran.stderr);
 }
+
+#[test]
+fn sizes_that_nobody_knows_are_called_unknown() {
+    let text = "HloModule m\n\nENTRY e {\n  p = f32[?,4] parameter(0)\n  ROOT r = f32[?,4] negate(p)\n}\n";
+    let folder = Folder::new("stats-unbounded").with("m.hlo", text);
+    let ran = folder.hloom(&["stats", "m.hlo"]).exits(0);
+    assert!(ran.stdout.contains("f32[?,4]{1,0}  unknown\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("parameters take an unknown size, the result takes an unknown size"), "{}", ran.stdout);
+    let json = &json_lines(&folder.hloom(&["stats", "m.hlo", "--json"]).exits(0).stdout)[0];
+    assert!(json["parameter_bytes"].is_null() && json["parameters"][0]["bytes"].is_null(), "{json}");
+    for engine in ["eval", "cpu"] {
+        let ran = folder.hloom(&["run", "m.hlo", "--seed", "1", "--engine", engine]);
+        assert!(ran.status == 1 && !ran.stderr.contains("GiB"), "{}", ran.stderr);
+    }
+}
