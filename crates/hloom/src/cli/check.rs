@@ -22,6 +22,17 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
     let name = display_name(&args.file);
     let bytes = Arc::new(read_bytes(&args.file).map_err(|r| super::input::show_rejected(&r))?);
     super::crash::remember_input(name, &bytes);
+    if let Some(what) = match Format::of_bytes(&bytes) {
+        Format::HloText if bytes.trim_ascii_start().starts_with(b"HloModule") => Some("HLO"),
+        Format::HloProto | Format::HloModuleProto => Some("an HLO proto"),
+        _ => None,
+    } {
+        output::to_stderr(&format!(
+            "error: `{name}` is {what}: `hloom check` takes programs in StableHLO, with what they should compute written in \
+             them\n  = help: `hloom verify` checks a module, `hloom run --compare-with` its results\n"
+        ));
+        return Ok(Outcome::InputAtFault);
+    }
     let is_bytecode = bytes.starts_with(bytecode::MAGIC);
     let format = if is_bytecode { Format::StableHloBytecode } else { Format::StableHlo };
     let source = Source { name: name.to_owned(), bytes: bytes.clone(), format, positions: SourceMap::default() };

@@ -32,6 +32,13 @@ fn every_function_of_every_part_is_checked() {
 }
 
 #[test]
+fn hlo_is_not_taken_for_stablehlo() {
+    let folder = Folder::new("check-hlo").with("module.hlo", super::WRITTEN);
+    let ran = folder.hloom(&["check", "module.hlo"]).exits(1);
+    assert!(ran.stderr.contains("`module.hlo` is HLO") && ran.stderr.contains("hloom verify"), "{}", ran.stderr);
+}
+
+#[test]
 fn an_expectation_that_fails_is_shown_in_its_line() {
     let folder = Folder::new("check-fails").with("wrong.mlir", HOLDS.replace("[2.0, 5.0]", "[2.0, 6.0]"));
     let ran = folder.hloom(&["check", "wrong.mlir", "--engine", "eval"]).exits(1);
