@@ -96,3 +96,25 @@ ENTRY e {
     let text = folder.hloom(&["opt", "m.hlo", "--passes", passes]).exits(0).stdout;
     assert!(text.lines().any(|l| l.contains("b = f32[8]") && l.contains("sharding={devices=[4]<=[4]}")), "{text}");
 }
+
+/// `f0`, and functions more, each of which calls the one before twice.
+fn doubling(calls: usize) -> String {
+    let mut text = String::from("HloModule m\n\nf0 {\n  x = f32[] parameter(0)\n  ROOT y = f32[] sine(x)\n}\n");
+    for n in 1..=calls {
+        let before = n - 1;
+        text += &format!(
+            "\nf{n} {{\n  x{n} = f32[] parameter(0)\n  a{n} = f32[] call(x{n}), to_apply=f{before}\n  \
+             ROOT b{n} = f32[] call(a{n}), to_apply=f{before}\n}}\n"
+        );
+    }
+    text + &format!("\nENTRY e {{\n  x = f32[] parameter(0)\n  ROOT r = f32[] call(x), to_apply=f{calls}\n}}\n")
+}
+
+#[test]
+fn calls_that_double_and_double_are_refused_where_they_must_be_copied() {
+    let folder = Folder::new("doubling").with("m.hlo", doubling(60));
+    for command in [&["opt", "m.hlo", "--target", "cpu"][..], &["memory", "m.hlo"], &["run", "m.hlo", "--seed", "1"]] {
+        let ran = folder.hloom(command).exits(1);
+        assert!(ran.stderr.contains("more instructions"), "{command:?}: {}", ran.stderr);
+    }
+}
