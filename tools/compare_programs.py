@@ -1,0 +1,643 @@
+#!/usr/bin/env python3
+"""Compares random JAX programs of all types with XLA's CPU, on hloom's CPU engine and its evaluator.
+
+    compare_programs.py --library target/release/libhloom_pjrt.so --hloom target/release/hloom
+                        [--programs 1000] [--seed 0] [--seconds S] [--keep DIR] [--no-eval]
+
+A program is a graph of 8 to 35 operations: element-wise ones of every type, converts, movements of elements, reductions,
+scans, products, convolutions, gathers, scatters, sorts, loops and conditionals. JAX compiles it for its own CPU and for
+the plugin in one process; the evaluator runs its StableHLO by the command.
+
+Integers have to be equal. Floats have to be near; where they are not, the program is run again with every floating-point
+value disturbed by a few last digits, several times, and what moves by as much as the two differ is counted as
+`sensitive`: comparisons that turn, digits that cancel, overflows. Where XLA's results are others when it runs the
+operations one by one, and hloom's are those, the program counts as `xla`. All else is a difference: it is printed, and
+the program is written to DIR. The exit status is 1 if there is one.
+"""
+
+import argparse
+import collections
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "python"))
+
+
+def options_of(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", default="target/release/libhloom_pjrt.so")
+    parser.add_argument("--hloom", default="target/release/hloom")
+    parser.add_argument("--programs", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no program after this time")
+    parser.add_argument("--keep", help="a folder for the programs that differ")
+    parser.add_argument("--no-eval", action="store_true", help="leave the evaluator out")
+    return parser.parse_args(arguments)
+
+
+OPTIONS = options_of(sys.argv[1:])
+os.environ.update(
+    HLOOM_LIBRARY=str(pathlib.Path(OPTIONS.library).resolve()), JAX_PLATFORMS="hloom,cpu", JAX_ENABLE_X64="1"
+)
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+SIGNED = [jnp.int8, jnp.int16, jnp.int32, jnp.int32, jnp.int64]
+UNSIGNED = [jnp.uint8, jnp.uint16, jnp.uint32, jnp.uint64]
+FLOATS = [jnp.float32, jnp.float32, jnp.float32, jnp.bfloat16, jnp.float16, jnp.float64]
+COMPLEX = [jnp.complex64, jnp.complex128]
+TYPES = [jnp.dtype(t) for t in SIGNED + UNSIGNED + FLOATS + FLOATS + COMPLEX + [jnp.bool_]]
+EPSILON = {np.dtype(t): float(jnp.finfo(t).eps) for t in set(FLOATS)}
+
+
+def is_float(dtype):
+    return jnp.issubdtype(dtype, jnp.floating)
+
+
+def is_complex(dtype):
+    return jnp.issubdtype(dtype, jnp.complexfloating)
+
+
+def is_integer(dtype):
+    return jnp.issubdtype(dtype, jnp.integer)
+
+
+def epsilon(dtype):
+    return EPSILON[np.dtype(np.empty(0, dtype).real.dtype if is_complex(dtype) else dtype)]
+
+
+class Program:
+    """A random program: steps, each a function of values made before."""
+
+    def __init__(self, seed):
+        self.rng = random.Random(seed)
+        self.base = tuple(self.rng.choice([1, 2, 3, 4, 5, 7, 8, 16, 33]) for _ in range(self.rng.randint(1, 3)))
+        self.known = []
+        self.inputs = []
+        for _ in range(self.rng.randint(1, 4)):
+            self.inputs.append(jax.ShapeDtypeStruct(self.base, self.rng.choice(TYPES)))
+        self.known += self.inputs
+        self.steps = []
+        wanted = self.rng.randint(8, 35)
+        for _ in range(4 * wanted):
+            if len(self.steps) < wanted:
+                self.add()
+        used = {i for _, operands, _ in self.steps for i in operands}
+        results = [i for i in range(len(self.inputs), len(self.known)) if i not in used]
+        self.results = results[-8:]
+
+    def add(self):
+        kind = self.rng.choice(KINDS)
+        made = kind(self)
+        if made is None:
+            return
+        function, operands = made
+        try:
+            shape = jax.eval_shape(function, *(self.known[i] for i in operands))
+        except (TypeError, ValueError):  # Not of these types or sizes.
+            return
+        if shape.size > 4096 or len(shape.shape) > 5:
+            return
+        self.steps.append((function, operands, kind.__name__))
+        self.known.append(shape)
+
+    def pick(self, fits=lambda known: True):
+        """One of the values that fit, the last ones more often."""
+        found = [i for i, known in enumerate(self.known) if fits(known)]
+        if not found:
+            return None
+        return self.rng.choice(found[-6:] if self.rng.random() < 0.7 else found)
+
+    def like(self, i):
+        return self.pick(lambda known: known.shape == self.known[i].shape and known.dtype == self.known[i].dtype)
+
+    def run(self, inputs, disturb=None):
+        values = list(inputs)
+        for n, (function, operands, _) in enumerate(self.steps):
+            value = function(*(values[i] for i in operands))
+            if disturb is not None and (is_float(value.dtype) or is_complex(value.dtype)):
+                value = disturbed(value, disturb + jnp.uint32(n * 7919))
+            values.append(value)
+        return tuple(values[i] for i in self.results)
+
+    def __call__(self, *inputs):
+        return self.run(inputs)
+
+    def disturbed(self, seed, *inputs):
+        noisy = [disturbed(x, seed + jnp.uint32(k)) if is_float(x.dtype) or is_complex(x.dtype) else x for k, x in enumerate(inputs)]
+        return self.run(noisy, seed)
+
+    def arguments(self, seed):
+        rng = np.random.default_rng(seed)
+        made = []
+        for known in self.inputs:
+            shape, dtype = known.shape, known.dtype
+            if dtype == jnp.bool_:
+                value = rng.integers(0, 2, shape).astype(bool)
+            elif is_integer(dtype):
+                info, small = jnp.iinfo(dtype), rng.random() < 0.7
+                low, high = (max(info.min, -9), 10) if small else (info.min, info.max)
+                value = rng.integers(low, high, shape, dtype=np.dtype(dtype), endpoint=not small)
+            else:
+                value = rng.standard_normal(shape) * rng.choice([0.01, 1.0, 1.0, 1.0, 30.0])
+                if is_complex(dtype):
+                    value = value + 1j * rng.standard_normal(shape)
+                elif rng.random() < 0.1 and value.size > 2:
+                    value.flat[0], value.flat[1] = np.nan, np.inf
+                value = value.astype(dtype)
+            made.append(value)
+        return made
+
+
+def disturbed(value, seed):
+    """The value, every element changed by a few last digits at most."""
+    index = lax.iota(jnp.uint32, max(value.size, 1))[: value.size].reshape(value.shape) * jnp.uint32(2654435761)
+    mixed = (index ^ (seed * jnp.uint32(40503))) * jnp.uint32(2246822519)
+    digits = ((mixed >> 13) % 7).astype(jnp.float32) - 3.0
+    noise = 1 + digits.astype(value.dtype) * jnp.asarray(epsilon(value.dtype), value.dtype)
+    return lax.optimization_barrier(value * noise)
+
+
+# The kinds of operations. Each gives a function and the numbers of its operands, or nothing.
+
+
+def elementwise(p):
+    i = p.pick()
+    dtype = p.known[i].dtype
+    if dtype == jnp.bool_:
+        names = ["bitwise_not"]
+    elif is_integer(dtype):
+        names = ["neg", "bitwise_not", "population_count", "clz"] + (["abs", "sign"] if jnp.issubdtype(dtype, jnp.signedinteger) else [])
+    elif is_complex(dtype):
+        names = ["neg", "exp", "sin", "cos", "tanh", "sqrt", "log1p", "conj", "square", "real", "imag", "abs"]
+    else:
+        names = ["neg", "abs", "sign", "floor", "ceil", "exp", "expm1", "log1p", "tanh", "logistic", "sin", "cos", "sqrt"]
+        names += ["rsqrt", "cbrt", "erf", "erfc", "square", "is_finite", "asinh", "atan", "log", "round", "tan"]
+    return getattr(lax, p.rng.choice(names)), [i]
+
+
+def binary(p):
+    i = p.pick()
+    j, dtype = p.like(i), p.known[i].dtype
+    if dtype == jnp.bool_:
+        names = ["bitwise_and", "bitwise_or", "bitwise_xor"]
+    elif is_integer(dtype):
+        names = ["add", "sub", "mul", "div", "rem", "max", "min", "bitwise_and", "bitwise_or", "bitwise_xor"]
+        names += ["shift_left", "shift_right_logical", "shift_right_arithmetic"]
+    elif is_complex(dtype):
+        names = ["add", "sub", "mul", "div"]
+    else:
+        names = ["add", "sub", "mul", "div", "max", "min", "atan2", "rem", "nextafter", "pow"]
+    return getattr(lax, p.rng.choice(names)), [i, j]
+
+
+def constant(p):
+    i = p.pick(lambda k: k.dtype != jnp.bool_)
+    if i is None:
+        return None
+    dtype, name = p.known[i].dtype, p.rng.choice(["add", "sub", "mul", "div", "max", "min"])
+    if is_complex(dtype) and name in ("max", "min"):
+        return None
+    number = p.rng.choice([1, 2, 3, 7, 0]) if is_integer(dtype) else p.rng.choice([0.5, 2.0, -1.0, 0.1, 3.7, 1.0])
+    return (lambda x: getattr(lax, name)(x, jnp.full(x.shape, number, x.dtype))), [i]
+
+
+def compare(p):
+    i = p.pick()
+    name = p.rng.choice(["eq", "ne"] if is_complex(p.known[i].dtype) else ["eq", "ne", "lt", "le", "gt", "ge"])
+    return getattr(lax, name), [i, p.like(i)]
+
+
+def select(p):
+    i = p.pick(lambda k: k.dtype == jnp.bool_)
+    if i is None:
+        return None
+    j = p.pick(lambda k: k.shape == p.known[i].shape)
+    return lax.select, [i, j, p.like(j)]
+
+
+def clamp(p):
+    i = p.pick(lambda k: k.dtype != jnp.bool_ and not is_complex(k.dtype))
+    if i is None:
+        return None
+    low = 0 if jnp.issubdtype(p.known[i].dtype, jnp.unsignedinteger) else -2
+    return (lambda x: lax.clamp(jnp.asarray(low, x.dtype), x, jnp.asarray(5, x.dtype))), [i]
+
+
+def convert(p):
+    i = p.pick()
+    to = p.rng.choice(TYPES)
+    if is_complex(p.known[i].dtype) and not is_complex(to):
+        return None
+    return (lambda x: lax.convert_element_type(x, to)), [i]
+
+
+def bitcast(p):
+    i = p.pick(lambda k: is_integer(k.dtype))
+    if i is None:
+        return None
+    size = p.known[i].dtype.itemsize
+    to = p.rng.choice([t for t in TYPES if is_integer(t) and t.itemsize == size])
+    return (lambda x: lax.bitcast_convert_type(x, to)), [i]
+
+
+def reduce_precision(p):
+    i = p.pick(lambda k: is_float(k.dtype))
+    return None if i is None else ((lambda x: lax.reduce_precision(x, 5, 6)), [i])
+
+
+def reshape(p):
+    i = p.pick()
+    size = p.known[i].size
+    divisors = [d for d in range(1, size + 1) if size % d == 0] or [1]
+    d = p.rng.choice(divisors)
+    shape = p.rng.choice([(size,), (d, size // d), (size // d, 1, d)])
+    return (lambda x: lax.reshape(x, shape)), [i]
+
+
+def transpose(p):
+    i = p.pick(lambda k: len(k.shape) > 1)
+    if i is None:
+        return None
+    order = list(range(len(p.known[i].shape)))
+    p.rng.shuffle(order)
+    return (lambda x: lax.transpose(x, order)), [i]
+
+
+def broadcast(p):
+    i = p.pick(lambda k: len(k.shape) < 4)
+    if i is None:
+        return None
+    n = p.rng.choice([1, 2, 3, 5])
+    return (lambda x: jnp.broadcast_to(x, (n, *x.shape))), [i]
+
+
+def slice_(p):
+    i = p.pick(lambda k: len(k.shape) > 0)
+    if i is None:
+        return None
+    starts, ends, strides = [], [], []
+    for n in p.known[i].shape:
+        start = p.rng.randint(0, max(n - 1, 0))
+        starts.append(start)
+        ends.append(p.rng.randint(start, n))
+        strides.append(p.rng.choice([1, 1, 2, 3]))
+    return (lambda x: lax.slice(x, starts, ends, strides)), [i]
+
+
+def pad(p):
+    i = p.pick(lambda k: len(k.shape) > 0)
+    if i is None:
+        return None
+    config = [(p.rng.randint(-1, 2), p.rng.randint(-1, 2), p.rng.choice([0, 0, 1])) for _ in p.known[i].shape]
+    return (lambda x: lax.pad(x, jnp.zeros((), x.dtype), config)), [i]
+
+
+def concatenate(p):
+    i = p.pick(lambda k: len(k.shape) > 0)
+    if i is None:
+        return None
+    axis = p.rng.randrange(len(p.known[i].shape))
+    return (lambda x, y: lax.concatenate([x, y, x], axis)), [i, p.like(i)]
+
+
+def reverse(p):
+    i = p.pick(lambda k: len(k.shape) > 0)
+    if i is None:
+        return None
+    axes = [d for d in range(len(p.known[i].shape)) if p.rng.random() < 0.6]
+    return (lambda x: lax.rev(x, axes)), [i]
+
+
+def reduction(p):
+    i = p.pick(lambda k: len(k.shape) > 0)
+    if i is None:
+        return None
+    dtype = p.known[i].dtype
+    axes = tuple(d for d in range(len(p.known[i].shape)) if p.rng.random() < 0.5) or (0,)
+    if dtype == jnp.bool_:
+        name = p.rng.choice(["any", "all"])
+    else:
+        name = p.rng.choice(["sum", "prod"] if is_complex(dtype) else ["sum", "sum", "max", "min", "prod", "mean"])
+        if name in ("max", "min") and any(p.known[i].shape[d] == 0 for d in axes):
+            return None
+    keep = p.rng.random() < 0.3
+    return (lambda x: getattr(jnp, name)(x, axis=axes, keepdims=keep)), [i]
+
+
+def arg_reduction(p):
+    i = p.pick(lambda k: len(k.shape) > 0 and not is_complex(k.dtype) and all(k.shape))
+    if i is None:
+        return None
+    axis, name = p.rng.randrange(len(p.known[i].shape)), p.rng.choice(["argmax", "argmin"])
+    return (lambda x: getattr(lax, name)(x, axis, jnp.int32)), [i]
+
+
+def scan_along(p):
+    i = p.pick(lambda k: len(k.shape) > 0 and k.dtype != jnp.bool_)
+    if i is None:
+        return None
+    names = ["cumsum", "cumprod"] + ([] if is_complex(p.known[i].dtype) else ["cummax", "cummin"])
+    axis, back, name = p.rng.randrange(len(p.known[i].shape)), p.rng.random() < 0.3, p.rng.choice(names)
+    return (lambda x: getattr(lax, name)(x, axis, reverse=back)), [i]
+
+
+def product(p):
+    i = p.pick(lambda k: len(k.shape) == 2 and k.dtype != jnp.bool_)
+    if i is None:
+        return None
+    j = p.pick(lambda k: len(k.shape) == 2 and k.dtype == p.known[i].dtype and k.shape[0] == p.known[i].shape[1])
+    if j is not None:
+        return (lambda x, y: lax.dot_general(x, y, (((1,), (0,)), ((), ())), precision="highest")), [i, j]
+    axes = p.rng.choice([((0,), (0,)), ((1,), (1,))])
+    return (lambda x: lax.dot_general(x, x, (axes, ((), ())), precision="highest")), [i]
+
+
+def convolution(p):
+    i = p.pick(lambda k: len(k.shape) == 2 and is_float(k.dtype) and min(k.shape) > 2)
+    if i is None:
+        return None
+    stride, dilation, same = p.rng.choice([1, 2]), p.rng.choice([1, 2]), p.rng.choice(["SAME", "VALID"])
+
+    def convolve(x):
+        kernel = lax.rev(x[:2, :2], (0,))[None, None]
+        made = lax.conv_general_dilated(x[None, None], kernel, (stride, 1), same, rhs_dilation=(1, dilation), precision="highest")
+        return made[0, 0]
+
+    return convolve, [i]
+
+
+def window(p):
+    i = p.pick(lambda k: len(k.shape) > 0 and k.dtype != jnp.bool_ and not is_complex(k.dtype))
+    if i is None:
+        return None
+    shape, same = p.known[i].shape, p.rng.choice(["SAME", "VALID"])
+    sizes = [min(p.rng.choice([1, 2, 3]), max(n, 1)) for n in shape]
+    strides = [p.rng.choice([1, 1, 2]) for _ in shape]
+    dtype = p.known[i].dtype
+    least = -np.inf if is_float(dtype) else jnp.iinfo(dtype).min
+    init, name = p.rng.choice([(0, "add"), (least, "max")])
+    return (lambda x: lax.reduce_window(x, jnp.asarray(init, dtype), getattr(lax, name), sizes, strides, same)), [i]
+
+
+def take(p):
+    i = p.pick(lambda k: len(k.shape) > 0 and all(k.shape))
+    j = p.pick(lambda k: is_integer(k.dtype) and len(k.shape) < 3)
+    if i is None or j is None:
+        return None
+    axis = p.rng.randrange(len(p.known[i].shape))
+    mode = p.rng.choice(["clip", "fill", "wrap"])
+    return (lambda x, n: jnp.take(x, n, axis=axis, mode=mode)), [i, j]
+
+
+def scatter(p):
+    i = p.pick(lambda k: len(k.shape) > 0 and all(k.shape) and k.dtype != jnp.bool_ and not is_complex(k.dtype))
+    j = p.pick(lambda k: is_integer(k.dtype) and len(k.shape) == 1)
+    if i is None or j is None:
+        return None
+    name, number = p.rng.choice(["add", "max", "min"]), p.rng.choice([1, 3])
+    return (lambda x, n: getattr(x.at[n], name)(jnp.asarray(number, x.dtype))), [i, j]
+
+
+def dynamic(p):
+    i = p.pick(lambda k: len(k.shape) > 0 and all(k.shape))
+    j = p.pick(lambda k: is_integer(k.dtype) and k.size > 0)
+    if i is None or j is None:
+        return None
+    shape, update = p.known[i].shape, p.rng.random() < 0.5
+    sizes = [p.rng.randint(1, n) for n in shape]
+
+    def dynamically(x, n):
+        start = [lax.convert_element_type(n.reshape(-1)[0], jnp.int32)] + [jnp.int32(0)] * (len(shape) - 1)
+        part = lax.dynamic_slice(x, start, sizes)
+        return lax.dynamic_update_slice(x, lax.rev(part, (0,)), [s + 1 for s in start]) if update else part
+
+    return dynamically, [i, j]
+
+
+def sort(p):
+    i = p.pick(lambda k: len(k.shape) > 0 and not is_complex(k.dtype))
+    if i is None:
+        return None
+    axis, order = p.rng.randrange(len(p.known[i].shape)), p.rng.random() < 0.4
+    if order:
+        return (lambda x: lax.sort((x, lax.broadcasted_iota(jnp.int32, x.shape, axis)), axis, num_keys=1)[1]), [i]
+    return (lambda x: lax.sort(x, axis)), [i]
+
+
+def top_k(p):
+    i = p.pick(lambda k: len(k.shape) > 0 and k.shape[-1] > 0 and not is_complex(k.dtype) and k.dtype != jnp.bool_)
+    if i is None:
+        return None
+    k, which = p.rng.randint(1, p.known[i].shape[-1]), p.rng.randrange(2)
+    return (lambda x: lax.top_k(x, k)[which]), [i]
+
+
+def loop(p):
+    i = p.pick(lambda k: k.dtype != jnp.bool_)
+    count, name = p.rng.randint(0, 6), p.rng.choice(["add", "mul", "sub"])
+    return (lambda x: lax.fori_loop(0, count, lambda n, y: getattr(lax, name)(y, x) + n.astype(x.dtype), x)), [i]
+
+
+def scanned(p):
+    i = p.pick(lambda k: len(k.shape) > 1 and k.dtype != jnp.bool_)
+    if i is None:
+        return None
+    which = p.rng.randrange(2)
+
+    def scan(x):
+        state, made = lax.scan(lambda s, row: (s + row, s * row), jnp.ones(x.shape[1:], x.dtype), x)
+        return (state, made)[which]
+
+    return scan, [i]
+
+
+def conditional(p):
+    i = p.pick(lambda k: k.dtype != jnp.bool_)
+    j = p.pick(lambda k: is_integer(k.dtype) and k.size > 0)
+    if i is None or j is None:
+        return None
+    branches = [lambda x: x + x, lambda x: -x, lambda x: x * x]
+    return (lambda x, n: lax.switch(n.reshape(-1)[0].astype(jnp.int32), branches, x)), [i, j]
+
+
+def softmax(p):
+    i = p.pick(lambda k: len(k.shape) > 0 and is_float(k.dtype) and k.shape[-1] > 0)
+    return None if i is None else ((lambda x: jax.nn.softmax(x, axis=-1)), [i])
+
+
+def gradient(p):
+    i = p.pick(lambda k: is_float(k.dtype))
+    if i is None:
+        return None
+    name = p.rng.choice(["tanh", "logistic", "sin", "exp"])
+    return jax.grad(lambda x: getattr(lax, name)(x).astype(jnp.float32).sum()), [i]
+
+
+def iota(p):
+    i = p.pick(lambda k: len(k.shape) > 0 and k.dtype != jnp.bool_)
+    if i is None:
+        return None
+    axis = p.rng.randrange(len(p.known[i].shape))
+    return (lambda x: x + lax.broadcasted_iota(jnp.int32, x.shape, axis).astype(x.dtype)), [i]
+
+
+KINDS = [elementwise] * 6 + [binary] * 7 + [constant] * 3 + [compare, select, select, clamp, convert, convert, convert]
+KINDS += [bitcast, reduce_precision, reshape, reshape, transpose, transpose, broadcast, slice_, slice_, pad, concatenate]
+KINDS += [reverse, reduction, reduction, reduction, arg_reduction, scan_along, product, product, convolution, window, take]
+KINDS += [scatter, dynamic, dynamic, sort, top_k, loop, scanned, conditional, softmax, gradient, iota]
+
+
+# How results are compared.
+
+
+def wide(array):
+    array = np.asarray(array)
+    if array.dtype.kind in "biu":
+        return array
+    return array.astype(np.complex128 if is_complex(array.dtype) else np.float64)
+
+
+def parts(array):
+    array = wide(array)
+    return [array.real, array.imag] if array.dtype.kind == "c" else [array]
+
+
+def far(ours, theirs, tolerance):
+    """Which elements differ by more than the tolerance, beside the size of the largest element."""
+    found = np.zeros(np.shape(ours), bool)
+    for a, b in zip(parts(ours), parts(theirs)):
+        if a.dtype.kind in "biu":
+            found |= a != b
+            continue
+        with np.errstate(all="ignore"):
+            near = np.abs(a - b) <= tolerance * np.maximum(np.abs(a), np.abs(b)) + 1e-300
+        found |= ~(near | (a == b) | (np.isnan(a) & np.isnan(b)))
+    return found
+
+
+def explained(program, arguments, ours, theirs, cpu):
+    """Whether all that differs moves as much when the digits are disturbed."""
+    runs, given = jax.jit(program.disturbed), jax.device_put(arguments, cpu)
+    noisy = [runs(np.uint32(seed), *given) for seed in range(1, 9)]
+    for n, (a, b) in enumerate(zip(ours, theirs)):
+        tolerance = 0 if np.asarray(b).dtype.kind in "biu" else 64 * epsilon(b.dtype)
+        wrong = far(a, b, tolerance)
+        if not wrong.any():
+            continue
+        moved = np.zeros_like(wrong)
+        for k, (x, y) in enumerate(zip(parts(a), parts(b))):
+            others = [parts(run[n])[k] for run in noisy]
+            with np.errstate(all="ignore"):
+                if y.dtype.kind in "biu":
+                    # The whole result, since a sort or a scatter moves elements.
+                    moved |= any((o != y).any() for o in others)
+                    continue
+                spread = np.max([np.abs(np.where(np.isfinite(o) & np.isfinite(y), o - y, np.inf)) for o in others], axis=0)
+                spread = np.where([np.array_equal(o, y, equal_nan=True) for o in others], 0.0, 1.0).max() * spread
+                same = np.all([(o == y) | (np.isnan(o) & np.isnan(y)) for o in others], axis=0)
+                distance = np.where(np.isfinite(x) & np.isfinite(y), np.abs(x - y), np.inf)
+                moved |= ~same & (distance <= 40 * np.where(np.isnan(spread), np.inf, spread))
+        if (wrong & ~moved).any() and not shuffled(parts(b)[0], [parts(run[n])[0] for run in noisy]):
+            return False
+    return True
+
+
+def one_by_one(program, arguments, cpu):
+    """XLA's results where every operation is a program of its own."""
+    values = list(jax.device_put(arguments, cpu))
+    for function, operands, _ in program.steps:
+        values.append(jax.jit(function)(*(values[i] for i in operands)))
+    return [np.asarray(values[i]) for i in program.results]
+
+
+def differing(ours, theirs):
+    limits = [0 if t.dtype.kind in "biu" else 64 * epsilon(t.dtype) for t in theirs]
+    return [n for n, (a, b, limit) in enumerate(zip(ours, theirs, limits)) if far(a, b, limit).any()]
+
+
+def verdict_on(program, arguments, made, theirs, cpu):
+    wrong = differing(made, theirs)
+    if not wrong:
+        return "same"
+    if explained(program, arguments, made, theirs, cpu):
+        return "sensitive"
+    alone = one_by_one(program, arguments, cpu)
+    if not differing(made, alone) or explained(program, arguments, made, alone, cpu):
+        return "xla"
+    return f"different in result {wrong[0]}"
+
+
+def shuffled(value, others):
+    """Whether disturbing moves elements from place to place, so that no single place tells anything."""
+    if value.size < 2:
+        return False
+    ranges = [np.abs(o - value).max() > 0.05 * (np.abs(value).max() + 1e-30) for o in others if np.isfinite(o).all()]
+    return any(ranges)
+
+
+def on_evaluator(folder, lowered, arguments, theirs):
+    path, inputs, outputs = (os.path.join(folder, name) for name in ("program.mlir", "in.npz", "out.npz"))
+    with open(path, "w") as file:
+        file.write(lowered.as_text())
+    raw = {f"p{n}": a.view("V2") if a.dtype == jnp.bfloat16 else a for n, a in enumerate(map(np.asarray, arguments))}
+    np.savez(inputs, **raw)
+    ran = subprocess.run(
+        [OPTIONS.hloom, "run", path, "--engine", "eval", "--input", inputs, "--output", outputs], capture_output=True, text=True
+    )
+    if ran.returncode != 0:
+        raise RuntimeError(ran.stderr)
+    with np.load(outputs) as made:
+        return [made[f"d0.o{n}"].view(np.asarray(t).dtype).reshape(np.shape(t)) for n, t in enumerate(theirs)]
+
+
+def main():
+    cpu, ours = jax.devices("cpu")[0], jax.devices("hloom")[0]
+    counts = collections.Counter()
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(OPTIONS.seed, OPTIONS.seed + OPTIONS.programs):
+            if time.monotonic() - begun > OPTIONS.seconds:
+                break
+            program = Program(seed)
+            if not program.results:
+                continue
+            arguments = program.arguments(seed)
+            counts["programs"] += 1
+            lowered = jax.jit(program, keep_unused=True).lower(*jax.device_put(arguments, cpu))
+            theirs = [np.asarray(t) for t in lowered.compile()(*arguments)]
+            engines = {"cpu": lambda: jax.jit(program)(*jax.device_put(arguments, ours))}
+            if not OPTIONS.no_eval:
+                engines["eval"] = lambda: on_evaluator(folder, lowered, arguments, theirs)
+            for name, run in engines.items():
+                try:
+                    made = [np.asarray(m) for m in run()]
+                except Exception as error:  # Whatever it is, it is told of.
+                    verdict = f"failed: {str(error)[:300]}"
+                else:
+                    verdict = verdict_on(program, arguments, made, theirs, cpu)
+                counts[f"{name}: {verdict.split(':')[0].split(' ')[0]}"] += 1
+                if verdict not in ("same", "sensitive", "xla"):
+                    print(f"program {seed}, {name}: {verdict}", flush=True)
+                    if OPTIONS.keep:
+                        os.makedirs(OPTIONS.keep, exist_ok=True)
+                        np.savez(os.path.join(OPTIONS.keep, f"{seed}.npz"), **{f"p{n}": a for n, a in enumerate(arguments)})
+                        with open(os.path.join(OPTIONS.keep, f"{seed}.mlir"), "w") as file:
+                            file.write(lowered.as_text())
+            if counts["programs"] % 200 == 0:
+                jax.clear_caches()
+    print(dict(counts), f"{time.process_time():.0f} s of processor time")
+    sys.exit(any("different" in key or "failed" in key for key in counts))
+
+
+if __name__ == "__main__":
+    main()
