@@ -45,6 +45,14 @@ const SECTION_NAMES: [&str; 9] = [
     "the properties",
 ];
 
+/// The compiler's own dialects are encoded as the compiler that wrote them likes.
+#[cold]
+fn not_portable(dialect: &str) -> Box<Diagnostic> {
+    let message = format!("this bytecode holds the dialect {dialect} itself, and is no portable artifact");
+    let error = Diagnostic::error(&codes::UNKNOWN_OPERATION, message);
+    Box::new(error.help("write the module as text, or as a portable artifact, as jax.export does"))
+}
+
 /// Reads a module from bytecode.
 pub fn read_bytecode(bytes: &[u8]) -> Result<Module<'_>, Box<Diagnostic>> {
     if !bytes.starts_with(MAGIC) {
@@ -195,6 +203,10 @@ impl<'a> Reader<'a> {
                 }
             }
         }
+        let own = self.dialects.iter().find(|d| matches!(**d, "stablehlo" | "func"));
+        if let Some(dialect) = own.filter(|_| !self.dialects.contains(&"vhlo")) {
+            return Err(not_portable(dialect));
+        }
         if self.version >= 4 {
             at.varint()?;
         }
@@ -338,5 +350,32 @@ impl<'a> Reader<'a> {
 
     fn push_i64_type(&mut self) {
         self.module.types.push(Type::Integer(64, crate::mlir::Signedness::Signless));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytecode of version 6 with one dialect, and nothing else. Numbers below 128 are written twice as large, and one more.
+    fn with_dialect(name: &str) -> Vec<u8> {
+        let number = |n: usize| 2 * n as u8 + 1;
+        let size = name.len() + 1;
+        let strings = [&[number(1), number(size)][..], name.as_bytes(), b"\0"].concat();
+        let dialects = [number(1), number(0), number(0)];
+        let sections = [&[0, number(strings.len())][..], &strings, &[1, number(dialects.len())], &dialects].concat();
+        [MAGIC, &[number(6)], b"test\0", &sections].concat()
+    }
+
+    #[test]
+    fn bytecode_that_is_no_portable_artifact_is_called_that() {
+        for dialect in ["func", "stablehlo"] {
+            let bytes = with_dialect(dialect);
+            let refused = read_bytecode(&bytes).err().expect("it is refused");
+            assert_eq!(refused.code.number, codes::UNKNOWN_OPERATION.number, "{}", refused.message);
+        }
+        let bytes = with_dialect("vhlo");
+        let refused = read_bytecode(&bytes).err().expect("it has no operations");
+        assert_eq!(refused.code.number, codes::DAMAGED_BYTECODE.number, "{}", refused.message);
     }
 }
