@@ -73,6 +73,18 @@ class OnOneDevice(unittest.TestCase):
         u, s, v = jnp.linalg.svd(a, full_matrices=False)
         np.testing.assert_allclose(u @ jnp.diag(s) @ v, a, atol=1e-5)
 
+    def test_results_of_calls_with_layouts_of_their_own_are_row_major(self):
+        # A solver of LAPACK, which works on columns, makes the result itself.
+        x = jnp.asarray(np.diag([2.0, 4.0, 8.0]) + np.arange(9.0).reshape(3, 3) / 10, jnp.float32)
+        inverse = jax.jit(jnp.linalg.inv)(x)
+        self.assertEqual(inverse.format.layout.major_to_minor, (0, 1))
+        np.testing.assert_allclose(jax.jit(jnp.matmul)(inverse, x), np.eye(3), atol=1e-5)
+
+    def test_a_call_that_nobody_provides_is_an_error_of_the_call(self):
+        missing = jax.ffi.ffi_call("nobody_provides_this", jax.ShapeDtypeStruct((3,), jnp.float32))
+        with self.assertRaisesRegex(Exception, "nobody_provides_this"):
+            jax.jit(lambda x: missing(x) + 1)(jnp.ones(3))
+
     def test_callbacks(self):
         got = jax.pure_callback(np.sin, jax.ShapeDtypeStruct((3,), np.float32), jnp.arange(3.0))
         np.testing.assert_allclose(got, np.sin(np.arange(3, dtype=np.float32)))
@@ -172,6 +184,14 @@ class OnOneDevice(unittest.TestCase):
             self.assertIn("simplify", report)
             self.assertIn("flops: ", report)
 
+    def test_programs_are_written_where_the_compile_options_say(self):
+        with tempfile.TemporaryDirectory() as folder:
+            options = {"xla_dump_to": folder, "xla_dump_hlo_as_proto": True}
+            jax.jit(lambda x: x + 7, compiler_options=options)(jnp.arange(3))
+            names = sorted(os.listdir(folder))
+        self.assertEqual(sum(n.endswith("after_optimizations.txt") for n in names), 1, names)
+        self.assertEqual(sum(n.endswith("after_optimizations.hlo.pb") for n in names), 1, names)
+
     def test_a_trace_names_the_programs_that_ran(self):
         with tempfile.TemporaryDirectory() as folder:
             with jax.profiler.trace(folder):
@@ -240,6 +260,27 @@ class OnSeveralDevices(unittest.TestCase):
         half = a.reshape(2, 2, 4)
         wanted = half * np.array([1, 1, 2, 2]) + half.sum(axis=(1, 2), keepdims=True)
         np.testing.assert_array_equal(jax.jit(f)(a), wanted.reshape(4, 4))
+
+    def test_shardings_are_told_while_programs_are_compiled(self):
+        told = []
+
+        def double(x):
+            jax.debug.inspect_array_sharding(x, callback=told.append)
+            return x * 2
+
+        jax.jit(double)(jax.device_put(np.arange(8.0), NamedSharding(self.mesh, P("x"))))
+        self.assertEqual([len(sharding.device_set) for sharding in told], [4])
+
+    def test_what_was_exported_for_one_device_is_called_on_several(self):
+        alone = jax.make_mesh((1,), ("i",), devices=jax.devices()[:1])
+
+        def total(x):
+            return jax.lax.with_sharding_constraint(x, NamedSharding(alone, P("i"))).sum(0)
+
+        x = np.arange(8.0, dtype=np.float32).reshape(4, 2)
+        exported = jax.export.export(jax.jit(total))(x)
+        several = jax.device_put(x, NamedSharding(self.mesh, P("x")))
+        np.testing.assert_array_equal(jax.jit(exported.call)(several), x.sum(0))
 
     def test_sums_that_are_not_made_yet(self):
         mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
