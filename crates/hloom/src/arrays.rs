@@ -32,7 +32,7 @@ pub struct ArrayFile {
 impl ArrayFile {
     /// The file at `path`; `None` if there is none, or one without a size, such as a pipe.
     pub fn open(path: &str) -> Option<ArrayFile> {
-        let file = File::open(path).ok()?;
+        let file = File::open(crate::paths::to_path(path)).ok()?;
         let facts = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
         Some(ArrayFile { file, size: facts.len() })
     }

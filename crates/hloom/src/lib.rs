@@ -27,6 +27,7 @@ pub mod engine;
 pub mod execute;
 pub mod global;
 pub mod load;
+pub mod paths;
 
 pub use engine::Engine;
 pub use execute::run;

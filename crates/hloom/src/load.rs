@@ -139,7 +139,7 @@ pub fn read_bytes(path: &str) -> Result<Vec<u8>, Box<Rejected>> {
         let mut bytes = Vec::new();
         std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
     } else {
-        std::fs::read(path)
+        std::fs::read(crate::paths::to_path(path))
     };
     bytes.map_err(|error| {
         let name = display_name(path);

@@ -8,7 +8,7 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = cli::args::Cli::parse();
+    let cli = cli::args::Cli::parse_from(std::env::args_os().map(hloom::paths::to_text));
     let outcome = cli::crash::guard(move || cli::run(cli));
     cli::interrupt::end_by_signal();
     outcome.into()

@@ -50,12 +50,12 @@ pub(crate) fn to_path(path: &str, bytes: &[u8]) -> Result<()> {
     if path == "-" {
         return to_stdout(bytes);
     }
-    replace_file(Path::new(path), bytes).map_err(|error| cannot_write(path, &error))
+    replace_file(&hloom::paths::to_path(path), bytes).map_err(|error| cannot_write(path, &error))
 }
 
 /// Makes the folder `path`, unless it is there.
 pub(crate) fn make_folder(path: &str) -> Result<()> {
-    fs::create_dir_all(path).map_err(|error| cannot_write(path, &error))
+    fs::create_dir_all(hloom::paths::to_path(path)).map_err(|error| cannot_write(path, &error))
 }
 
 /// Gives the file at `path` the content `bytes`, all of it or none.

@@ -10,16 +10,16 @@ use hloom::ir::diagnostic::Diagnostic;
 use hloom::ir::module::Module;
 use hloom::ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom::load::read_bytes;
+use hloom::paths::to_path;
 use hloom::plan::Packer;
 use hloom::report::memory::MemoryReport;
 use hloom::report::page::{self, Subject};
 use hloom::report::timeline::Timeline;
 use hloom::simulate::{Options, Simulation, prepare, simulate};
 use hloom::target::{Recognized, Target, recognize};
-use std::path::Path;
 
 pub(crate) fn run(args: &ReportArgs) -> Result {
-    let is_many = args.files.len() > 2 || args.files.iter().any(|f| Path::new(f).is_dir());
+    let is_many = args.files.len() > 2 || args.files.iter().any(|f| to_path(f).is_dir());
     if args.trace.len() > args.files.len() || (is_many && !args.trace.is_empty()) {
         return Err(usage_error("--trace is for one module, or for two that are compared, once for each"));
     }

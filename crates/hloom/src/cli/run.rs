@@ -53,7 +53,7 @@ fn whole_devices(args: &RunArgs, verified: &Verified) -> Result<Option<i64>> {
 }
 
 fn run_path(args: &RunArgs, ranks: Option<&Ranks>) -> Result {
-    match std::path::Path::new(&args.file).is_dir() {
+    match hloom::paths::to_path(&args.file).is_dir() {
         true => folder::run(args, ranks),
         false => run_file(args, ranks),
     }

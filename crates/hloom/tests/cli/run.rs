@@ -173,6 +173,54 @@ fn an_endless_loop_is_ended_by_the_limit_of_steps() {
     assert!(ran.stderr.contains("H1005"), "{}", ran.stderr);
 }
 
+#[test]
+fn a_reduction_is_one_step_however_many_elements_it_has() {
+    // More than a scalar function can be made of: the reducer is called.
+    let text = "HloModule m
+
+inner {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  p = pred[] compare(a, b), direction=LT
+  t = () tuple()
+  s = f32[1] reshape(a)
+  r = f32[1] sort(s), dimensions={0}, to_apply=less
+  c = f32[] reshape(r)
+  ROOT m = f32[] select(p, b, c)
+}
+
+less {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT l = pred[] compare(x, y), direction=LT
+}
+
+ENTRY main {
+  v = f32[1000] iota(), iota_dimension=0
+  z = f32[] constant(0)
+  ROOT s = f32[] reduce(v, z), dimensions={0}, to_apply=inner
+}
+";
+    let folder = Folder::new("reducer-steps").with("m.hlo", text);
+    let ran = folder.hloom(&["run", "m.hlo", "--engine", "eval", "--max-steps", "20"]).exits(0);
+    assert!(ran.stdout.contains("999"), "{}", ran.stdout);
+}
+
+#[cfg(unix)]
+#[test]
+fn names_of_files_need_not_be_utf8() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = Folder::new("bytes");
+    let [program, made] = [&b"a\xff.hlo"[..], b"o\xfe.npz"].map(std::ffi::OsStr::from_bytes);
+    std::fs::write(folder.0.join(program), WRITTEN).expect("it can be written");
+    let status = Command::new(env!("CARGO_BIN_EXE_hloom"))
+        .current_dir(&folder.0)
+        .args(["run".as_ref(), program, "--seed".as_ref(), "1".as_ref(), "--output".as_ref(), made])
+        .status()
+        .expect("hloom starts");
+    assert!(status.success() && folder.0.join(made).is_file());
+}
+
 const HUGE: &str = "HloModule m
 
 ENTRY main {

@@ -6,11 +6,11 @@ use super::ranks::Ranks;
 use super::{RunArgs, output, run_file};
 use hloom::dump::{DumpFolder, DumpedModule, scan};
 use hloom::load::plain_reason;
-use std::path::Path;
+use hloom::paths::to_path;
 
 /// Runs the module that is asked for, or the only one; otherwise says what is there.
 pub(super) fn run(args: &RunArgs, ranks: Option<&Ranks>) -> Result {
-    let folder = scan(Path::new(&args.file))
+    let folder = scan(&to_path(&args.file))
         .map_err(|e| usage_error(&format!("cannot list `{}`: {}", args.file, plain_reason(&e))))?;
     let runnable: Vec<&DumpedModule> = folder.modules.iter().filter(|m| m.to_run().is_some()).collect();
     let chosen = match (&args.module, runnable.as_slice()) {

@@ -97,7 +97,8 @@ impl Expected {
     /// What `--compare-with` names.
     pub(crate) fn read(module: &Module, args: &RunArgs) -> std::result::Result<Expected, String> {
         let Some(path) = &args.compare_with else { return Ok(Expected::default()) };
-        let bytes = std::fs::read(path).map_err(|e| format!("cannot read `{path}`: {}", load::plain_reason(&e)))?;
+        let bytes = std::fs::read(hloom::paths::to_path(path));
+        let bytes = bytes.map_err(|e| format!("cannot read `{path}`: {}", load::plain_reason(&e)))?;
         let unreadable = |e| format!("`{path}` cannot be read: {e}");
         let archive = Archive::open(&bytes[..]).map_err(unreadable)?;
         let names: FxHashMap<&str, InstructionId> = module

@@ -23,8 +23,8 @@ pub(super) struct Saved {
 /// alone, to be compiled anew.
 pub(super) fn open(args: &RunArgs) -> Result<Option<(Verified, Option<Saved>)>> {
     let mut beginning = [0; file::MAGIC.len()];
-    let begins =
-        args.file != "-" && std::fs::File::open(&args.file).is_ok_and(|mut f| f.read_exact(&mut beginning).is_ok());
+    let path = hloom::paths::to_path(&args.file);
+    let begins = args.file != "-" && std::fs::File::open(path).is_ok_and(|mut f| f.read_exact(&mut beginning).is_ok());
     if !begins || beginning != *file::MAGIC {
         return Ok(None);
     }
