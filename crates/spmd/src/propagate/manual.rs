@@ -37,7 +37,7 @@ impl ManualAxes {
                 for &x in module[i].operands() {
                     let is_known = matches!(module[x].op, Op::Parameter { .. })
                         || leaves_region(module, x)
-                        || annotated(module, x).is_some();
+                        || !annotated(module, x).is_empty();
                     let slot = &mut found.of[x.index()];
                     if slot.is_none() && !is_known {
                         *slot = Some(own.clone());
@@ -54,8 +54,10 @@ impl ManualAxes {
     }
 
     fn forward(&self, module: &Module, i: InstructionId) -> Option<Rc<[u32]>> {
-        if let Some(said) = annotated(module, i) {
-            return (!said.is_empty()).then(|| said.iter().map(|a| a.axis).collect());
+        // A function that is called inside knows nothing of it: its annotations name no manual axes.
+        let said = annotated(module, i);
+        if !said.is_empty() {
+            return Some(said.iter().map(|a| a.axis).collect());
         }
         if leaves_region(module, i) {
             return None;
@@ -83,12 +85,12 @@ fn leaves_region(module: &Module, i: InstructionId) -> bool {
 }
 
 /// The manual axes that an instruction's own sharding names.
-fn annotated(module: &Module, i: InstructionId) -> Option<&[AxisRef]> {
-    match module[i].common.sharding.as_deref()? {
-        Sharding::Leaf(leaf) => match &leaf.kind {
-            ShardingKind::Named(named) if !named.mesh.axes.is_empty() => Some(&named.manual),
-            _ => None,
+fn annotated(module: &Module, i: InstructionId) -> &[AxisRef] {
+    match module[i].common.sharding.as_deref() {
+        Some(Sharding::Leaf(leaf)) => match &leaf.kind {
+            ShardingKind::Named(named) if !named.mesh.axes.is_empty() => &named.manual,
+            _ => &[],
         },
-        Sharding::Tuple(_) => None,
+        _ => &[],
     }
 }
