@@ -148,7 +148,8 @@ impl Partitioner<'_> {
                         let parameter = source.parameters(*body).first().copied();
                         let stated = |i: Option<InstructionId>| i.filter(|&i| source[i].common.sharding.is_some());
                         let from = if has { Some(i) } else { stated(parameter).or(stated(root)) };
-                        let leaves = self.annotated_leaves(from.unwrap_or(i));
+                        let mut leaves = self.annotated_leaves(from.unwrap_or(i));
+                        self.leave_stated_sums(*body, &mut leaves);
                         let boolean = vec![Spec {
                             manual: leaves.iter().fold(AxisSet::EMPTY, |m, s| m.union(s.manual)),
                             ..Spec::replicated(0)

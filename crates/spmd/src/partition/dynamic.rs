@@ -4,9 +4,10 @@
 //! in parts, whose sum is due. An update is written by the shards that it falls into.
 
 use super::Emit;
+use super::axes::AxisSet;
 use super::body::{Body, Part, Val};
 use super::rule::{FactorDims, FactorKind, Rule};
-use super::spec::Reduction;
+use super::spec::{Reduction, Spec};
 use hloom_ir::attributes::ComparisonDirection;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::DimVec;
@@ -163,14 +164,21 @@ impl Body<'_, '_> {
         }
         rule.operands = vec![whole.clone(), piece];
         rule.results = vec![whole];
-        let wanted = self.wanted_array(at);
         let sizes = update.shape.dims().to_vec();
+        // Parts of a sum are updated by parts of a sum.
+        let keep = self.stated_partial(at, &[&part, &update]);
+        let set_aside = |spec: &Spec| if keep.is_empty() { spec.clone() } else { spec.complete() };
+        let wanted = set_aside(&self.wanted_array(at));
         let parts = [part, update];
-        let assignment = self.choose(&rule, &parts, std::slice::from_ref(&wanted), &|_, _| Some(0.0));
+        let complete = parts.clone().map(|p| Part { spec: set_aside(&p.spec), ..p });
+        let assignment = self.choose(&rule, &complete, std::slice::from_ref(&wanted), &|_, a| {
+            a.iter().all(|l| AxisSet::of(l).intersection(keep).is_empty()).then_some(0.0)
+        });
         let manual = self.manual_of(&parts, &wanted);
-        let spec = rule.operand(0, &assignment, manual);
+        let spec = rule.operand(0, &assignment, manual).with_partial(keep, Reduction::Sum);
         let mut id = self.reshard(&parts[0], &spec)?;
-        let update = self.reshard(&parts[1], &rule.operand(1, &assignment, manual))?;
+        let piece = rule.operand(1, &assignment, manual).with_partial(keep, Reduction::Sum);
+        let update = self.reshard(&parts[1], &piece)?;
         let mut starts = self.slice_starts(&start_operands, shape.dims(), &sizes)?;
         let local = self.dims(id);
         // Beside the shard there is room for an update that falls outside.
@@ -198,7 +206,7 @@ impl Body<'_, '_> {
 
 impl Part {
     /// The size of a shard along `d` in the form `spec`.
-    fn spec_shard(&self, body: &Body<'_, '_>, spec: &super::spec::Spec, d: usize) -> i64 {
+    fn spec_shard(&self, body: &Body<'_, '_>, spec: &Spec, d: usize) -> i64 {
         spec.local_dims(body.axes(), self.shape.dims())[d]
     }
 }

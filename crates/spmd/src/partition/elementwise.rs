@@ -65,6 +65,8 @@ impl Body<'_, '_> {
         let linear = match op {
             Op::Binary(BinaryOp::Add | BinaryOp::Subtract | BinaryOp::Multiply | BinaryOp::Divide) => true,
             Op::Unary { op: UnaryOp::Negate, .. } => true,
+            // Parts are rounded one by one, which only the program itself may ask for.
+            Op::Convert => !self.annotated_array(at).partial.is_empty(),
             _ => return Ok(AxisSet::EMPTY),
         };
         let mut axes = AxisSet::EMPTY;
@@ -106,6 +108,7 @@ impl Body<'_, '_> {
             }
             Op::Binary(BinaryOp::Multiply) => partial.len() == 1 && several == 0,
             Op::Binary(_) => partial.len() == 1 && partial[0].0 == 0 && several == 0,
+            Op::Convert => false,
             _ => several == 0,
         };
         Ok(if keeps { axes } else { AxisSet::EMPTY })
@@ -137,9 +140,10 @@ impl Body<'_, '_> {
     /// Repetition along new dimensions.
     pub(crate) fn broadcasted(&mut self, at: InstructionId, dimensions: &[i64]) -> Emit<Val> {
         let operand = self.p.source[at].operands()[0];
-        let part = self.part(operand)?;
+        let part = self.linear_part(operand)?;
+        let keep = self.stated_partial(at, &[&part]);
         let shape = self.array_shape(at)?;
-        if part.shape.rank() == 0 {
+        if part.shape.rank() == 0 && keep.is_empty() {
             let complete = self.resharded(&part, &part.spec.complete())?;
             let spec = self.annotated_array(at).complete();
             let dims = spec.local_dims(self.axes(), shape.dims());
@@ -151,7 +155,15 @@ impl Body<'_, '_> {
         let dims: FactorDims = shape.dims().iter().map(|&n| rule.factor(n, FactorKind::Pass)).collect();
         rule.operands.push(dimensions.iter().map(|&d| dims[d as usize]).collect());
         rule.results.push(dims);
-        self.one_operand(at, &rule, part, AxisSet::EMPTY, shape, Op::Broadcast { dimensions: dimensions.into() })
+        self.one_operand(at, &rule, part, keep, shape, Op::Broadcast { dimensions: dimensions.into() })
+    }
+
+    /// The axes along which all `parts` are parts of sums that the program says are left to be made after `at`, too.
+    pub(crate) fn stated_partial(&self, at: InstructionId, parts: &[&Part]) -> AxisSet {
+        let stated = self.annotated_array(at);
+        let same = |p: &&Part| p.spec.partial == stated.partial && p.spec.reduction == Reduction::Sum;
+        let alike = stated.reduction == Reduction::Sum && parts.iter().all(same);
+        if alike { stated.partial } else { AxisSet::EMPTY }
     }
 
     /// An operation of one operand by its rule; `keep` are axes along which the operand is, and the result stays, in parts.

@@ -30,6 +30,18 @@ fn element(source: &hloom_ir::module::Module, parameter: InstructionId, index: u
 }
 
 impl Partitioner<'_> {
+    /// Where the program says of a loop's next value that its sum is left to be made, the loop carries the parts.
+    pub(crate) fn leave_stated_sums(&self, body: ComputationId, leaves: &mut [Spec]) {
+        let Some((_, elements)) = carried(self.source, body) else { return };
+        for (&next, leaf) in elements.iter().zip(leaves) {
+            let stated = self.annotated_leaves(next).into_iter().next().unwrap_or_default();
+            let fits = stated.dims == leaf.dims && stated.partial.intersection(leaf.manual).is_empty();
+            if fits && !stated.partial.is_empty() && stated.reduction == Reduction::Sum {
+                *leaf = leaf.complete().with_partial(stated.partial, Reduction::Sum);
+            }
+        }
+    }
+
     /// Finds the sums that a loop's body carries on: each ends in an addition that is the element's next value.
     pub(crate) fn find_accumulators(&mut self, body: ComputationId) {
         if !self.loops.contains_key(&body) {
