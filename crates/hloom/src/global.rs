@@ -10,7 +10,7 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::sharding::{Sharding, ShardingKind};
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
-use hloom_spmd::partition::spec::Spec;
+use hloom_spmd::partition::placement::Placement;
 use hloom_spmd::partition::{PARTITIONED_MARK, Partitioned};
 use hloom_spmd::propagate::{PropagationOptions, PropagationReport};
 use hloom_spmd::shards::{cut, paste, shard_of};
@@ -128,10 +128,10 @@ impl Global {
         let axes = &self.partitioned.axes;
         let devices = axes.devices();
         let mut inputs: Inputs = vec![Vec::new(); devices as usize];
-        for logical in 0..devices {
-            let device = axes.device(logical) as usize;
-            for (value, specs) in whole.iter().zip(&self.partitioned.parameters) {
-                inputs[device].push(self.cut_value(value, &mut specs.iter(), logical)?);
+        // Which shard each device has is stated leaf by leaf.
+        for device in 0..devices {
+            for (value, placements) in whole.iter().zip(&self.partitioned.parameters) {
+                inputs[device as usize].push(self.cut_value(value, &mut placements.iter(), device)?);
             }
         }
         Ok(inputs)
@@ -140,22 +140,24 @@ impl Global {
     fn cut_value(
         &self,
         value: &Value,
-        specs: &mut std::slice::Iter<'_, Spec>,
-        logical: i64,
+        placements: &mut std::slice::Iter<'_, Placement>,
+        device: i64,
     ) -> Result<Value, ExecutionError> {
         match value {
             Value::Array(array) => {
-                let Some(spec) = specs.next() else { return Ok(value.clone()) };
-                let shard = shard_of(&self.partitioned.axes, spec, array.dims(), logical);
+                let Some(placement) = placements.next() else { return Ok(value.clone()) };
+                let axes = &self.partitioned.axes;
+                let logical = placement.logical(axes, device);
+                let shard = shard_of(axes, &placement.spec, array.dims(), logical);
                 let bytes = cut(array.bytes(), array.dims(), array.element_type().bytes(), &shard);
                 Ok(Value::Array(Array::from_bytes(array.element_type(), &shard.dims, &bytes)?))
             }
             Value::Tuple(elements) => {
-                let parts = elements.iter().map(|e| self.cut_value(e, specs, logical));
+                let parts = elements.iter().map(|e| self.cut_value(e, placements, device));
                 Ok(Value::Tuple(parts.collect::<Result<_, _>>()?))
             }
             other => {
-                specs.next();
+                placements.next();
                 Ok(other.clone())
             }
         }
@@ -168,15 +170,15 @@ impl Global {
         let Some(root) = root else { return Ok(Vec::new()) };
         let mut wholes = Vec::new();
         for (n, (_, leaf)) in self.source[root].shape.leaves().into_iter().enumerate() {
-            let (Some(shape), Some(spec)) = (leaf.as_array(), self.partitioned.results.get(n)) else { continue };
+            let (Some(shape), Some(placement)) = (leaf.as_array(), self.partitioned.results.get(n)) else { continue };
             let width = shape.element_type.bytes();
             let mut whole = Array::zeroed(shape.element_type, shape.dims())?;
             for logical in 0..axes.devices() {
-                let device = axes.device(logical) as usize;
+                let device = placement.device(axes, logical) as usize;
                 let Some(Value::Array(part)) = results.get(device).and_then(|r| r.leaves().get(n).copied()) else {
                     continue;
                 };
-                let shard = shard_of(axes, spec, shape.dims(), logical);
+                let shard = shard_of(axes, &placement.spec, shape.dims(), logical);
                 if shard.dims == part.dims() {
                     paste(whole.bytes_mut(), shape.dims(), width, &shard, part.bytes());
                 }

@@ -8,7 +8,7 @@ use hloom::global::{Global, sharded_devices};
 use hloom::ir::module::Module;
 use hloom::ir::sharding::Sharding;
 use hloom::spmd::StepSource;
-use hloom::spmd::partition::spec::Spec;
+use hloom::spmd::partition::placement::Placement;
 use hloom::spmd::report::{PartitionReport, report};
 
 pub(crate) fn run(args: &PartitionArgs) -> Result {
@@ -66,8 +66,8 @@ pub(crate) fn devices(module: &Module, asked: Option<i64>) -> Result<i64> {
     }
 }
 
-fn sharding_text(made: &Global, spec: &Spec) -> String {
-    print_sharding(&Sharding::leaf(spec.to_sharding(&made.partitioned.axes)))
+fn sharding_text(made: &Global, placement: &Placement) -> String {
+    print_sharding(&Sharding::leaf(placement.to_sharding(&made.partitioned.axes)))
 }
 
 fn temp_bytes(made: &Global) -> Option<u64> {

@@ -2,6 +2,7 @@
 
 use super::axes::AxisSet;
 use super::body::{Body, Free, Part, Val};
+use super::placement::Placement;
 use super::spec::Spec;
 use super::{Emit, PARTITIONED_MARK, Partitioner, Reason, Signature, error};
 use hloom_ir::diagnostic::Part as DiagnosticPart;
@@ -138,6 +139,11 @@ impl Partitioner<'_> {
             result: source.root(c).map_or_else(Vec::new, |r| p.annotated_leaves(r)),
         };
         let signature = own(self, entry);
+        self.parameters = (0..)
+            .zip(source.parameters(entry))
+            .map(|(n, i)| self.placements(i, signature.parameters.get::<usize>(n).map_or(&[], |s| &s[..])))
+            .collect();
+        self.results = source.root(entry).map_or_else(Vec::new, |r| self.placements(r, &signature.result));
         self.signatures.insert(entry, signature);
         for &c in source.computations().iter().filter(|c| called.contains(c)) {
             for &i in source[c].instructions() {
@@ -189,6 +195,13 @@ impl Partitioner<'_> {
                 }
             }
         }
+    }
+
+    /// How the leaves of an argument or a result lie, in the order of devices that is stated of it.
+    fn placements(&self, i: InstructionId, specs: &[Spec]) -> Vec<Placement> {
+        let stated = self.source[i].common.sharding.as_deref().map_or(&[][..], |s| s.leaves());
+        let leaf = |n: usize| if stated.len() == 1 { stated.first() } else { stated.get(n) };
+        specs.iter().enumerate().map(|(n, spec)| Placement::new(&self.axes, leaf(n), spec.clone())).collect()
     }
 
     /// A computation of scalars, such as a reducer, as it is.
@@ -249,13 +262,17 @@ impl Partitioner<'_> {
         let mut body = Body::new(self, source[c].name());
         body.root = source.root(c);
         body.result = signature.result.clone();
-        for (parameter, specs) in source.parameters(c).into_iter().zip(&signature.parameters) {
+        let is_entry = source.entry() == Some(c);
+        for (n, (parameter, specs)) in source.parameters(c).into_iter().zip(&signature.parameters).enumerate() {
             body.at = Some(parameter);
             let shape = body.local_shape(&source[parameter].shape, specs);
             let id = body.add_shaped(source[parameter].op.clone(), &[], Some(shape))?;
             body.p.target.rename(id, source[parameter].name());
             body.p.target.instruction_mut(id).common.rare = source[parameter].common.rare.clone();
-            let value = body.unpack(id, &source[parameter].shape, &mut specs.iter().cloned())?;
+            let mut value = body.unpack(id, &source[parameter].shape, &mut specs.iter().cloned())?;
+            if is_entry && let Some(placements) = body.p.parameters.get(n).cloned() {
+                value = body.entered(value, &mut placements.iter())?;
+            }
             body.values.insert(parameter, value);
         }
         for &i in order {
@@ -287,6 +304,8 @@ impl Partitioner<'_> {
             self.gathered.truncate(gathered);
             return self.write_signed(c, order, false);
         }
+        let placements = if is_entry { body.p.results.clone() } else { Vec::new() };
+        let value = body.left(value, &mut placements.iter())?;
         let id = body.pack(&value, &mut signature.result.iter().cloned())?;
         let computation = body.computation;
         self.target.set_root(id);

@@ -23,6 +23,7 @@ mod loops;
 mod manual;
 mod moving;
 mod one_device;
+pub mod placement;
 pub mod plan;
 mod predict;
 mod product_convolution;
@@ -42,6 +43,7 @@ use custom::{CustomPartitioner, NoCustomPartitioner};
 use hloom_ir::diagnostic::{Diagnostic, codes::passes as codes};
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::module::Module;
+use placement::Placement;
 use rustc_hash::{FxHashMap, FxHashSet};
 use spec::{Reduction, Spec};
 
@@ -88,9 +90,9 @@ pub struct Partitioned {
     /// Its collectives.
     pub notes: Vec<Note>,
     /// How the leaves of each parameter lie.
-    pub parameters: Vec<Vec<Spec>>,
+    pub parameters: Vec<Vec<Placement>>,
     /// How the leaves of the result lie.
-    pub results: Vec<Spec>,
+    pub results: Vec<Placement>,
     /// Instructions of the source that were computed whole on every device though something of theirs was sharded.
     pub gathered: Vec<InstructionId>,
 }
@@ -118,6 +120,10 @@ pub(crate) struct Partitioner<'s> {
     pub predicted: SideTable<InstructionId, AxisSet>,
     pub notes: Vec<Note>,
     pub gathered: Vec<InstructionId>,
+    /// How the leaves of the program's parameters lie.
+    pub parameters: Vec<Vec<Placement>>,
+    /// How the leaves of its result lie.
+    pub results: Vec<Placement>,
     /// The condition of each loop, by its body.
     pub loops: FxHashMap<ComputationId, ComputationId>,
     /// Instructions of the source that end a sum carried by a loop.
@@ -170,14 +176,14 @@ pub fn partition_with(
         predicted: SideTable::with_len(source.instruction_slots(), AxisSet::EMPTY),
         notes: Vec::new(),
         gathered: Vec::new(),
+        parameters: Vec::new(),
+        results: Vec::new(),
         loops: FxHashMap::default(),
         accumulators: FxHashSet::default(),
         effects: FxHashSet::default(),
         channel,
     };
     partitioner.run()?;
-    let entry = source.entry().and_then(|e| partitioner.signatures.remove(&e)).unwrap_or_default();
-    let Partitioner { target, axes, notes, gathered, .. } = partitioner;
-    let Signature { parameters, result: results } = entry;
+    let Partitioner { target, axes, notes, gathered, parameters, results, .. } = partitioner;
     Ok(Partitioned { module: target, axes, notes, parameters, results, gathered })
 }

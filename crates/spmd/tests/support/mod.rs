@@ -94,12 +94,13 @@ pub(crate) fn run_partitioned(made: &Partitioned, source: &Module, inputs: &[Val
     let axes = &made.axes;
     let devices = axes.devices() as usize;
     let mut all: Vec<Vec<Value>> = vec![Vec::new(); devices];
-    for logical in 0..devices {
-        let device = axes.device(logical as i64) as usize;
-        for (input, specs) in inputs.iter().zip(&made.parameters) {
-            let mut specs = specs.iter();
-            all[device].push(cut_value(input, &mut |array| {
-                let shard = shard_of(axes, specs.next().unwrap(), array.dims(), logical as i64);
+    for (device, arguments) in all.iter_mut().enumerate() {
+        for (input, placements) in inputs.iter().zip(&made.parameters) {
+            let mut placements = placements.iter();
+            arguments.push(cut_value(input, &mut |array| {
+                let placement = placements.next().unwrap();
+                let logical = placement.logical(axes, device as i64);
+                let shard = shard_of(axes, &placement.spec, array.dims(), logical);
                 let bytes = cut(array.bytes(), array.dims(), array.element_type().bytes(), &shard);
                 Array::from_bytes(array.element_type(), &shard.dims, &bytes).unwrap()
             }));
@@ -111,13 +112,13 @@ pub(crate) fn run_partitioned(made: &Partitioned, source: &Module, inputs: &[Val
     let mut wholes = Vec::new();
     for (n, (_, leaf)) in leaves.iter().enumerate() {
         let Some(shape) = leaf.as_array() else { continue };
-        let spec = &made.results[n];
+        let placement = &made.results[n];
         let width = shape.element_type.bytes();
         let mut bytes = vec![0; shape.byte_size().unwrap() as usize];
         for logical in 0..devices {
-            let device = axes.device(logical as i64) as usize;
+            let device = placement.device(axes, logical as i64) as usize;
             let leaf = results[device].leaves()[n].as_array().map_err(|f| format!("{f:?}"))?.clone();
-            let shard = shard_of(axes, spec, shape.dims(), logical as i64);
+            let shard = shard_of(axes, &placement.spec, shape.dims(), logical as i64);
             if leaf.dims() != shard.dims {
                 return Err(format!("result {n} is {:?} on a device, not {:?}", leaf.dims(), shard.dims));
             }
