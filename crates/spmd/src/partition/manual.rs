@@ -10,6 +10,9 @@ use hloom_ir::Op;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::CustomCall;
 
+/// Calls back into Python, where the program asks for one call per shard.
+const PARTITIONED_CALLBACK: &str = "xla_ffi_partitioned_python_cpu_callback";
+
 impl Body<'_, '_> {
     /// An instruction of a region that is manual over all devices, as it is.
     pub(crate) fn all_manual(&mut self, at: InstructionId) -> Emit<Option<Val>> {
@@ -174,19 +177,38 @@ impl Body<'_, '_> {
             "__op$block_scaled_dot" => return self.block_scaled_dot(at),
             _ => {}
         }
+        if let Some(value) = self.custom_partitioned(at, call)? {
+            return Ok(value);
+        }
+        if &*call.target == PARTITIONED_CALLBACK && !source[at].shape.leaves().iter().any(|(_, s)| s.is_array()) {
+            return self.on_shards(at);
+        }
         if let Some(device) = only_device(source, at)
             && !self.is_in_region(at)?
         {
             return self.on_one_device(at, device);
-        }
-        if let Some(value) = self.custom_partitioned(at, call)? {
-            return Ok(value);
         }
         let batch = source[at].common.frontend_attribute("num_batch_dims").and_then(|n| n.parse::<usize>().ok());
         if let Some(batch) = batch {
             return self.leading_batch(at, batch);
         }
         self.compute_whole(at)
+    }
+
+    /// A call without results that each device makes with its own shards.
+    fn on_shards(&mut self, at: InstructionId) -> Emit<Val> {
+        let source = self.p.source;
+        let op = self.local_op(&source[at].op)?;
+        let mut ids = Vec::new();
+        for &o in source[at].operands() {
+            let value = self.value(o)?;
+            let mut specs = Vec::new();
+            leaf_specs(&value, &mut specs);
+            ids.push(self.pack(&value, &mut specs.into_iter().map(|s| s.complete()))?);
+        }
+        let id = self.add_shaped(op, &ids, Some(source[at].shape.without_layout()))?;
+        self.inherit(id, at);
+        self.unpack(id, &source[at].shape, &mut std::iter::empty())
     }
 
     /// Whether an instruction works on values of a manual region, where every device speaks for itself.
