@@ -221,10 +221,10 @@ impl<'m> Translator<'m, '_> {
         if is_entry {
             let shapes = self.out.computation(self.computation).instructions().iter();
             let parameters = shapes.filter(|&&i| matches!(self.out[i].op, Op::Parameter { .. }));
-            let mut entry_layout = ProgramShape {
-                parameters: parameters.map(|&i| self.out[i].shape.clone()).collect(),
-                result: self.out[root].shape.clone(),
-            };
+            // How arrays are handed over is for the attributes to say, not for a call that makes one of them.
+            let row_major = |i: InstructionId| self.out[i].shape.without_layout().with_default_layout();
+            let mut entry_layout =
+                ProgramShape { parameters: parameters.map(|&i| row_major(i)).collect(), result: row_major(root) };
             for (shape, &attributes) in entry_layout.parameters.iter_mut().zip(argument_attributes) {
                 *shape = self.laid_out(shape, attributes)?;
             }
