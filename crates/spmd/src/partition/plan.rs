@@ -83,6 +83,7 @@ pub struct ReshardPlan {
     pub wire: f64,
 }
 
+#[derive(Clone)]
 struct Planner<'a> {
     axes: &'a DeviceAxes,
     sizes: &'a [i64],
@@ -118,6 +119,10 @@ pub fn plan(axes: &DeviceAxes, sizes: &[i64], element_bits: u32, from: &Spec, to
                 best = other;
             }
         }
+    }
+    if from.partial.is_empty() && best.steps.iter().any(|s| matches!(s, ReshardStep::Permute { .. })) {
+        let start = Planner { axes, sizes, element_bytes, current: from.clone(), plan: ReshardPlan::default() };
+        start.slice_elsewhere(to, &mut best, 2);
     }
     best
 }
@@ -282,6 +287,30 @@ impl Planner<'_> {
             set.union(AxisSet::of(&self.current.dims[o]))
         });
         wanted.intersection(taken).is_empty()
+    }
+
+    /// Better plans that begin by slicing other dimensions than the target's: what a permute exchanges anyway may come from
+    /// wherever it makes shards as small and as many as they are to be. Up to `most` axes are tried elsewhere.
+    fn slice_elsewhere(&self, to: &Spec, best: &mut ReshardPlan, most: usize) {
+        let taken = self.current.used().union(self.current.manual).union(to.partial);
+        let fresh = to.used().without(taken).list();
+        for &axis in &fresh {
+            for dim in (0..self.sizes.len()).filter(|&d| !to.dims[d].contains(&axis)) {
+                let pieces = self.axes.product(&self.current.dims[dim]) * self.axes.size(axis);
+                if self.sizes[dim] % pieces != 0 {
+                    continue;
+                }
+                let mut sliced = self.clone();
+                sliced.push(ReshardStep::Slice { dim, axes: AxisList::from_slice(&[axis]) });
+                if most > 1 && fresh.len() > 1 {
+                    sliced.slice_elsewhere(to, best, most - 1);
+                }
+                sliced.run(to, Stuck::GatherLast);
+                if sliced.plan.wire < best.wire && sliced.current == *to {
+                    *best = sliced.plan;
+                }
+            }
+        }
     }
 
     fn same_counts(&self, target: &Spec) -> bool {
