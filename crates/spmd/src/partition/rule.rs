@@ -37,6 +37,15 @@ pub(crate) struct Rule {
 /// The axes of each factor.
 pub(crate) type Assignment = Vec<AxisList>;
 
+/// What becomes of a list in which an axis is in use for another factor already.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    /// It ends before it.
+    Ends,
+    /// It goes on without it.
+    LeftOut,
+}
+
 impl Rule {
     /// A new factor.
     pub(crate) fn factor(&mut self, size: i64, kind: FactorKind) -> Option<u8> {
@@ -124,16 +133,22 @@ impl Body<'_, '_> {
         };
         for first in 0..seeds.len() {
             let mut candidate = none.clone();
-            self.merge(rule, &mut candidate, &seeds[first], manual);
+            self.merge(rule, &mut candidate, &seeds[first], manual, Taken::Ends);
             let alone = candidate.clone();
+            let mut without_taken = candidate.clone();
             for (i, seed) in seeds.iter().enumerate() {
                 if i != first {
-                    self.merge(rule, &mut candidate, seed, manual);
+                    self.merge(rule, &mut candidate, seed, manual, Taken::Ends);
+                    self.merge(rule, &mut without_taken, seed, manual, Taken::LeftOut);
                 }
             }
             let free = rule.flops == 0.0;
             if consider(candidate) && free {
                 break;
+            }
+            // Where work is shared out, a dimension's other axes may share it though its first is in use elsewhere.
+            if !free {
+                consider(without_taken);
             }
             if consider(alone.clone()) && free {
                 break;
@@ -145,11 +160,63 @@ impl Body<'_, '_> {
             }
         }
         consider(none.clone());
+        // Operands that want the same axes for different factors leave others idle, which may take over some of the work.
+        if rule.flops > 0.0 && clash(&seeds) {
+            let bases = tried.clone();
+            for base in bases.into_iter().take(8) {
+                let price = |a: &Assignment| self.assignment_cost(rule, operands, wanted, a, manual, extra);
+                if let Some(found) = self.with_idle_axes(rule, base, manual, &price)
+                    && best.as_ref().is_none_or(|(b, _)| found.0 < *b * 0.999_999 - 1e-9)
+                {
+                    best = Some(found);
+                }
+            }
+        }
         best.unwrap_or((f64::INFINITY, none))
     }
 
+    /// An assignment with axes added that it does not use, one by one, as long as that makes it better.
+    fn with_idle_axes(
+        &self,
+        rule: &Rule,
+        base: Assignment,
+        manual: AxisSet,
+        price: &dyn Fn(&Assignment) -> Option<f64>,
+    ) -> Option<(f64, Assignment)> {
+        let mut current = (price(&base)?, base);
+        loop {
+            let used = current.1.iter().fold(manual, |u, l| u.union(AxisSet::of(l)));
+            let mut better: Option<(f64, Assignment)> = None;
+            for &axis in &self.axes().all().without(used).list() {
+                for (f, &(size, kind)) in rule.factors.iter().enumerate() {
+                    let pieces = self.axes().product(&current.1[f]) * self.axes().size(axis);
+                    if kind == FactorKind::Whole || size % pieces != 0 {
+                        continue;
+                    }
+                    let mut more = current.1.clone();
+                    more[f].push(axis);
+                    let Some(cost) = price(&more) else { continue };
+                    if cost < better.as_ref().map_or(current.0, |b| b.0) {
+                        better = Some((cost, more));
+                    }
+                }
+            }
+            match better {
+                Some(found) => current = found,
+                None => return Some(current),
+            }
+        }
+    }
+
     /// Adds a seed's axes to a candidate where they do not conflict.
-    fn merge(&self, rule: &Rule, candidate: &mut Assignment, (dims, spec): &(&FactorDims, Spec), manual: AxisSet) {
+    fn merge(
+        &self,
+        rule: &Rule,
+        candidate: &mut Assignment,
+        (dims, spec): &(&FactorDims, Spec),
+        manual: AxisSet,
+        taken: Taken,
+    ) {
         let mut used = candidate.iter().fold(manual, |u, l| u.union(AxisSet::of(l)));
         for (factor, list) in dims.iter().zip(&spec.dims) {
             let Some(factor) = *factor else { continue };
@@ -161,8 +228,10 @@ impl Body<'_, '_> {
                 continue;
             }
             for &axis in &list[have.len()..] {
-                if used.has(axis) {
-                    break;
+                match (used.has(axis), taken) {
+                    (true, Taken::Ends) => break,
+                    (true, Taken::LeftOut) => continue,
+                    (false, _) => {}
                 }
                 used.insert(axis);
                 have.push(axis);
@@ -239,8 +308,19 @@ impl Body<'_, '_> {
 
     /// Among how many users the cost of bringing an operand into another form is likely to be shared.
     fn sharing(&self, operand: &Part) -> f64 {
-        if self.p.shared.contains(&operand.id) { 1.5 } else { 1.0 }
+        if self.p.shared.contains(&operand.id) { 1.25 } else { 1.0 }
     }
+}
+
+/// Whether an axis is wanted for two factors.
+fn clash(seeds: &[(&FactorDims, Spec)]) -> bool {
+    let mut of = [None; 64];
+    seeds.iter().any(|(dims, spec)| {
+        dims.iter().zip(&spec.dims).any(|(&factor, list)| {
+            let Some(factor) = factor else { return false };
+            list.iter().any(|&a| *of[usize::from(a)].get_or_insert(factor) != factor)
+        })
+    })
 }
 
 /// The bytes that work is worth: as many as a device does more operations than it would if all shared them.
