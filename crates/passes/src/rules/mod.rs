@@ -1,5 +1,6 @@
 //! Rules for single instructions, one file per family; the passes that are lists of them.
 
+pub mod all_reduce;
 pub mod arithmetic;
 pub mod bf16;
 mod bits;
