@@ -15,7 +15,7 @@ use hloom_ir::shape::{ArrayShape, Shape};
 use serde_json::Value as Json;
 
 /// The rules.
-pub(super) static RULES: [Rule; 5] = [
+pub(super) static RULES: [Rule; 6] = [
     Rule {
         name: "sharding-call",
         statement: "a call that says how a value is spread, where there is one partition → the value",
@@ -28,6 +28,7 @@ pub(super) static RULES: [Rule; 5] = [
         opcodes: &[Opcode::CustomCall],
         apply: gemm,
     },
+    Rule { name: "top-k-call", statement: "a call of TopK → topk", opcodes: &[Opcode::CustomCall], apply: top_k },
     Rule {
         name: "index-promise-call",
         statement: "a call that promises something of indices, or says how they are packed → the indices",
@@ -77,6 +78,18 @@ fn index_promise(module: &mut Module, i: InstructionId) -> Option<InstructionId>
         "AssumeGatherIndicesInBound" | "AssumeScatterIndicesInBound" | "GatherScatterIndicesBitpacked"
     );
     (promises && module[i].shape.equal_ignoring_layout(&module[indices].shape)).then_some(indices)
+}
+
+fn top_k(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let (&[operand], "TopK") = (module[i].operands(), target(module, i)?) else { return None };
+    let shape = module[i].shape.clone();
+    let k = shape.as_tuple()?.first()?.as_array()?.dims().last().copied()?;
+    let config = module[i].common.backend_config.as_deref();
+    let options: Option<Json> = config.and_then(|text| serde_json::from_slice(text).ok());
+    let largest = options.and_then(|o| o.get("largest")?.as_bool()).unwrap_or(true);
+    let mut b = beside(module, i);
+    let made = b.push(Op::TopK { k, largest, is_stable: true }, &[operand]).ok()?;
+    b.shape(made).equal_ignoring_layout(&shape).then_some(made)
 }
 
 fn gemm(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
