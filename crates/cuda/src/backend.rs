@@ -4,6 +4,7 @@ use crate::canonicalize;
 use crate::canonicalize_convolutions;
 use crate::code::CudaCode;
 use crate::convolution;
+use crate::expand_cholesky;
 use crate::gemm;
 use crate::kernels::{self, KernelSource};
 use crate::lower::lower;
@@ -31,6 +32,7 @@ static PIPELINE: &[PipelineStep] = &[
     Once("defuse"),
     Once("expand"),
     Once("legalize-products"),
+    Once("expand-cholesky"),
     Fixpoint(1, &["simplify", "cse", "dce"]),
     Once("inline-calls"),
     Once("dce"),
@@ -62,7 +64,8 @@ static PIPELINE: &[PipelineStep] = &[
 ];
 
 /// The passes of this backend alone.
-static PASSES: &[&Pass] = &[&FUSE_ATTENTION, &canonicalize::PASS, &canonicalize_convolutions::PASS];
+static PASSES: &[&Pass] =
+    &[&FUSE_ATTENTION, &expand_cholesky::PASS, &canonicalize::PASS, &canonicalize_convolutions::PASS];
 
 /// Attention as one instruction each.
 static FUSE_ATTENTION: Pass = Pass {

@@ -75,6 +75,12 @@ fn canonical(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
         Err(NoGemm::Types(_)) if to.is_integer() => {
             sum_of_products(&mut Builder::resume(module, parent), [lhs, rhs], &dot.dims, to)
         }
+        // One is true where any of the products is.
+        Err(NoGemm::Types(_)) if to == ElementType::Pred => {
+            let mut b = Builder::resume(module, parent);
+            let count = sum_of_products(&mut b, [lhs, rhs], &dot.dims, ElementType::S32)?;
+            b.convert(count, to).ok()
+        }
         Err(NoGemm::Types(_)) => {
             let is_f8 = |a: &ArrayShape| a.element_type.is_float() && a.element_type.bits() == 8;
             if !is_f8(&left) || !is_f8(&right) {
@@ -172,6 +178,13 @@ mod tests {
         let text = "a = s32[4,8] parameter(0)\nb = s32[8,16] parameter(1)\nROOT d = s32[4,16] dot(a, b), \
              lhs_contracting_dims={1}, rhs_contracting_dims={0}";
         assert!(after(text).ends_with("reduce"), "{}", after(text));
+    }
+
+    #[test]
+    fn products_of_truths_are_counted() {
+        let text = "a = pred[4,8] parameter(0)\nb = pred[8,16] parameter(1)\nROOT d = pred[4,16] dot(a, b), \
+             lhs_contracting_dims={1}, rhs_contracting_dims={0}";
+        assert!(after(text).ends_with("reduce convert"), "{}", after(text));
     }
 
     #[test]

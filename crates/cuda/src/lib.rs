@@ -25,6 +25,7 @@ mod driver;
 mod enqueue;
 mod executable;
 mod executor;
+mod expand_cholesky;
 mod fft;
 mod gemm;
 mod gpu;
