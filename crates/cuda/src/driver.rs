@@ -144,6 +144,11 @@ impl Driver {
     }
 }
 
+/// Whether an answer says that the context is beyond use: every later call in it gets the same answer.
+pub(crate) fn is_fatal(status: i32) -> bool {
+    matches!(status, 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719)
+}
+
 /// Whether an answer says that a kernel, or a call of ours, is wrong: bad values, handles or PTX, accesses outside of memory,
 /// instructions that there are none.
 fn is_ours(status: i32) -> bool {

@@ -3,9 +3,9 @@
 use crate::client::CudaClient;
 use crate::code::CudaCode;
 use crate::driver::{DevicePointer, Handle};
-use crate::executor::{Executor, LibraryCall, LoadedProgram};
-use crate::gpu::Patience;
+use crate::executor::{Executor, LoadedProgram};
 use crate::graph::Graphs;
+use crate::library_call::LibraryCall;
 use crate::memory::Block;
 use crate::thunk::ThunkProgram;
 use hloom_compiler::CompiledModule;
@@ -13,6 +13,8 @@ use hloom_eval::Options;
 use hloom_eval::interpreter::Device;
 use hloom_eval::run::{Leaving, Prepared, Shared, constant_value};
 use hloom_ir::diagnostic::{Blame, codes};
+use hloom_ir::entity::InstructionId;
+use hloom_ir::op::Op;
 use hloom_ir::shape::Shape;
 use hloom_runtime::placement::{AllocationSource, Location};
 use hloom_runtime::{Buffer, Client, ExecuteOptions, LoadedExecutable, check_arguments};
@@ -115,6 +117,26 @@ impl CudaExecutable {
         self.workspace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// An error for temporaries that there is no room for, with what is resident and what takes most of them.
+    fn without_room(&self, error: ExecutionError, device: usize) -> ExecutionError {
+        let module = self.compiled.module.module();
+        let constants: usize = self.constants.iter().flatten().map(|b| hloom_runtime::DeviceMemory::len(&**b)).sum();
+        let library = self.library_workspace.as_ref().map_or(0, hloom_runtime::DeviceMemory::len);
+        let entry = module.entry().map_or(&[][..], |entry| module[entry].instructions());
+        let is_made = |i: &&InstructionId| !matches!(module[**i].op, Op::Parameter { .. } | Op::Constant(_));
+        let bytes = |i: &&InstructionId| module[**i].shape.byte_size().unwrap_or(0);
+        let error = error
+            .note(format!("for the temporaries of device {device}"))
+            .note(format!("constants take {constants} bytes, and what libraries work in {library}"));
+        match entry.iter().filter(is_made).max_by_key(bytes) {
+            Some(&largest) => {
+                let (name, shape) = (module[largest].name(), &module[largest].shape);
+                error.note(format!("the largest array of the program is {name}, {shape}")).at(largest)
+            }
+            None => error,
+        }
+    }
+
     /// Puts the arrays of a device's run in their places.
     fn place(
         &self,
@@ -209,7 +231,7 @@ impl LoadedExecutable for CudaExecutable {
         while workspace.temporaries.len() < devices {
             let device = workspace.temporaries.len();
             let block = Block::new(gpu, program.temporary_bytes);
-            workspace.temporaries.push(block.map_err(|e| e.note(format!("for the temporaries of device {device}")))?);
+            workspace.temporaries.push(block.map_err(|e| self.without_room(e, device))?);
         }
         gpu.make_lanes(devices)?;
         let (mut given, mut bases, mut kept, mut slots) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -241,7 +263,7 @@ impl LoadedExecutable for CudaExecutable {
         let mut executor = Executor::new(gpu, loaded, &bases, evaluators, slots, options);
         let graphs = &mut workspace.graphs;
         let outcome = executor.run(graphs, &bases).and_then(|()| {
-            gpu.wait(Patience { cancel: options.cancel, time_limit: options.time_limit })?;
+            gpu.wait(executor.patience())?;
             executor.finish_trace()
         });
         leaving.iter_mut().for_each(|l| l.ended(&outcome));

@@ -11,19 +11,16 @@
 
 use crate::collective::Collective;
 use crate::conditional::{Kind, Test};
-use crate::cublaslt::PreparedGemm;
-use crate::cudnn::PreparedConvolution;
-use crate::cufft::PreparedFft;
-use crate::cusolver::PreparedSolver;
 use crate::driver::{DevicePointer, Handle};
 use crate::enqueue::launch;
 use crate::gpu::{Event, Gpu, Patience};
 use crate::graph::{Graphs, Step};
+use crate::library_call::LibraryCall;
 use crate::thunk::{Evaluate, EvaluatedLeaf, GraphNeed, ListId, Thunk, ThunkKind, ThunkProgram, While};
 use hloom_cuda_kernels::{KernelArgument, KernelSequence};
 use hloom_eval::interpreter::{Device, OperandValues};
 use hloom_eval::ops;
-use hloom_ir::diagnostic::codes;
+use hloom_ir::diagnostic::{Blame, codes};
 use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::shape::Shape;
 use hloom_runtime::ExecuteOptions;
@@ -31,48 +28,11 @@ use hloom_runtime::placement::Location;
 use hloom_value::{Array, ExecutionError, Value};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The stack of a thread of the evaluator; its calls nest, and address space is cheap.
 const STACK_BYTES: usize = 256 << 20;
-
-/// A call of a library, made ready.
-#[derive(Debug)]
-pub(crate) enum LibraryCall {
-    /// By cuBLASLt.
-    Gemm(PreparedGemm),
-    /// By cuDNN.
-    Convolution(PreparedConvolution),
-    /// By cuFFT.
-    Fft(PreparedFft),
-    /// By cuSOLVER and cuBLAS.
-    Solver(PreparedSolver),
-}
-
-impl LibraryCall {
-    /// Makes the call of a thunk ready, if it is one.
-    pub(crate) fn new(gpu: &Arc<Gpu>, thunk: &Thunk) -> Result<Option<LibraryCall>, ExecutionError> {
-        let call = match &thunk.kind {
-            ThunkKind::Gemm(gemm) => PreparedGemm::new(gpu, gemm).map(LibraryCall::Gemm),
-            ThunkKind::Convolution(c) => PreparedConvolution::new(gpu, c).map(LibraryCall::Convolution),
-            ThunkKind::Fft(fft) => PreparedFft::new(gpu, fft).map(LibraryCall::Fft),
-            ThunkKind::Solver(solver) => PreparedSolver::new(gpu, solver).map(LibraryCall::Solver),
-            _ => return Ok(None),
-        };
-        call.map(Some).map_err(|error| error.at(thunk.instruction))
-    }
-
-    /// Bytes that it works in, beside what all calls of its library share.
-    pub(crate) fn workspace_bytes(&self) -> usize {
-        match self {
-            LibraryCall::Gemm(_) | LibraryCall::Fft(_) => 0,
-            LibraryCall::Convolution(c) => c.workspace_bytes,
-            LibraryCall::Solver(s) => s.workspace_bytes(),
-        }
-    }
-}
 
 /// A program with its kernels on the GPU.
 #[derive(Clone, Copy)]
@@ -103,6 +63,7 @@ pub(crate) struct Executor<'r> {
     /// For each device the values whose sizes are known at run time only.
     slots: Vec<Vec<Option<Value>>>,
     options: &'r ExecuteOptions<'r>,
+    begun: Instant,
     steps: u64,
     /// Whether a graph is captured: nothing is waited for.
     captures: bool,
@@ -134,7 +95,8 @@ impl<'r> Executor<'r> {
         };
         let of_device = |bases: &Vec<DevicePointer>| loaded.program.table.iter().map(|l| address(bases, l)).collect();
         let addresses = bases.iter().map(of_device).collect();
-        Executor { gpu, loaded, addresses, evaluators, slots, options, steps: 0, captures: false, marks: Vec::new() }
+        let (begun, marks) = (Instant::now(), Vec::new());
+        Executor { gpu, loaded, addresses, evaluators, slots, options, begun, steps: 0, captures: false, marks }
     }
 
     /// The values whose sizes were known at run time only.
@@ -149,7 +111,7 @@ impl<'r> Executor<'r> {
             GraphNeed::ConditionalNodes => graphs.has_run() && self.gpu.conditionals().is_some(),
             GraphNeed::Never => false,
         };
-        if self.options.trace.is_some() || self.options.max_steps.is_some() {
+        if self.options.trace.is_some() || self.options.max_steps.is_some() || self.gpu.blocks {
             return self.enqueue_all();
         }
         if !can_be_graph {
@@ -180,8 +142,8 @@ impl<'r> Executor<'r> {
         let mut next = 0;
         while let Some(thunk) = thunks.get(next) {
             // What devices do each for itself up to where they meet goes on streams of their own.
-            let may_be = devices.len() > 1 && self.options.trace.is_none() && self.options.max_steps.is_none();
-            let apart = match may_be {
+            let is_watched = self.options.trace.is_some() || self.options.max_steps.is_some() || self.gpu.blocks;
+            let apart = match devices.len() > 1 && !is_watched {
                 true => thunks[next..].iter().take_while(|t| is_apart(t)).count(),
                 false => 0,
             };
@@ -191,6 +153,9 @@ impl<'r> Executor<'r> {
                 continue;
             }
             self.thunk(thunk, (list, next), devices).map_err(|fault| fault.at(thunk.instruction))?;
+            if self.gpu.blocks {
+                self.gpu.wait(self.patience()).map_err(|fault| fault.at(thunk.instruction))?;
+            }
             next += 1;
         }
         Ok(())
@@ -217,6 +182,10 @@ impl<'r> Executor<'r> {
     fn check(&mut self, thunk: &Thunk) -> Result<(), ExecutionError> {
         if self.options.cancel.is_some_and(|c| c.load(Ordering::Relaxed)) {
             return Err(ExecutionError::new(&codes::eval::CANCELLED, "the run was cancelled"));
+        }
+        if self.options.time_limit.is_some_and(|limit| self.begun.elapsed() > limit) {
+            let message = format!("the program is not done after {:.1} s", self.begun.elapsed().as_secs_f64());
+            return Err(ExecutionError::new(&codes::eval::DEVICE_FAILED, message).blame(Blame::Machine));
         }
         if self.options.max_steps.is_some_and(|most| self.steps >= most) {
             let message = format!("{} instructions were executed and the program is not done", self.steps);
@@ -451,8 +420,10 @@ impl<'r> Executor<'r> {
         Ok(scalars)
     }
 
-    fn patience(&self) -> Patience<'r> {
-        Patience { cancel: self.options.cancel, time_limit: self.options.time_limit }
+    /// What is left of the time that the run has.
+    pub(crate) fn patience(&self) -> Patience<'r> {
+        let left = self.options.time_limit.map(|limit| limit.saturating_sub(self.begun.elapsed()));
+        Patience { cancel: self.options.cancel, time_limit: left }
     }
 
     /// Carries out an exchange in each group.

@@ -10,7 +10,7 @@ use crate::cublaslt::CublasLt;
 use crate::cudnn::Cudnn;
 use crate::cufft::{Cublas, Cufft};
 use crate::cusolver::Cusolver;
-use crate::driver::{DevicePointer, Driver, Handle, NOT_READY};
+use crate::driver::{DevicePointer, Driver, Handle, NOT_READY, is_fatal};
 use crate::lanes::Lanes;
 use crate::memory::Pool;
 use hloom_ir::diagnostic::{Blame, codes};
@@ -62,6 +62,10 @@ pub(crate) struct Gpu {
     workspace: OnceLock<Result<DevicePointer, ExecutionError>>,
     pub(crate) lanes: OnceLock<Result<Lanes, ExecutionError>>,
     pub(crate) assembler: Arc<Assembler>,
+    /// Why nothing runs here any more: a kernel that trapped, or one that did not end in time.
+    lost: OnceLock<ExecutionError>,
+    /// Whether every thunk is waited for, so that a fault is told of the instruction that it is in.
+    pub(crate) blocks: bool,
 }
 
 /// Pinned memory, and what has to be over before each half is written again.
@@ -113,6 +117,8 @@ impl Gpu {
             workspace: OnceLock::new(),
             lanes: OnceLock::new(),
             assembler: Arc::default(),
+            lost: OnceLock::new(),
+            blocks: std::env::var_os("HLOOM_CUDA_BLOCKING").is_some_and(|v| v != "0" && !v.is_empty()),
         })
     }
 
@@ -125,8 +131,27 @@ impl Gpu {
     /// Leave to enqueue work.
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, ()>, ExecutionError> {
         let guard = self.enqueue.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(error) = self.lost.get() {
+            return Err(error.clone().note("since then this process cannot use the GPU; a new one can"));
+        }
         self.enter()?;
         Ok(guard)
+    }
+
+    /// Remembers a fault after which nothing runs here any more.
+    fn lose(&self, error: ExecutionError) -> ExecutionError {
+        let error = match self.blocks {
+            true => error,
+            false => error.help("set HLOOM_CUDA_BLOCKING=1 to hear which instruction it is"),
+        };
+        self.lost.get_or_init(|| error.clone());
+        error
+    }
+
+    /// The answer of a call that waits for work.
+    fn waited(&self, status: i32, call: &str) -> Result<(), ExecutionError> {
+        let answer = self.driver.check(status, call);
+        if is_fatal(status) { answer.map_err(|error| self.lose(error)) } else { answer }
     }
 
     /// The stream that work is enqueued on.
@@ -228,7 +253,7 @@ impl Gpu {
     /// Waits until all work is done.
     pub(crate) fn synchronize(&self) -> Result<(), ExecutionError> {
         // SAFETY: the stream is ours.
-        self.driver.check(unsafe { (self.driver.stream_synchronize)(self.stream()) }, "cuStreamSynchronize")
+        self.waited(unsafe { (self.driver.stream_synchronize)(self.stream()) }, "the work on the GPU")
     }
 
     /// Waits until all work is done, for as long as `patience` lasts.
@@ -246,7 +271,8 @@ impl Gpu {
             let waited = begun.elapsed();
             if patience.time_limit.is_some_and(|limit| waited > limit) {
                 let message = format!("the GPU is not done after {:.1} s", waited.as_secs_f64());
-                return Err(ExecutionError::new(&codes::eval::DEVICE_FAILED, message).blame(Blame::Machine));
+                let error = ExecutionError::new(&codes::eval::DEVICE_FAILED, message).blame(Blame::Machine);
+                return Err(self.lose(error));
             }
             match waited < SPIN {
                 true => std::hint::spin_loop(),
@@ -364,7 +390,7 @@ impl<'g> Event<'g> {
         match unsafe { (self.gpu.driver.event_query)(self.handle) } {
             0 => Ok(true),
             NOT_READY => Ok(false),
-            status => self.gpu.driver.check(status, "the work on the GPU").map(|()| true),
+            status => self.gpu.waited(status, "the work on the GPU").map(|()| true),
         }
     }
 

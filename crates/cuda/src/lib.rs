@@ -34,6 +34,7 @@ mod hand_written;
 mod kernels;
 mod lanes;
 mod library;
+mod library_call;
 mod lower;
 mod memory;
 mod prewarm;
