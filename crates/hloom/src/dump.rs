@@ -31,8 +31,6 @@ pub struct DumpedModule {
     pub buffer_assignment: Option<PathBuf>,
     /// Runs with their inputs, in order.
     pub snapshots: Vec<PathBuf>,
-    /// Runs whose files are protobuf's text, which is not read.
-    pub text_snapshots: Vec<PathBuf>,
     /// The module after single passes.
     pub passes: Vec<PathBuf>,
     /// Whatever else is there.
@@ -45,7 +43,6 @@ enum Kind {
     After(String),
     BufferAssignment,
     Snapshot,
-    TextSnapshot,
     Pass,
     Other,
 }
@@ -113,7 +110,6 @@ fn add(module: &mut DumpedModule, kind: Kind, file: PathBuf) {
         }
         Kind::BufferAssignment => module.buffer_assignment = Some(file),
         Kind::Snapshot => module.snapshots.push(file),
-        Kind::TextSnapshot => module.text_snapshots.push(file),
         Kind::Pass => module.passes.push(file),
         Kind::Other => module.others += 1,
     }
@@ -126,7 +122,7 @@ fn of_name(name: &str) -> Option<(String, Kind)> {
         let head = &name[..at];
         let head = head.split(".execution_").next()?;
         let key = head.trim_end_matches(".hlo_unoptimized").trim_end_matches(".hlo").to_owned();
-        return Some((key, if name.ends_with(".txt") { Kind::TextSnapshot } else { Kind::Snapshot }));
+        return Some((key, Kind::Snapshot));
     }
     if let Some(at) = name.find(".snapshot.").filter(|_| name.ends_with(".pb")) {
         return Some((name[..at].to_owned(), Kind::Snapshot));
@@ -200,7 +196,6 @@ impl DumpedModule {
             }
         };
         count(self.snapshots.len(), "snapshots");
-        count(self.text_snapshots.len(), "snapshots as protobuf text, which is not read");
         count(self.passes.len(), "modules after passes");
         count(self.others, "other files");
         if words.is_empty() { "nothing that can be read".to_owned() } else { words.join(", ") }
@@ -218,7 +213,6 @@ mod tests {
                 Kind::After(_) => "after",
                 Kind::BufferAssignment => "buffers",
                 Kind::Snapshot => "snapshot",
-                Kind::TextSnapshot => "text snapshot",
                 Kind::Pass => "pass",
                 Kind::Other => "other",
             };
@@ -236,7 +230,7 @@ mod tests {
         assert_eq!(kinds("module_0006.jit_f.cpu_after_optimizations-buffer-assignment.txt"), f("buffers"));
         assert_eq!(kinds("module_0006.jit_f.cpu_after_optimizations-memory-usage-report.txt"), f("other"));
         assert_eq!(kinds("module_0006.jit_f.execution_0000.hlo_unoptimized_snapshot.pb"), f("snapshot"));
-        assert_eq!(kinds("module_0006.jit_f.execution_0000.hlo_unoptimized_snapshot.txt"), f("text snapshot"));
+        assert_eq!(kinds("module_0006.jit_f.execution_0000.hlo_unoptimized_snapshot.txt"), f("snapshot"));
         assert_eq!(kinds("module_0006.jit_f.snapshot.0.pb"), f("snapshot"));
         assert_eq!(kinds("module_0006.jit_f.0003.simplification.after_dce.before_cse.txt"), f("pass"));
         assert_eq!(kinds("module_0006.jit_f.debug_options"), None);

@@ -161,6 +161,15 @@ pub fn load_watched(
     format: Option<Format>,
     position: &AtomicUsize,
 ) -> Result<Loaded, Box<Rejected>> {
+    let may_be_proto = format.is_none_or(|f| matches!(f, Format::HloProto | Format::HloModuleProto));
+    let (bytes, format) = match may_be_proto && proto::is_text_form(&bytes) {
+        true => match proto::from_text_form(&bytes) {
+            Ok(binary) => (Arc::new(binary), Some(Format::HloProto)),
+            // The place of the error is one in the text.
+            Err(diagnostic) => return Err(reject(name, bytes, Format::HloText, vec![diagnostic])),
+        },
+        false => (bytes, format),
+    };
     let format = format.unwrap_or_else(|| Format::of_bytes(&bytes));
     if bytes.iter().all(u8::is_ascii_whitespace) {
         let diagnostic = Diagnostic::error(&io::EMPTY_FILE, format!("`{name}` is empty: there is no module in it"));

@@ -9,6 +9,7 @@ mod container;
 mod messages;
 mod read;
 mod snapshot;
+mod text_form;
 mod unknown;
 mod wire;
 mod write;
@@ -19,6 +20,7 @@ mod tests;
 pub use container::detect;
 pub use read::{read, read_shape, read_sharding};
 pub use snapshot::{Snapshot, read_snapshot, write_snapshot};
+pub use text_form::{from_text_form, is_text_form};
 pub use write::{Container, write, write_shape, write_sharding};
 
 use hloom_ir::attributes::ComparisonType;

@@ -1,7 +1,8 @@
 //! Snapshots go out and come back, and are told from modules alone.
 
 use crate::hlo_text;
-use crate::proto::{Container, Snapshot, read, read_snapshot, write, write_snapshot};
+use crate::proto::{Container, Snapshot, from_text_form, is_text_form, read, read_snapshot, write, write_snapshot};
+use hloom_ir::diagnostic::Place;
 use hloom_ir::literal::Literal;
 use hloom_ir::module::Module;
 
@@ -112,4 +113,64 @@ fn arguments_behind_the_message_are_read() {
     assert_eq!((pair.bytes(), pair.shape().dims()), (&floats[..], &[2][..]));
     // Cut off in the middle.
     assert!(read_snapshot(&bytes[..bytes.len() - 3]).is_err());
+}
+
+/// A snapshot as tools write it for people: text, with names for fields.
+const TEXT: &str = r#"
+# proto-message: HloUnoptimizedSnapshot
+hlo_module {
+  name: "m\145\x74"
+  entry_computation_name: "e" entry_computation_id: 7
+  computations: <
+    name: 'e' id: 7 root_id: 2
+    instructions {
+      name: "x" opcode: "parameter" id: 1
+      shape { element_type: F32 dimensions: 2 is_dynamic_dimension: false layout { minor_to_major: [0] } }
+      metadata { op_name: "a\"" "b" source_line: 0x0c }
+    }
+    instructions {
+      name: "y" opcode: "negate" id: 2 operand_ids: [ 1 ];
+      shape { element_type: 11, dimensions: 2 }
+    }
+    program_shape { parameters { element_type: F32 dimensions: 2 } result { element_type: F32 dimensions: 2 } }
+  >
+}
+partitions { arguments { shape { element_type: F32 dimensions: 2 layout { minor_to_major: 0 } } f32s: [1.5, -inf] } }
+partitions { arguments { shape { element_type: F32 dimensions: 2 layout < minor_to_major: 0 > } f32s: 3f f32s: 4e0 } }
+version: 1
+"#;
+
+#[test]
+fn a_snapshot_in_text_form_is_read() {
+    assert!(is_text_form(TEXT.as_bytes()));
+    let bytes = from_text_form(TEXT.as_bytes()).expect("it can be read");
+    let back = read_snapshot(&bytes).expect("it can be read").expect("it is one");
+    assert_eq!(back.arguments, [vec![pair(1.5, f32::NEG_INFINITY)], vec![pair(3.0, 4.0)]]);
+    let module = read(&bytes).expect("it is a module");
+    assert_eq!((&*module.name, module.instruction_count()), ("met", 2));
+    let printed = hlo_text::print(&module, &hlo_text::PrintOptions::default());
+    assert!(printed.contains(r#"parameter(0), metadata={op_name="a\"b" source_line=12}"#), "{printed}");
+    assert!(printed.contains("negate(%x)"), "{printed}");
+}
+
+#[test]
+fn what_is_wrong_in_a_text_form_is_pointed_at() {
+    let at = |text: &str| {
+        let diagnostic = from_text_form(text.as_bytes()).expect_err("something is wrong");
+        let Place::Span(span) = diagnostic.place else { panic!("{diagnostic}") };
+        (text[span.start as usize..span.end as usize].to_owned(), diagnostic.message.clone())
+    };
+    let (place, message) = at("hlo_module { name: \"m\" nom: 3 }");
+    assert_eq!((place.as_str(), message.as_str()), ("nom", "HloModuleProto has no field `nom` that is known"));
+    assert_eq!(at("hlo_module { entry_computation_id: \"m\" }").0, "\"m\"");
+    assert_eq!(at("hlo_module { computations { instructions { shape { element_type: F33 } } } }").0, "F33");
+    assert_eq!(at("hlo_module { name: \"m }").1, "the text does not end");
+    assert_eq!(at("hlo_module { name: \"\\q\" }").0, "\"\\q\"");
+    assert_eq!(at("hlo_module { computations {").1, "the text ends inside a HloComputationProto");
+    assert_eq!(at("hlo { hlo_module > }").0, ">");
+    let deep = format!("hlo {{ hlo_module {{ host_program_shape {{ result {}", "{ tuple_shapes ".repeat(200));
+    assert!(at(&deep).1.contains("too deeply"));
+    for text in ["HloModule m", "module @m {", "hlo", "", "\u{1}\u{2}", "// hlo {"] {
+        assert!(!is_text_form(text.as_bytes()), "{text}");
+    }
 }
