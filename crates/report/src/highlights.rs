@@ -3,9 +3,10 @@
 //! Instructions that do the same (one opcode, one shape, one source line: the layers of a network) count as one. They are
 //! ranked by the largest share that they have of the module's flops, of its memory traffic or of what devices exchange.
 
+use crate::collectives::collectives;
 use crate::module_data::Numbering;
 use crate::words::{count, size, source_line};
-use hloom_analysis::cost::{Cost, ModuleCost, shape_bytes};
+use hloom_analysis::cost::{Cost, ModuleCost};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
@@ -40,14 +41,17 @@ struct Together {
     ids: Vec<InstructionId>,
     cost: Cost,
     exchanged: u64,
+    /// Whether what is exchanged goes on beside other work.
+    is_async: bool,
 }
 
 /// The things that cost most in `module`.
 pub(crate) fn highlights(module: &Module, costs: &ModuleCost, numbers: &Numbering) -> Vec<Highlight> {
     let fused = fused_flops(module, costs);
+    let sent = sent_bytes(module, costs, numbers);
     let mut groups: FxHashMap<(String, String, String), Together> = FxHashMap::default();
     let mut order = Vec::new();
-    let mut total = Together { ids: Vec::new(), cost: Cost::default(), exchanged: 0 };
+    let mut total = Together { ids: Vec::new(), cost: Cost::default(), exchanged: 0, is_async: true };
     for &computation in module.computations() {
         let runs = costs.runs(computation).in_memory;
         if runs == 0 {
@@ -60,7 +64,7 @@ pub(crate) fn highlights(module: &Module, costs: &ModuleCost, numbers: &Numberin
                 let inside = fused.get(&fusion.calls).copied().unwrap_or_default();
                 cost += Cost { bytes: 0, ..inside } * runs;
             }
-            let exchanged = if is_collective(&instruction.op) { payload(module, id).saturating_mul(runs) } else { 0 };
+            let (exchanged, is_async) = sent.get(&id).copied().unwrap_or((0, true));
             total.cost += cost;
             total.exchanged = total.exchanged.saturating_add(exchanged);
             if cost == Cost::default() && exchanged == 0 {
@@ -69,11 +73,12 @@ pub(crate) fn highlights(module: &Module, costs: &ModuleCost, numbers: &Numberin
             let key = (instruction.opcode().name().to_owned(), instruction.shape.to_string(), source_line(module, id));
             let group = groups.entry(key.clone()).or_insert_with(|| {
                 order.push(key);
-                Together { ids: Vec::new(), cost: Cost::default(), exchanged: 0 }
+                Together { ids: Vec::new(), cost: Cost::default(), exchanged: 0, is_async: true }
             });
             group.ids.push(id);
             group.cost += cost;
             group.exchanged = group.exchanged.saturating_add(exchanged);
+            group.is_async &= is_async;
         }
     }
     let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
@@ -85,7 +90,7 @@ pub(crate) fn highlights(module: &Module, costs: &ModuleCost, numbers: &Numberin
             let bytes = share(g.cost.bytes, total.cost.bytes);
             let exchanged = share(g.exchanged, total.exchanged);
             if exchanged > 0.0 && exchanged >= bytes.max(flops) {
-                (exchanged, "collective", format!("{} exchanged by each device", size(g.exchanged)), g)
+                (exchanged, "collective", format!("{} sent by each device", size(g.exchanged)), g)
             } else if flops >= bytes {
                 (flops, "flops", format!("{} flops", count(g.cost.flops)), g)
             } else {
@@ -128,13 +133,30 @@ fn fused_flops(module: &Module, costs: &ModuleCost) -> FxHashMap<ComputationId, 
     flops
 }
 
-fn is_collective(op: &Op) -> bool {
-    op.collective().is_some() || matches!(op, Op::CollectivePermute(_) | Op::CollectivePermuteStart(_))
-}
-
-/// Bytes of an instruction's operands.
-fn payload(module: &Module, id: InstructionId) -> u64 {
-    module[id].operands().iter().fold(0, |n, &o| n.saturating_add(shape_bytes(&module[o].shape)))
+/// What a device sends because of an instruction, a collective or a fusion with one inside, and whether that goes on beside
+/// other work. Of the positions of one collective the first counts.
+fn sent_bytes(module: &Module, costs: &ModuleCost, numbers: &Numbering) -> FxHashMap<InstructionId, (u64, bool)> {
+    let all = collectives(module, costs, &|id| numbers.of(id)).all;
+    let by_number: FxHashMap<u32, (u64, bool)> = all.iter().map(|c| (c.instruction, (c.wire, c.is_async))).collect();
+    let mut callers: FxHashMap<ComputationId, InstructionId> = FxHashMap::default();
+    let instructions = || module.computations().iter().flat_map(|&c| module[c].instructions().iter().copied());
+    for id in instructions() {
+        if let Op::Fusion(fusion) = &module[id].op {
+            callers.insert(fusion.calls, id);
+        }
+    }
+    let mut sent: FxHashMap<InstructionId, (u64, bool)> = FxHashMap::default();
+    for id in instructions() {
+        let Some(&(bytes, is_async)) = by_number.get(&numbers.of(id)) else { continue };
+        // Fusions nest a few deep.
+        let mut outermost = id;
+        while let Some(&caller) = callers.get(&module[outermost].parent()) {
+            outermost = caller;
+        }
+        let entry = sent.entry(outermost).or_insert((0, true));
+        *entry = (entry.0.saturating_add(bytes), entry.1 && is_async);
+    }
+    sent
 }
 
 /// The instruction of a fusion that takes most arithmetic; any other is that itself.
@@ -152,8 +174,8 @@ fn help(module: &Module, id: InstructionId, group: &Together, costs: &ModuleCost
     let op = &instruction.op;
     let operand_type = instruction.operands().first().and_then(|&o| module[o].shape.element_type());
     let intensity = group.cost.flops as f64 / group.cost.bytes.max(1) as f64;
-    if is_collective(op) {
-        return match instruction.opcode().name().ends_with("-start") {
+    if group.exchanged > 0 {
+        return match group.is_async {
             true => "It is asynchronous: as much other work as takes as long must stand between its start and its \
                  done."
                 .into(),
