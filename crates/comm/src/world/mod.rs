@@ -9,6 +9,7 @@ mod engine_state;
 mod message;
 pub mod message_passing;
 mod operation;
+mod staging;
 #[cfg(test)]
 mod tests;
 

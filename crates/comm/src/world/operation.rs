@@ -6,6 +6,7 @@
 //! gives the same bits are the devices of a process combined first. A short all-reduce is done by every process; a long
 //! one is cut into a slice for each process, which reduces it and shares the result in a second stage.
 
+use super::staging::StagingBuffer;
 use crate::collective::{Collective, CollectiveKind, ParticipantMemory, source_of};
 use crate::rendezvous::JoinError;
 use rustc_hash::FxHashSet;
@@ -76,22 +77,9 @@ pub(crate) struct Operation {
     /// What this process contributes to reductions: the operands of each device, or those of all combined.
     contributions: Vec<Vec<usize>>,
     /// What other processes contribute, by their number.
-    inputs: Vec<AlignedBytes>,
+    inputs: Vec<StagingBuffer>,
     /// The operands combined.
-    _combined: Vec<AlignedBytes>,
-}
-
-/// Bytes aligned for any element.
-#[derive(Debug, Default)]
-pub(crate) struct AlignedBytes(Vec<u128>);
-
-impl AlignedBytes {
-    pub(crate) fn new(length: usize) -> AlignedBytes {
-        AlignedBytes(vec![0; length.div_ceil(16)])
-    }
-    fn address(&self) -> usize {
-        self.0.as_ptr() as usize
-    }
+    _combined: Vec<StagingBuffer>,
 }
 
 impl Operation {
@@ -174,7 +162,7 @@ impl Operation {
         }
         if self.algorithm != Algorithm::Move {
             let input = |peer| {
-                if peer == self.me { AlignedBytes::default() } else { AlignedBytes::new(self.input_bytes(peer)) }
+                if peer == self.me { StagingBuffer::default() } else { StagingBuffer::new(self.input_bytes(peer)) }
             };
             self.inputs = (0..self.processes.len()).map(input).collect();
         }
@@ -404,7 +392,7 @@ impl Operation {
         let mut addresses = Vec::new();
         for (n, reducer) in reducers.iter().enumerate() {
             let bytes = self.collective.arrays[n].bytes;
-            let combined = AlignedBytes::new(bytes);
+            let combined = StagingBuffer::new(bytes);
             let from: Vec<usize> = self.memory.iter().map(|m| m.operands[n]).collect();
             // SAFETY: the caller's promise.
             unsafe { reducer.reduce(&from, &[combined.address()], bytes / reducer.element_bytes().max(1)) };
