@@ -15,6 +15,7 @@ mod in_process;
 mod launcher;
 pub mod mpi;
 mod rendezvous;
+mod roll_call;
 pub mod world;
 
 pub use collective::{
@@ -24,4 +25,5 @@ pub use communicator::{CollectiveRequest, Communicator};
 pub use in_process::InProcess;
 pub use launcher::{LaunchedProcess, launched};
 pub use rendezvous::{Arrival, JoinError, JoinRequest, Rendezvous, RendezvousKey, Whereabouts};
+pub use roll_call::RollCall;
 pub use world::World;

@@ -9,7 +9,7 @@ use super::super::{Outcome, Result, Stop, output, usage_error};
 use super::{interrupted, run_path};
 use hloom::arrays;
 use hloom::comm::world::SilentRanks;
-use hloom::comm::{Communicator, JoinError, LaunchedProcess, World, mpi};
+use hloom::comm::{Communicator, JoinError, LaunchedProcess, RollCall, World, mpi};
 use hloom::compiler::CompiledModule;
 use hloom::eval::DeviceGrid;
 use hloom::formats::hlo_text;
@@ -38,6 +38,7 @@ pub(super) struct Ranks {
     time_limit: Duration,
     threads: usize,
     runs: AtomicU64,
+    roll: Arc<Option<RollCall>>,
 }
 
 /// Runs the program on this rank, and ends together with the others.
@@ -45,9 +46,15 @@ pub(super) fn run(args: &RunArgs, process: LaunchedProcess) -> Result {
     let time_limit = Duration::from_secs(args.time_limit.unwrap_or(600));
     // From now on a signal of the launcher is noticed, not obeyed at once: the rank says what it was waiting for.
     interrupted();
-    let world = Arc::new(join(process, time_limit)?);
-    watch_over(&world);
-    let mut ranks = Ranks { world, time_limit, threads: 1, runs: AtomicU64::new(0) };
+    let roll = Arc::new(RollCall::join(process));
+    let joined = join(process, time_limit, &roll);
+    let leave = |stop| {
+        roll.iter().for_each(RollCall::leave);
+        stop
+    };
+    let world = Arc::new(joined.map_err(leave)?);
+    watch_over(&world, &roll);
+    let mut ranks = Ranks { world, time_limit, threads: 1, runs: AtomicU64::new(0), roll: roll.clone() };
     let result = ranks.agree_on_threads().and_then(|()| run_path(args, Some(&ranks)));
     let outcome = match result {
         Ok(outcome) => ranks.end(outcome),
@@ -56,6 +63,7 @@ pub(super) fn run(args: &RunArgs, process: LaunchedProcess) -> Result {
     if let Err(Stop(outcome)) = &outcome
         && *outcome != Outcome::Well
     {
+        roll.iter().for_each(RollCall::leave);
         ranks.world.fail(&format!("rank {} ended early", ranks.rank()));
         // A launcher that has told this rank to end waits for it no longer than a second.
         let until = Instant::now() + FAREWELL;
@@ -63,6 +71,8 @@ pub(super) fn run(args: &RunArgs, process: LaunchedProcess) -> Result {
             ranks.world.flush(Duration::from_millis(10));
             std::thread::sleep(Duration::from_millis(10));
         }
+    } else {
+        roll.iter().for_each(RollCall::end);
     }
     outcome
 }
@@ -82,7 +92,7 @@ pub(super) fn check_supported(args: &RunArgs) -> Result<()> {
 }
 
 /// Joins the job, if all its ranks come within the time limit.
-fn join(process: LaunchedProcess, time_limit: Duration) -> Result<World> {
+fn join(process: LaunchedProcess, time_limit: Duration, roll: &Option<RollCall>) -> Result<World> {
     let (done, joined) = channel();
     // MPI waits for all ranks, for ever if need be; whoever gives up leaves it behind.
     std::thread::spawn(move || {
@@ -96,12 +106,18 @@ fn join(process: LaunchedProcess, time_limit: Duration) -> Result<World> {
             Ok(Err(error)) => return Err(fault(format!("rank {rank} cannot join the job: {}", error.0), &[])),
             Err(RecvTimeoutError::Timeout) if begun.elapsed() < time_limit && !is_interrupted() => {}
             Err(_) if is_interrupted() => {
-                return Err(fault(format!("rank {rank} was told to end before all {size} ranks had started"), &[]));
+                let message = format!("rank {rank} was told to end before all {size} ranks had started");
+                return Err(fault(message, &dead(roll).into_iter().collect::<Vec<_>>()));
             }
             Err(_) => {
                 let seconds = time_limit.as_secs();
-                let message = format!("not all of the {size} ranks have started within {seconds} s");
-                return Err(fault(message, &[format!("this is rank {rank}")]));
+                let missing = roll.as_ref().map_or_else(Vec::new, RollCall::missing);
+                let message = match missing.is_empty() {
+                    true => format!("not all of the {size} ranks have started within {seconds} s"),
+                    false => format!("{} of {size} did not start within {seconds} s", words(&missing)),
+                };
+                let notes: Vec<String> = dead(roll).into_iter().chain([format!("this is rank {rank}")]).collect();
+                return Err(fault(message, &notes));
             }
         }
     };
@@ -118,14 +134,15 @@ fn join(process: LaunchedProcess, time_limit: Duration) -> Result<World> {
 const GRACE: Duration = Duration::from_millis(400);
 
 /// Ends this rank where the MPI library keeps it: some never return from a call when a rank that they read from has died.
-fn watch_over(world: &Arc<World>) {
-    let world = Arc::downgrade(world);
+fn watch_over(world: &Arc<World>, roll: &Arc<Option<RollCall>>) {
+    let (world, roll) = (Arc::downgrade(world), roll.clone());
     std::thread::spawn(move || {
         let mut told = None;
         while let Some(world) = world.upgrade() {
             std::thread::sleep(Duration::from_millis(50));
-            if is_interrupted() {
-                told.get_or_insert_with(Instant::now);
+            if is_interrupted() && told.is_none() {
+                roll.iter().for_each(RollCall::leave);
+                told = Some(Instant::now());
             }
             let is_told = told.is_some_and(|when| when.elapsed() > GRACE);
             let waits = world.waits();
@@ -136,12 +153,19 @@ fn watch_over(world: &Arc<World>) {
                     true => format!("{name} was waiting for {whom} when rank {here} was told to end"),
                     false => format!("{name} waits for {whom} on rank {here} after its time limit"),
                 };
-                let note = "the MPI library does not return: the rank has probably died".to_owned();
-                fault(message, &[note]);
+                let guess = || "the MPI library does not return: the rank has probably died".to_owned();
+                fault(message, &[dead(&roll).unwrap_or_else(guess)]);
                 World::leave(4);
             }
         }
     });
+}
+
+/// Names the ranks that have died.
+fn dead(roll: &Option<RollCall>) -> Option<String> {
+    let dead = roll.as_ref().map_or_else(Vec::new, RollCall::dead);
+    let has = if dead.len() == 1 { "has" } else { "have" };
+    (!dead.is_empty()).then(|| format!("{} {has} died", words(&dead)))
 }
 
 fn is_interrupted() -> bool {
@@ -192,6 +216,11 @@ impl Ranks {
                 .blame(Blame::Machine)
                 .note("launchers end all ranks when one of them has died"),
             false => fault,
+        };
+        let of_machine = fault.diagnostic().blame == Blame::Machine;
+        let fault = match dead(&self.roll).filter(|_| of_machine) {
+            Some(dead) => fault.note(dead),
+            None => fault,
         };
         fault.note(format!("on rank {} of {}", self.rank(), self.size()))
     }
@@ -318,6 +347,7 @@ impl Ranks {
     fn silent(&self, silent: SilentRanks, what: &str) -> Stop {
         let SilentRanks { ranks, why } = silent;
         let here = format!("this is rank {} of {}", self.rank(), self.size());
+        let here = dead(&self.roll).map_or_else(|| here.clone(), |dead| format!("{dead}; {here}"));
         match why {
             JoinError::PeerFailed { rank, device, why } => {
                 let of = device.map_or_else(String::new, |d| format!(" (device {d})"));
