@@ -141,7 +141,9 @@ impl<'t> Machine<'t> {
     }
 
     fn matmul(&self, kernel: &Kernel, known: Option<&WindowConfig>) -> Result<Cycles, Diagnostic> {
-        let Some((first, further)) = kernel.work.matmuls.split_first() else { return Ok(self.fused_loop(kernel, known)) };
+        let Some((first, further)) = kernel.work.matmuls.split_first() else {
+            return Ok(self.fused_loop(kernel, known));
+        };
         let rate = self.target.matmul_rate(first.lhs_type, first.is_highest)? / self.clock;
         let mut cycles = None;
         if kernel.bytes() > self.model.search_from {

@@ -213,7 +213,7 @@ fn names_of_files_need_not_be_utf8() {
     let folder = Folder::new("bytes");
     let [program, made] = [&b"a\xff.hlo"[..], b"o\xfe.npz"].map(std::ffi::OsStr::from_bytes);
     std::fs::write(folder.0.join(program), WRITTEN).expect("it can be written");
-    let status = Command::new(env!("CARGO_BIN_EXE_hloom"))
+    let status = std::process::Command::new(env!("CARGO_BIN_EXE_hloom"))
         .current_dir(&folder.0)
         .args(["run".as_ref(), program, "--seed".as_ref(), "1".as_ref(), "--output".as_ref(), made])
         .status()

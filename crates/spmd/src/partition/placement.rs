@@ -112,12 +112,7 @@ impl Body<'_, '_> {
         self.relocated(value, placements, true)
     }
 
-    fn relocated(
-        &mut self,
-        value: Val,
-        placements: &mut std::slice::Iter<'_, Placement>,
-        leaves: bool,
-    ) -> Emit<Val> {
+    fn relocated(&mut self, value: Val, placements: &mut std::slice::Iter<'_, Placement>, leaves: bool) -> Emit<Val> {
         Ok(match value {
             Val::Array(part) => {
                 let moves = placements.next().and_then(|p| Some((p.spec.clone(), p.moves(self.axes())?)));
