@@ -72,29 +72,6 @@ fn target_of(device: &Description) -> Result<Target, Diagnostic> {
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn target(name: &str, capability: u32, memory_bytes: usize) -> Result<String, String> {
-        let device = Description { name: name.to_owned(), capability, memory_bytes, driver_version: 13000 };
-        target_of(&device).map(|t| t.name).map_err(|d| d.message)
-    }
-
-    #[test]
-    fn a_device_gets_the_description_of_its_generation_and_size() {
-        assert_eq!(target("NVIDIA H200", 90, 150_000_000_000).as_deref(), Ok("gpu-h200"));
-        assert_eq!(target("NVIDIA H100 PCIe", 90, 85_000_000_000).as_deref(), Ok("gpu-h100"));
-        assert_eq!(target("NVIDIA L4", 89, 24_000_000_000).as_deref(), Ok("gpu-a100"));
-    }
-
-    #[test]
-    fn a_device_of_another_generation_is_refused() {
-        let refused = target("NVIDIA B200", 100, 190_000_000_000).unwrap_err();
-        assert_eq!(refused, "NVIDIA B200 has compute capability 10.0, which there are no kernels for");
-    }
-}
-
 impl Client for CudaClient {
     fn backend(&self) -> &dyn Backend {
         &*self.backend
@@ -140,5 +117,28 @@ impl Client for CudaClient {
         self.gpu.copy(block.address(), from.address(), bytes)?;
         self.gpu.synchronize()?;
         Ok(Buffer::new(shape.clone(), Arc::new(block)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(name: &str, capability: u32, memory_bytes: usize) -> Result<String, String> {
+        let device = Description { name: name.to_owned(), capability, memory_bytes, driver_version: 13000 };
+        target_of(&device).map(|t| t.name).map_err(|d| d.message)
+    }
+
+    #[test]
+    fn a_device_gets_the_description_of_its_generation_and_size() {
+        assert_eq!(target("NVIDIA H200", 90, 150_000_000_000).as_deref(), Ok("gpu-h200"));
+        assert_eq!(target("NVIDIA H100 PCIe", 90, 85_000_000_000).as_deref(), Ok("gpu-h100"));
+        assert_eq!(target("NVIDIA L4", 89, 24_000_000_000).as_deref(), Ok("gpu-a100"));
+    }
+
+    #[test]
+    fn a_device_of_another_generation_is_refused() {
+        let refused = target("NVIDIA B200", 100, 190_000_000_000).unwrap_err();
+        assert_eq!(refused, "NVIDIA B200 has compute capability 10.0, which there are no kernels for");
     }
 }

@@ -3,7 +3,7 @@
 //! [`CudaBackend`] needs no GPU: it makes PTX, plans memory and prints. [`CudaClient`] loads the driver and the libraries
 //! when they are first needed (`library`), assembles the PTX to machine code (`cubin`), and runs the thunks on one stream,
 //! as a CUDA graph once a program has run (`executor`, `graph`). Several devices are virtual ones on one GPU: their thunks
-//! follow each other on that stream, and what they exchange are copies and kernels.
+//! run side by side where they do not meet (`lanes`), and what they exchange are copies and kernels.
 //!
 //! An instruction without a kernel is evaluated on the host by `hloom-eval`, and the report says so.
 
