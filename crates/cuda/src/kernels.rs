@@ -191,3 +191,22 @@ impl KernelSource {
         (0..requests.len()).map(|n| made.remove(&n).unwrap_or_else(missing)).collect()
     }
 }
+
+#[cfg(all(test, feature = "llvm"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_of_all_devices_are_reduced_by_one_kernel() {
+        let array = |rows, columns| ReducedArray { element_type: ElementType::F32, rows, columns };
+        for in_blocks in [false, true] {
+            let arrays = vec![array(1, 1024), array(6, 40), array(1, 8)];
+            let reduction = Reduction { op: BinaryOp::Add, arrays, devices: 8, in_blocks };
+            let (module, _) = reduction.module().unwrap();
+            let architecture = Architecture { capability: 90, accelerated: true };
+            let made = generate(&module, &Request::Reduction(reduction), architecture).unwrap();
+            assert_eq!((made.kernels.len(), made.scratch.len()), (1, 0), "in blocks: {in_blocks}");
+            assert_eq!(made.kernels[0].arguments.len(), 2 * 3 * 8);
+        }
+    }
+}
