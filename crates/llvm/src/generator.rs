@@ -4,6 +4,7 @@ use crate::failure::{self, Failure, LlvmError};
 use crate::guard::{self, Pass};
 use crate::machine::Machine;
 use crate::options::{OptionSet, OptionsInForce};
+use hloom_cost::CoreCost;
 use inkwell::OptimizationLevel;
 use inkwell::context::Context;
 use inkwell::memory_buffer::MemoryBuffer;
@@ -45,7 +46,8 @@ impl Generator {
     pub(crate) fn for_machine(machine: &Machine, effort: Effort) -> Result<Generator, LlvmError> {
         let pass = guard::enter();
         let options = OptionSet::ExplicitVectors.enter();
-        let key = (machine.clone(), effort);
+        // What its cores take makes no difference to LLVM.
+        let key = (Machine { core: CoreCost::default(), ..machine.clone() }, effort);
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
         let found = kept.iter().position(|(k, _)| *k == key).map(|n| kept.swap_remove(n).1);
         drop(kept);
