@@ -8,7 +8,9 @@
 - overlap: how much of the time of gathers is hidden (--fsdp FILE), from --trace, against MPI_Allgather of the same bytes
 - jax: a data-parallel training step on processes of the plugin and of XLA:CPU (gloo)
 
-Ranks should be bound, each to cores / ranks processors: for Open MPI `--mpirun "mpirun --map-by slot:PE=4 --bind-to core"`.
+Ranks should be bound, each to cores / ranks processors: for Open MPI
+`--mpirun "mpirun --map-by slot:PE={share} --bind-to core"`, where {share} becomes that number. Where there is no compiler
+for MPI, `--plain` names the C program compiled elsewhere (`--write-plain FILE.c` writes it).
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ ENTRY e {{
 JAX_STEP = r"""
 import os, sys, time
 import jax, numpy as np
-port, count, rank, platform = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+port, count, platform = sys.argv[1], int(sys.argv[2]), sys.argv[4]
+rank = int(os.environ["OMPI_COMM_WORLD_RANK"] if sys.argv[3] == "launched" else sys.argv[3])
 if platform == "cpu":
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(f"localhost:{port}", count, rank)
@@ -108,18 +111,24 @@ class Bench:
         self.args, self.folder, self.results = args, folder, {}
 
     def launch(self, command: list[str], ranks: int) -> str:
-        launcher = [*shlex.split(self.args.mpirun), "-n", str(ranks)] if ranks > 1 else []
+        launcher = self.launcher(ranks) if ranks > 1 else []
         done = subprocess.run([*launcher, *command], env=environment(), capture_output=True, text=True, timeout=900)
         if done.returncode:
             raise RuntimeError(f"{command[0]} failed: {done.stderr[-400:]}")
         return done.stdout
 
+    def launcher(self, ranks: int) -> list[str]:
+        share = max(1, len(os.sched_getaffinity(0)) // ranks)
+        return [*shlex.split(self.args.mpirun.replace("{share}", str(share))), "-n", str(ranks)]
+
     def hloom(self, file: pathlib.Path, ranks: int, runs: int, *options: str) -> float:
+        if ranks > 1 and self.args.threads:
+            options = (*options, "--threads", str(self.args.threads))
         text = self.launch([self.args.hloom, "run", str(file), "--seed", "1", "--bench", str(runs), "--json", *options], ranks)
         return json.loads(text.strip().splitlines()[-1])["run_ms"]
 
     def plain(self, kind: str, size: int, runs: int) -> float:
-        program = self.folder / "plain"
+        program = pathlib.Path(self.args.plain or self.folder / "plain")
         if not program.exists():
             (self.folder / "plain.c").write_text(PLAIN)
             subprocess.run([self.args.mpicc, "-O2", str(self.folder / "plain.c"), "-o", str(program)], check=True)
@@ -130,13 +139,13 @@ class Bench:
             runs = 200 if size <= 1 << 16 else 20 if size <= 1 << 24 else 5
             file = self.folder / "all_reduce.hlo"
             file.write_text(ALL_REDUCE.format(ranks=self.args.ranks, size=size // 4))
-            pairs = [(self.plain("reduce", size, runs), self.hloom(file, self.args.ranks, runs)) for _ in range(3)]
+            pairs = [(self.plain("reduce", size, runs), self.hloom(file, self.args.ranks, runs)) for _ in range(self.args.repeat)]
             mpi, ours = (min(column) for column in zip(*pairs))
             self.note(f"all-reduce {size >> 10} KB", mpi, ours, "plain MPI")
 
     def mlp(self) -> None:
         file = pathlib.Path(self.args.mlp or ROOT / "examples/tensor_parallel_mlp.hlo")
-        pairs = [(self.hloom(file, 1, 10), self.hloom(file, self.args.ranks, 10)) for _ in range(3)]
+        pairs = [(self.hloom(file, 1, 10), self.hloom(file, self.args.ranks, 10)) for _ in range(self.args.repeat)]
         alone, ours = (min(column) for column in zip(*pairs))
         self.note(file.name, alone, ours, "virtual devices")
 
@@ -159,7 +168,7 @@ class Bench:
         script = self.folder / "step.py"
         script.write_text(JAX_STEP)
         for count in (2, 4):
-            times = {name: min(self.processes(script, count, name) for _ in range(2)) for name in ("cpu", "hloom")}
+            times = {name: min(self.processes(script, count, name) for _ in range(self.args.repeat)) for name in ("cpu", "hloom")}
             self.note(f"training step on {count} processes", times["cpu"], times["hloom"], "XLA:CPU, gloo")
 
     def processes(self, script: pathlib.Path, count: int, platform: str) -> float:
@@ -167,16 +176,27 @@ class Bench:
             free.bind(("localhost", 0))
             port = free.getsockname()[1]
         env = {**environment(), "JAX_PLATFORMS": "cpu" if platform == "cpu" else "hloom,cpu"}
-        command = lambda rank: [self.args.python, str(script), str(port), str(count), str(rank), platform]  # noqa: E731
+        command = lambda rank: [self.args.python, str(script), str(port), str(count), rank, platform]  # noqa: E731
+        if platform != "cpu" and self.args.jax_launched:
+            launched = [*self.launcher(count), *command("launched")]
+            done = subprocess.run(launched, env=env, capture_output=True, text=True, timeout=600)
+            if done.returncode:
+                raise RuntimeError(f"{platform} failed: {done.stderr[-600:]}")
+            return float(done.stdout.split()[-1])
         cores, share = sorted(os.sched_getaffinity(0)), max(1, (os.cpu_count() or 1) // count)
         bind = lambda rank: (lambda: os.sched_setaffinity(0, cores[rank * share : (rank + 1) * share] or cores))  # noqa: E731
-        started = [subprocess.Popen(command(r), env=env, stdout=subprocess.PIPE, text=True, preexec_fn=bind(r)) for r in range(count)]
+        started = [subprocess.Popen(command(str(r)), env=env, stdout=subprocess.PIPE, text=True, preexec_fn=bind(r)) for r in range(count)]
         texts = [p.communicate(timeout=600)[0] for p in started]
         return float(texts[0].split()[-1])
 
     def note(self, what: str, theirs: float, ours: float, who: str) -> None:
         print(f"{what}: {ours:.3f} ms, {who} {theirs:.3f} ms: {ours / theirs:.2f} times", flush=True)
         self.results[what] = {"hloom_ms": ours, "other_ms": theirs, "other": who}
+        self.save()
+
+    def save(self) -> None:
+        if self.args.json:
+            self.args.json.write_text(json.dumps(self.results, indent=1))
 
 
 def shape_bytes(shape: str) -> int:
@@ -199,7 +219,15 @@ def main() -> int:
     parser.add_argument("--mlp")
     parser.add_argument("--fsdp")
     parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--repeat", type=int, default=3, help="each side is measured so often, in turn")
+    parser.add_argument("--threads", type=int, help="compute threads of each rank")
+    parser.add_argument("--plain", help="the C program, compiled")
+    parser.add_argument("--write-plain", type=pathlib.Path, metavar="FILE.c", help="write the C program, and end")
+    parser.add_argument("--jax-launched", action="store_true", help="start hloom's JAX processes by the launcher")
     args = parser.parse_args()
+    if args.write_plain:
+        args.write_plain.write_text(PLAIN)
+        return 0
     with tempfile.TemporaryDirectory() as name:
         bench = Bench(args, pathlib.Path(name))
         for what in args.only.split(","):
@@ -207,8 +235,7 @@ def main() -> int:
                 getattr(bench, what)()
             except (RuntimeError, OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
                 print(f"{what}: not measured: {error}", flush=True)
-        if args.json:
-            args.json.write_text(json.dumps(bench.results, indent=1))
+        bench.save()
     return 0
 
 
