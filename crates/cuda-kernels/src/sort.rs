@@ -217,9 +217,9 @@ impl Sort<'_> {
         let histogram_blocks = too_many(counted * rows)?;
         let blocks = too_many(tiles * rows)?;
         let histogram = self.new_scratch(4 * u64::from(DIGITS * passes) * rows, true);
-        // For each pass a counter of tiles, then a count for each tile and digit.
+        // A counter of tiles, then a count for each tile and digit; passes take turns with two of them.
         let state_bytes = 4 * u64::from(DIGITS) * tiles * rows + u64::from(STATE_START);
-        let state = self.new_scratch(state_bytes * u64::from(passes), true);
+        let state = self.new_scratch(2 * state_bytes, true);
         let key_bytes = u64::from(order.key.bytes());
         let spare_keys = (passes > 1).then(|| self.new_scratch(key_bytes * self.elements(), false));
         let payload_bytes = u64::from(self.payload.bytes());
@@ -283,7 +283,10 @@ impl Sort<'_> {
         let blocks = def!(k, B64, "cvt.u64.u32", blocks);
         let state_bytes = def!(k, B64, "mul.lo.s64", blocks, u64::from(4 * DIGITS));
         emit!(k, "add.s64", state_bytes, state_bytes, STATE_START);
-        let state = def!(k, B64, "mad.lo.s64", wide_pass, state_bytes, all_state);
+        let turn = def!(k, B64, "and.b64", wide_pass, 1);
+        let state = def!(k, B64, "mad.lo.s64", turn, state_bytes, all_state);
+        let other_turn = def!(k, B64, "xor.b64", turn, 1);
+        let next_state = def!(k, B64, "mad.lo.s64", other_turn, state_bytes, all_state);
         let shared = ranking.shared();
         let thread = ranking.thread();
         // Tiles are numbered as blocks start, so that those before this one are running or done.
@@ -291,6 +294,7 @@ impl Sort<'_> {
         let ticketed = k.label();
         k.branch_unless(is_first, ticketed);
         let ticket = def!(k, B32, "atom.global.add.u32", at(state, 0), 1);
+        emit!(k, "st.global.u32", at(next_state, 0), 0);
         emit!(k, "st.shared.u32", at(shared, ticket_at.into()), ticket);
         k.place(ticketed);
         emit!(k, "bar.sync", 0);
@@ -310,12 +314,13 @@ impl Sort<'_> {
         let shift = def!(k, B32, "mul.lo.u32", pass, DIGIT_BITS);
         ranking.count(k, keys, shift, count);
         // Thread d looks after digit d: how many keys of it come before this tile's in the row.
-        let digit_state = {
-            let wide = def!(k, B64, "cvt.u64.u32", number);
-            let tile_state = def!(k, B64, "mad.lo.s64", wide, u64::from(4 * DIGITS), state);
-            let digit = def!(k, B64, "cvt.u64.u32", thread);
-            def!(k, B64, "mad.lo.s64", digit, 4, tile_state)
-        };
+        let tile_place = def!(k, B64, "mul.wide.u32", number, 4 * DIGITS);
+        let place = def!(k, B64, "mul.wide.u32", thread, 4);
+        emit!(k, "add.s64", place, place, tile_place);
+        let digit_state = def!(k, B64, "add.s64", state, place);
+        // The pass after this one starts with zeros where the one before has counted.
+        let next_digit_state = def!(k, B64, "add.s64", next_state, place);
+        emit!(k, "st.global.u32", at(next_digit_state, STATE_START.into()), 0);
         let total = ranking.digit_count(k);
         rank::publish(k, digit_state, in_row, total);
         ranking.move_keys(k, [keys, sorted], shift, count, |k, from, to| {
