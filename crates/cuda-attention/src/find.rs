@@ -98,20 +98,34 @@ fn attention_with_weights(module: &Module, dot: InstructionId, product: &Dot, si
     dims.extend(parts.into_iter().flatten());
     let (result, output) = result(module, dot, dims, value.element, value.row)?;
 
-    let mut arrays =
-        vec![query.placed.segments.clone(), key.placed.segments.clone(), value.placed.segments.clone(), output];
-    let mut operands = vec![query.placed.base, key.placed.base, value.placed.base];
-    for extra in [&scores.bias, &scores.mask].into_iter().flatten() {
-        arrays.push(extra.segments.clone());
-        operands.push(extra.base);
-    }
-    if query.element != key.element || query.element != value.element || query.row != key.row {
-        return None;
-    }
-    Some(Parts { dot, scores, space, key_factor, query, key, value, result, operands, arrays })
+    Parts::new(dot, scores, space, [query, key, value], (result, output))
 }
 
 impl Parts {
+    /// Attention of these factors; `None` if they do not fit each other. `output` is what the kernel gives, and where it
+    /// lies.
+    pub(crate) fn new(
+        dot: InstructionId,
+        scores: Scores,
+        space: Vec<Factor>,
+        [query, key, value]: [FoundFactor; 3],
+        (result, output): (InstructionId, Vec<Segment>),
+    ) -> Option<Parts> {
+        let key_factor = *space.iter().find(|f| f.stride == scores.key_step)?;
+        let mut arrays: Vec<Vec<Segment>> =
+            [&query, &key, &value].iter().map(|factor| factor.placed.segments.clone()).collect();
+        arrays.push(output);
+        let mut operands = vec![query.placed.base, key.placed.base, value.placed.base];
+        for extra in [&scores.bias, &scores.mask].into_iter().flatten() {
+            arrays.push(extra.segments.clone());
+            operands.push(extra.base);
+        }
+        if query.element != key.element || query.element != value.element || query.row != key.row {
+            return None;
+        }
+        Some(Parts { dot, scores, space, key_factor, query, key, value, result, operands, arrays })
+    }
+
     /// What is asked of the forward kernel.
     pub(crate) fn forward(&self, module: &Module) -> Option<AttentionShape> {
         self.shape(module, &AttentionAxes::new(&self.space, &self.arrays, self.scores.key_step, &self.scores.bands)?)
@@ -161,12 +175,12 @@ impl Parts {
 }
 
 /// The dimensions of a product's result, each one factor; those of size 1 are left out.
-fn space_of(module: &Module, dot: InstructionId) -> Option<Vec<Factor>> {
+pub(crate) fn space_of(module: &Module, dot: InstructionId) -> Option<Vec<Factor>> {
     Some(dense(sizes(module, dot)?).into_iter().flatten().collect())
 }
 
 /// The factors of the product of scores: which is Q follows from which has keys.
-fn query_and_key(module: &Module, scores: &Scores, space: &[Factor]) -> Option<(FoundFactor, FoundFactor)> {
+pub(crate) fn query_and_key(module: &Module, scores: &Scores, space: &[Factor]) -> Option<(FoundFactor, FoundFactor)> {
     let Op::Dot(product) = &module[scores.dot].op else { return None };
     let dims = dense(sizes(module, scores.dot)?);
     let key = *space.iter().find(|f| f.stride == scores.key_step)?;

@@ -11,8 +11,8 @@ use hloom_ir::op::{BinaryOp, Op, UnaryOp};
 use rustc_hash::FxHashMap;
 
 use crate::axes::AttentionAxes;
-use crate::find::{DotNumbers, FoundFactor, Parts, VALUE_STEP, factor, result};
-use crate::scores::{Scores, operand};
+use crate::find::{DotNumbers, FoundFactor, Parts, VALUE_STEP, factor, query_and_key, result, space_of};
+use crate::scores::{Scores, operand, softmax_of_product};
 use crate::values::splat;
 use crate::view::{Dimension, Factor, Segment, dense, reorder, segments, sizes};
 
@@ -41,12 +41,12 @@ pub(crate) fn gradient(module: &Module, parts: &Parts, dots: &[InstructionId]) -
         for side in 0..2 {
             let own = operand(module, dot, side)?;
             if let Some(change) = score_gradient(module, &parts.scores, own) {
-                let from_product = parts.output_gradient(module, &change)?;
+                let from_product = factor_beside(module, &change, &parts.value)?;
                 agree(&mut output_gradient, from_product)?;
                 let numbers = DotNumbers::new(module, product, dot, side)?;
                 let sums_keys =
                     numbers.own_contracting.iter().all(|&d| change.dims.get(d) == Some(&vec![parts.key_factor]));
-                let other = parts.other(module, dot, &numbers, side, &change.dims)?;
+                let other = other_factor(module, dot, &numbers, side, &change.dims)?;
                 let found = parts.gradient_result(module, dot, &numbers, side, &change.dims, other.row)?;
                 let (slot, expected) = if sums_keys { (&mut query, &parts.key) } else { (&mut key, &parts.query) };
                 if !other.same_place(expected) || slot.replace(found).is_some() {
@@ -56,7 +56,7 @@ pub(crate) fn gradient(module: &Module, parts: &Parts, dots: &[InstructionId]) -
                 && dot != parts.dot
             {
                 let numbers = DotNumbers::new(module, product, dot, side)?;
-                let other = parts.other(module, dot, &numbers, side, &dims)?;
+                let other = other_factor(module, dot, &numbers, side, &dims)?;
                 let found = parts.gradient_result(module, dot, &numbers, side, &dims, other.row)?;
                 agree(&mut output_gradient, other)?;
                 if value.replace(found).is_some() {
@@ -364,58 +364,6 @@ fn combine(x: Quantity, y: Quantity, f: impl Fn(f64, f64) -> f64) -> Quantity {
 }
 
 impl Parts {
-    /// The output's gradient, from the product of it and V.
-    fn output_gradient(&self, module: &Module, change: &ScoreGradient) -> Option<FoundFactor> {
-        let Op::Dot(product) = &module[change.product].op else { return None };
-        let mut found = None;
-        for side in 0..2 {
-            let numbers = DotNumbers::new(module, product, change.product, side)?;
-            let own = operand(module, change.product, side)?;
-            let placed = self.placed_in_result(module, own, &numbers, &change.product_dims)?;
-            if !placed.same_place(&self.value) && found.replace(placed).is_some() {
-                return None;
-            }
-        }
-        found
-    }
-
-    /// A factor of a product whose result's dimensions are known.
-    fn placed_in_result(
-        &self,
-        module: &Module,
-        own: InstructionId,
-        numbers: &DotNumbers,
-        dims: &[Dimension],
-    ) -> Option<FoundFactor> {
-        let mut space: Vec<Option<Dimension>> = vec![None; sizes(module, own)?.len()];
-        for (n, &d) in numbers.own_batch.iter().enumerate() {
-            *space.get_mut(d)? = Some(dims.get(n)?.clone());
-        }
-        for (n, &d) in numbers.own_free.iter().enumerate() {
-            *space.get_mut(d)? = Some(dims.get(numbers.first_free + n)?.clone());
-        }
-        factor(module, own, &space)
-    }
-
-    /// The other factor of a product, of whose one factor the dimensions are known.
-    fn other(
-        &self,
-        module: &Module,
-        dot: InstructionId,
-        numbers: &DotNumbers,
-        side: usize,
-        dims: &[Dimension],
-    ) -> Option<FoundFactor> {
-        let other = operand(module, dot, 1 - side)?;
-        let mut space: Vec<Option<Dimension>> = vec![None; sizes(module, other)?.len()];
-        let own = numbers.own_batch.iter().chain(&numbers.own_contracting);
-        let paired = numbers.other_batch.iter().chain(&numbers.other_contracting);
-        for (&own, &paired) in own.zip(paired) {
-            *space.get_mut(paired)? = Some(dims.get(own)?.clone());
-        }
-        factor(module, other, &space)
-    }
-
     /// Where the result of such a product is taken from.
     fn gradient_result(
         &self,
@@ -434,4 +382,82 @@ impl Parts {
         all.extend(ordered.into_iter().flatten());
         result(module, dot, all, self.query.element, row)
     }
+}
+
+/// A factor of a product whose result's dimensions are known.
+fn placed_in_result(
+    module: &Module,
+    own: InstructionId,
+    numbers: &DotNumbers,
+    dims: &[Dimension],
+) -> Option<FoundFactor> {
+    let mut space: Vec<Option<Dimension>> = vec![None; sizes(module, own)?.len()];
+    for (n, &d) in numbers.own_batch.iter().enumerate() {
+        *space.get_mut(d)? = Some(dims.get(n)?.clone());
+    }
+    for (n, &d) in numbers.own_free.iter().enumerate() {
+        *space.get_mut(d)? = Some(dims.get(numbers.first_free + n)?.clone());
+    }
+    factor(module, own, &space)
+}
+
+/// The other factor of a product, of whose one factor the dimensions are known.
+fn other_factor(
+    module: &Module,
+    dot: InstructionId,
+    numbers: &DotNumbers,
+    side: usize,
+    dims: &[Dimension],
+) -> Option<FoundFactor> {
+    let other = operand(module, dot, 1 - side)?;
+    let mut space: Vec<Option<Dimension>> = vec![None; sizes(module, other)?.len()];
+    let own = numbers.own_batch.iter().chain(&numbers.own_contracting);
+    let paired = numbers.other_batch.iter().chain(&numbers.other_contracting);
+    for (&own, &paired) in own.zip(paired) {
+        *space.get_mut(paired)? = Some(dims.get(own)?.clone());
+    }
+    factor(module, other, &space)
+}
+
+/// The one of the two factors of a product, its result's dimensions known, that is not `known`.
+fn factor_beside(module: &Module, change: &ScoreGradient, known: &FoundFactor) -> Option<FoundFactor> {
+    let Op::Dot(product) = &module[change.product].op else { return None };
+    let mut found = None;
+    for side in 0..2 {
+        let numbers = DotNumbers::new(module, product, change.product, side)?;
+        let own = operand(module, change.product, side)?;
+        let placed = placed_in_result(module, own, &numbers, &change.product_dims)?;
+        if !placed.same_place(known) && found.replace(placed).is_some() {
+            return None;
+        }
+    }
+    found
+}
+
+/// The attention of which `dot` is the gradient of V, where its output is not made: what V is, is known by the product of
+/// V and the output's gradient.
+pub(crate) fn attention_without_output(module: &Module, dot: InstructionId, dots: &[InstructionId]) -> Option<Parts> {
+    [0, 1].into_iter().find_map(|side| from_value_gradient(module, dot, side, dots))
+}
+
+fn from_value_gradient(module: &Module, dot: InstructionId, side: usize, dots: &[InstructionId]) -> Option<Parts> {
+    let Op::Dot(product) = &module[dot].op else { return None };
+    let scores = softmax_of_product(module, operand(module, dot, side)?)?;
+    let space = space_of(module, scores.dot)?;
+    let (query, key) = query_and_key(module, &scores, &space)?;
+    let key_factor = *space.iter().find(|f| f.stride == scores.key_step)?;
+    let numbers = DotNumbers::new(module, product, dot, side)?;
+    let output_gradient = other_factor(module, dot, &numbers, side, &scores.weights)?;
+    let change_of =
+        |&dot: &InstructionId| (0..2).find_map(|side| score_gradient(module, &scores, operand(module, dot, side)?));
+    let change = dots.iter().find_map(change_of)?;
+    let value = factor_beside(module, &change, &output_gradient)?;
+    // The output is nobody's but the kernels': one row after another.
+    let mut output = Vec::new();
+    let mut stride = value.row;
+    for of in space.iter().rev().filter(|&&f| f != key_factor) {
+        output.push(Segment { step: of.stride, size: of.size, stride });
+        stride *= of.size;
+    }
+    Parts::new(scores.dot, scores, space, [query, key, value], (dot, output))
 }

@@ -14,7 +14,7 @@ mod view;
 use hloom_cuda_kernels::attention::{self, AttentionShape, BackwardShape, Unsupported};
 use hloom_cuda_kernels::{Architecture, KernelArgument, KernelSequence};
 use hloom_ir::attributes::FusionKind;
-use hloom_ir::entity::{EntityId, InstructionId};
+use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::{Fusion, Op};
 use rustc_hash::FxHashSet;
@@ -55,8 +55,7 @@ const MAX_MEMBERS: usize = 400;
 pub fn fuse_attention(module: &mut Module, architecture: Architecture) -> usize {
     let mut fused = 0;
     for computation in module.computations().to_vec() {
-        let is_dot = |id: &InstructionId| matches!(module[*id].op, Op::Dot(_));
-        let dots: Vec<InstructionId> = module[computation].instructions().iter().copied().filter(is_dot).collect();
+        let dots = products(module, computation);
         for &dot in &dots {
             let Some(parts) = find::attention(module, dot) else { continue };
             // Products that share the weights: the gradients of this attention, or something else that needs them.
@@ -84,8 +83,32 @@ pub fn fuse_attention(module: &mut Module, architecture: Architecture) -> usize 
                 fused += 1;
             }
         }
+        // Gradients of attention whose output nobody needs.
+        let left = products(module, computation);
+        for &dot in &left {
+            let Some(parts) = gradient::attention_without_output(module, dot, &left) else { continue };
+            let others: Vec<InstructionId> = left.iter().copied().filter(|&d| d != parts.scores.dot).collect();
+            let Some(found) = gradient::gradient(module, &parts, &others) else { continue };
+            let kind = AttentionKind::Gradient(found.shape);
+            if kind.kernels(architecture).is_ok()
+                && fuse(module, kind, &found.operands, &found.results, "attention_gradient").is_some()
+            {
+                fused += 1;
+            }
+        }
     }
     fused
+}
+
+/// The products that the result of a computation is made of, in the order of the program.
+fn products(module: &Module, computation: ComputationId) -> Vec<InstructionId> {
+    let mut open: Vec<InstructionId> = module.root(computation).into_iter().collect();
+    let mut live: FxHashSet<InstructionId> = open.iter().copied().collect();
+    while let Some(id) = open.pop() {
+        open.extend(module[id].operands().iter().copied().filter(|&o| live.insert(o)));
+    }
+    let all = module[computation].instructions().iter().copied();
+    all.filter(|id| matches!(module[*id].op, Op::Dot(_)) && live.contains(id)).collect()
 }
 
 /// Whether anything but this attention uses what it makes on the way.
