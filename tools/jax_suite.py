@@ -48,7 +48,17 @@ def outcomes(path):
                 except ValueError:  # The process was ended while it wrote.
                     continue
                 found[entry["test"]] = entry["outcome"]
-    return {test: "crashed" if outcome == "began" else outcome for test, outcome in found.items()}
+    found = {test: "crashed" if outcome == "began" else outcome for test, outcome in found.items()}
+    return {test: outcome for test, outcome in found.items() if outcome != "left"}
+
+
+def leave(path, known):
+    """Notes that the test at which the time was over is to be run again, unless it had the time for itself."""
+    new = {test: outcome for test, outcome in outcomes(path).items() if test not in known}
+    if len(new) > 1:
+        with open(path, "a") as file:
+            for test in (test for test, outcome in new.items() if outcome == "crashed"):
+                file.write(json.dumps({"test": test, "outcome": "left"}) + "\n")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -123,7 +133,7 @@ def run_file(options, name, engine):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "jax_suite", "-p", "no:cacheprovider", f"{tests.name}/{name}.py"]
     with open(options.out / f"{name}.{engine}.log", "a") as log:
         for _ in range(MAX_STARTS):
-            before = len(outcomes(notes))
+            known = outcomes(notes)
             try:
                 ended = subprocess.run(
                     command,
@@ -136,8 +146,9 @@ def run_file(options, name, engine):
                 ).returncode
             except subprocess.TimeoutExpired:
                 ended = -1
+                leave(notes, known)
             # 0 all passed, 1 some failed, 5 none was left.
-            if ended in (0, 1, 5) or len(outcomes(notes)) == before:
+            if ended in (0, 1, 5) or len(outcomes(notes)) == len(known):
                 break
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = used.ru_utime + used.ru_stime - begun.ru_utime - begun.ru_stime
