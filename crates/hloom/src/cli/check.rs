@@ -22,11 +22,12 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
     let name = display_name(&args.file);
     let bytes = Arc::new(read_bytes(&args.file).map_err(|r| super::input::show_rejected(&r))?);
     super::crash::remember_input(name, &bytes);
-    if let Some(what) = match Format::of_bytes(&bytes) {
+    let hlo = match Format::of_bytes(&bytes) {
         Format::HloText if bytes.trim_ascii_start().starts_with(b"HloModule") => Some("HLO"),
         Format::HloProto | Format::HloModuleProto => Some("an HLO proto"),
         _ => None,
-    } {
+    };
+    if let Some(what) = hlo {
         output::to_stderr(&format!(
             "error: `{name}` is {what}: `hloom check` takes programs in StableHLO, with what they should compute written in \
              them\n  = help: `hloom verify` checks a module, `hloom run --compare-with` its results\n"
