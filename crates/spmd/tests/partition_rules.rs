@@ -174,3 +174,101 @@ fn a_partitioner_of_the_caller_is_asked_about_calls() {
     let root = made.module.root(entry).expect("it has one");
     assert_eq!(made.module[root].shape.without_layout(), Shape::array(hloom_ir::ElementType::F32, [2, 6]));
 }
+
+#[test]
+fn shards_in_an_order_of_devices_that_the_grid_does_not_have_change_places() {
+    let text = "HloModule m\nENTRY e {
+        x = f32[8,2] parameter(0), sharding={devices=[2,2]3,2,1,0}
+        y = f32[8,2] parameter(1), sharding={devices=[2,1,2]<=[4] last_tile_dim_replicate}
+        z = f32[8,2] add(x, y), sharding={devices=[2,1,2]<=[4] last_tile_dim_replicate}
+        w = f32[8,2] negate(y), sharding={devices=[4,1]<=[4]}
+        ROOT t = (f32[8,2], f32[8,2]) tuple(z, w), sharding={{devices=[1,2,2]1,3,0,2 last_tile_dim_replicate},
+          {devices=[4,1]<=[4]}}
+      }";
+    let module = support::read(text);
+    let made = hloom_spmd::partition(&module, 4).expect("it is partitioned");
+    support::check(&module, &made, 3).unwrap_or_else(|e| panic!("{e}"));
+    let told = |placement: &hloom_spmd::partition::placement::Placement| {
+        let sharding = hloom_ir::sharding::Sharding::leaf(placement.to_sharding(&made.axes));
+        hloom_formats::hlo_text::print_sharding(&sharding)
+    };
+    assert_eq!(told(&made.parameters[0][0]), "{devices=[2,2]3,2,1,0}");
+    assert_eq!(told(&made.results[0]), "{devices=[1,2,2]1,3,0,2 last_tile_dim_replicate}");
+}
+
+#[test]
+fn a_loop_carries_the_parts_of_sums_that_the_program_leaves_to_be_made() {
+    let text = "HloModule m\n
+      condition {
+        s = (s32[], f32[4,4], f32[2,8,4]) parameter(0)
+        i = s32[] get-tuple-element(s), index=0
+        n = s32[] constant(2)
+        ROOT c = pred[] compare(i, n), direction=LT
+      }
+      body {
+        s = (s32[], f32[4,4], f32[2,8,4]) parameter(0)
+        i = s32[] get-tuple-element(s), index=0
+        one = s32[] constant(1)
+        next = s32[] add(i, one)
+        total = f32[4,4] get-tuple-element(s), index=1
+        xs = f32[2,8,4] get-tuple-element(s), index=2
+        zero = s32[] constant(0)
+        row = f32[1,8,4] dynamic-slice(xs, i, zero, zero), dynamic_slice_sizes={1,8,4},
+          sharding={mesh['x'=2], [{}, {'x'}, {}]}
+        x = f32[8,4] reshape(row), sharding={mesh['x'=2], [{'x'}, {}]}
+        d = f32[4,4] dot(x, x), lhs_contracting_dims={0}, rhs_contracting_dims={0},
+          sharding={mesh['x'=2], [{}, {}], unreduced={'x'}}
+        sum = f32[4,4] add(total, d), sharding={mesh['x'=2], [{}, {}], unreduced={'x'}}
+        left = f32[4,4] custom-call(sum), custom_call_target=\"Sharding\",
+          sharding={mesh['x'=2], [{}, {}], unreduced={'x'}}
+        ROOT t = (s32[], f32[4,4], f32[2,8,4]) tuple(next, left, xs)
+      }
+      ENTRY e {
+        xs = f32[2,8,4] parameter(0), sharding={mesh['x'=2], [{}, {'x'}, {}]}
+        zero = s32[] constant(0)
+        none = f32[] constant(0)
+        nothing = f32[4,4] broadcast(none), dimensions={}
+        s = (s32[], f32[4,4], f32[2,8,4]) tuple(zero, nothing, xs)
+        w = (s32[], f32[4,4], f32[2,8,4]) while(s), condition=condition, body=body,
+          sharding={{mesh['x'=2], []}, {mesh['x'=2], [{}, {}]}, {mesh['x'=2], [{}, {'x'}, {}]}}
+        total = f32[4,4] get-tuple-element(w), index=1
+        ROOT r = f32[4,4] custom-call(total), custom_call_target=\"Sharding\", sharding={mesh['x'=2], [{}, {}]}
+      }";
+    let module = support::read(text);
+    let made = hloom_spmd::partition(&module, 2).unwrap_or_else(|d| panic!("{}", d.message));
+    support::check(&module, &made, 3).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(collectives(&made.module), ["all-reduce f32[4,4]"]);
+    let entry = made.module.entry().expect("it has an entry");
+    let in_entry = made.module[entry].instructions().iter().any(|&i| matches!(made.module[i].op, Op::AllReduce(_)));
+    assert!(in_entry, "the sum is made in the loop");
+}
+
+#[test]
+fn one_permute_does_where_slicing_another_dimension_makes_shards_as_many() {
+    let text = "HloModule m\nENTRY e {
+        x = f32[16,16] parameter(0), sharding={mesh['x'=2,'y'=2], [{'x'}, {}]}
+        ROOT y = f32[16,16] copy(x), sharding={mesh['x'=2,'y'=2], [{'y'}, {'x'}]}
+      }";
+    assert_eq!(sent(4, text), ["collective-permute f32[8,8]"]);
+}
+
+#[test]
+fn idle_axes_share_a_dot_whose_operands_want_the_same_axis() {
+    let text = "HloModule m\nENTRY e {
+        x = f32[16,32] parameter(0), sharding={mesh['x'=2,'y'=2,'z'=2], [{}, {'x'}]}
+        y = f32[32,24] parameter(1), sharding={mesh['x'=2,'y'=2,'z'=2], [{}, {'x'}]}
+        ROOT d = f32[16,24] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0},
+          sharding={mesh['x'=2,'y'=2,'z'=2], [{}, {'x'}]}
+      }";
+    let module = support::read(text);
+    let made = hloom_spmd::partition(&module, 8).expect("it is partitioned");
+    support::check(&module, &made, 3).unwrap_or_else(|e| panic!("{e}"));
+    let all = made.module.computations().iter().flat_map(|&c| made.module[c].instructions());
+    let dot = all.copied().find(|&i| matches!(made.module[i].op, Op::Dot(_))).expect("there is a dot");
+    let lhs = made.module[dot].operands()[0];
+    let elements = |i: hloom_ir::entity::InstructionId| {
+        made.module[i].shape.as_array().and_then(|a| a.element_count()).unwrap_or(0)
+    };
+    let depth = made.module[lhs].shape.as_array().map_or(0, |a| a.dims()[1]);
+    assert_eq!(elements(dot) * depth, 16 * 24 * 32 / 8, "every device has an eighth of the work");
+}

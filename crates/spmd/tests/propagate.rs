@@ -236,3 +236,29 @@ ENTRY main {
     assert_eq!(sharding(&module, "rows"), "{devices=[4,1,1]<=[4]}");
     assert_eq!(sharding(&module, "y"), "{devices=[4,1,1]<=[4]}");
 }
+
+#[test]
+fn annotations_of_functions_that_a_manual_region_calls_are_inside_of_it() {
+    let module = propagated(
+        "HloModule m, num_partitions=4
+ENTRY main {
+  x = f32[4,4] parameter(0), sharding={mesh['x'=2,'y'=2], [{'x'}, {}]}
+  placed = f32[4,4] custom-call(x), custom_call_target=\"Sharding\", sharding={mesh['x'=2,'y'=2], [{'x'}, {}]}
+  inside = f32[2,4] custom-call(placed), custom_call_target=\"SPMDFullToShardShape\",
+    sharding={mesh['x'=2,'y'=2], [{}, {}], manual={'x'}}
+  t = f32[2,4] tanh(inside)
+  called = f32[2,4] custom-call(t), custom_call_target=\"Sharding\", sharding={mesh['x'=2,'y'=2], [{?}, {?}]}
+  zero = f32[] constant(0)
+  zeros = f32[2,4] broadcast(zero), dimensions={}
+  own = f32[2,4] custom-call(zeros), custom_call_target=\"Sharding\", sharding={mesh['x'=2,'y'=2], [{?}, {?}]}
+  sum = f32[2,4] add(called, own)
+  last = f32[2,4] custom-call(sum), custom_call_target=\"Sharding\",
+    sharding={mesh['x'=2,'y'=2], [{}, {'y'}], manual={'x'}}
+  ROOT y = f32[4,4] custom-call(last), custom_call_target=\"SPMDShardToFullShape\",
+    sharding={mesh['x'=2,'y'=2], [{'x'}, {'y'}]}
+}",
+    );
+    for name in ["called", "own", "sum"] {
+        assert_eq!(sharding(&module, name), "{mesh['x'=2,'y'=2], [{}, {'y'}], manual={'x'}}", "{name}");
+    }
+}
