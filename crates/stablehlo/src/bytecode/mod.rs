@@ -371,11 +371,11 @@ mod tests {
     fn bytecode_that_is_no_portable_artifact_is_called_that() {
         for dialect in ["func", "stablehlo"] {
             let bytes = with_dialect(dialect);
-            let refused = read_bytecode(&bytes).err().expect("it is refused");
+            let refused = read_bytecode(&bytes).expect_err("it is refused");
             assert_eq!(refused.code.number, codes::UNKNOWN_OPERATION.number, "{}", refused.message);
         }
         let bytes = with_dialect("vhlo");
-        let refused = read_bytecode(&bytes).err().expect("it has no operations");
+        let refused = read_bytecode(&bytes).expect_err("it has no operations");
         assert_eq!(refused.code.number, codes::DAMAGED_BYTECODE.number, "{}", refused.message);
     }
 }
