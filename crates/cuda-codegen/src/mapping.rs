@@ -20,9 +20,11 @@ const ACCESS: i64 = 16;
 /// With fewer threads than this the memory is not kept busy: 132 processors with 1024 threads each.
 const ENOUGH_THREADS: i64 = 132 * 1024;
 /// Bytes that a thread has under way at once.
-const UNDER_WAY: i64 = 64;
+const UNDER_WAY: i64 = 32;
 /// Code that is written out for several groups of points of a thread is not longer than this, in instructions.
 const MAX_AT_ONCE: i64 = 128;
+/// Code of a thread that takes longer than its loads and stores, in instructions.
+const HEAVY: i64 = 256;
 /// Elements of a row that a thread may hold in registers.
 const MAX_HELD: i64 = 32;
 /// The most code that is written out for one thread, in instructions.
@@ -148,7 +150,9 @@ pub(crate) fn loop_grid(program: LoopProgram, architecture: Architecture) -> (u3
         lanes = if program.items.iter().all(together) { lanes.min(4) } else { 1 };
     }
     let code = code_of(&program);
-    while lanes > 1 && code * lanes > MAX_CODE as i64 {
+    // What computes much does not wait for memory: narrower accesses, and shorter text.
+    let narrow = |lanes: i64| program.stores.iter().any(|s| lanes * bytes(s.element_type) <= 4);
+    while lanes > 1 && (code * lanes > MAX_CODE as i64 || !combines && code * lanes > HEAVY && !narrow(lanes)) {
         lanes /= 2;
     }
     let points = program.size_of(nest) / lanes;
@@ -251,7 +255,9 @@ fn is_by_column(passes: &RowPasses) -> bool {
     let (mut by_row, mut by_column) = (0, 0);
     for data in &program.items {
         let Item::Load { offset, .. } = &data.item else { continue };
-        if !data.vars.iter().any(|v| passes.along().contains(v)) {
+        // What is the same for all rows, or for all of a row, is little, and found in a cache.
+        let varies = |vars: &[VarId]| data.vars.iter().any(|v| vars.contains(v));
+        if !varies(passes.along()) || !varies(&program.nest[..passes.kept]) {
             continue;
         }
         if offset.factor(Term::Var(along)).abs() == 1 {
@@ -280,9 +286,14 @@ fn along_rows(passes: RowPasses) -> RowMapping {
     let program = &passes.program;
     let (rows, length) = (passes.rows(), passes.length());
     let lanes = passes.along().last().map_or(1, |&v| lanes_along(program, v)).min(8);
-    // As few threads as hold a row with half of what they can hold: more would be longer code, not quicker.
+    // As few threads as hold a row with half of what they can hold; or with a quarter, if that takes several warps anyway
+    // and no more than a block has: what a thread holds is code, which takes its time to assemble.
     let most_held = (MAX_HELD.min(MAX_CODE as i64 / code_of(program).max(1)) / lanes).max(1) * lanes;
-    let mut slots = power_of_two_above(length.ceil_div((most_held / 2).max(lanes)));
+    let threads = |held: i64| power_of_two_above(length.ceil_div(held.max(lanes)));
+    let mut slots = threads(most_held / 2);
+    if slots > 32 && threads(most_held / 4) <= i64::from(BLOCK) {
+        slots = threads(most_held / 4);
+    }
     // At least 64 bytes of a row side by side, and no more than four groups a thread.
     let groups = length / lanes;
     let least = power_of_two_above(groups).min(power_of_two_above(groups.ceil_div(4)).max(4)).min(32);
@@ -293,8 +304,9 @@ fn along_rows(passes: RowPasses) -> RowMapping {
     }
     let mut chunks = length.ceil_div(slots * lanes);
     if chunks * lanes > most_held.max(lanes) {
+        // As few rows under way as can be: what is read again is then still in the second cache.
         chunks = (16 / lanes).max(1);
-        slots = 512;
+        slots = MAX_THREADS;
     }
     // Whole warps, whether there are so many rows or not: all of a warp's threads take part in its shuffles.
     let per_block = (i64::from(BLOCK) / slots).max(1);

@@ -103,8 +103,8 @@ fn large_indices_have_64_bits() {
     let made = named("wide");
     assert!(count(&made.kernels[0].ptx, "mad.wide") + count(&made.kernels[0].ptx, "mul.wide") > 0);
     assert!(all_text(&made).contains("%rd"));
-    // Each thread has four groups of sixteen.
-    assert_eq!(u64::from(made.kernels[0].launch.grid[0]) * 256 * 64, 1 << 33);
+    // Each thread has two groups of sixteen.
+    assert_eq!(u64::from(made.kernels[0].launch.grid[0]) * 256 * 32, 1 << 33);
 }
 
 #[test]
