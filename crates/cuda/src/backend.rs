@@ -17,7 +17,7 @@ use hloom_ir::element_type::ElementType;
 use hloom_ir::module::Module;
 use hloom_ir::verify::VerifiedModule;
 use hloom_passes::pass::FusionCandidate;
-use hloom_passes::{Context, Pass, PipelineStep, TargetInfo};
+use hloom_passes::{Context, FusionLimits, Pass, PipelineStep, TargetInfo};
 use hloom_plan::Packer;
 use hloom_target::Target;
 use std::sync::Arc;
@@ -102,6 +102,13 @@ impl TargetInfo for CudaInfo {
 
     fn fuses_products(&self) -> bool {
         false
+    }
+
+    fn fusion_limits(&self) -> FusionLimits {
+        // Random numbers and what is made of them are hundreds of instructions on registers; and the rows that are under
+        // way on all processors stay in the second cache. To write a number and read it back takes as long as fifty
+        // instructions.
+        FusionLimits { members: 512, row_bytes: 1 << 20, recomputed: 40.0 }
     }
 
     fn has_product(&self, lhs: ElementType, rhs: ElementType, to: ElementType) -> bool {

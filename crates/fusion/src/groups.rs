@@ -13,6 +13,7 @@ use hloom_cost::element;
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
+use hloom_passes::FusionLimits;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
@@ -43,9 +44,6 @@ struct Place {
 
 type Places = SmallVec<[Place; 1]>;
 
-/// More members than this, apart from those that are no code, make kernels that are slow to compile and run out of
-/// registers.
-const MAX_MEMBERS: usize = 96;
 /// What is cheap may be made again in each of so many groups at most.
 const MAX_COPIES: usize = 4;
 /// What may be made again in several loops of one group, and in how many.
@@ -60,9 +58,7 @@ const SHORT_ROW: i64 = 48;
 const MAX_TRANSPOSED_BYTES: i64 = 1 << 18;
 /// Of the updates of an array one after another, as many are looked at.
 const MAX_UPDATES: usize = 8;
-/// A reduction within a group reads rows of at most so many bytes, which are cache-resident for those who read them again; and
-/// there are at least so many rows to share among threads.
-const MAX_ROW_BYTES: i64 = 1 << 16;
+/// A reduction within a group is of at least so many rows, to share among threads.
 const MIN_ROWS: i64 = 16;
 
 /// What is known of the instructions of a module while it is fused.
@@ -72,6 +68,8 @@ pub(super) struct Facts {
     roles: SideTable<InstructionId, Role>,
     /// What it costs to make each, with what would be made along with it.
     cost: SideTable<InstructionId, f64>,
+    /// How many arrays as large as itself are read to make each.
+    reads: SideTable<InstructionId, u32>,
     places: SideTable<InstructionId, Places>,
     pinned: SideTable<InstructionId, bool>,
 }
@@ -84,6 +82,7 @@ impl Facts {
             position: SideTable::with_len(slots, 0),
             roles: SideTable::with_len(slots, Role::None),
             cost: SideTable::with_len(slots, 0.0),
+            reads: SideTable::with_len(slots, 0),
             places: SideTable::with_len(slots, Places::new()),
             pinned: hloom_passes::facts::pinned(module),
         }
@@ -101,8 +100,9 @@ pub(super) fn group(
     computation: ComputationId,
     order: &[InstructionId],
     facts: &mut Facts,
+    limits: FusionLimits,
 ) -> Vec<Group> {
-    let Facts { position, roles, cost, places, pinned } = facts;
+    let Facts { position, roles, cost, reads, places, pinned } = facts;
     for (n, &i) in order.iter().enumerate() {
         position.set(i, n as u32);
         if pinned[i] {
@@ -113,12 +113,20 @@ pub(super) fn group(
             let once = |&&o: &&InstructionId| roles[o] == Role::Value && module[o].users().len() == 1;
             let made_with_it: f64 = module[i].operands().iter().filter(once).map(|&o| cost[o]).sum();
             cost.set(i, own_cost(module, i) + made_with_it);
+            let large = elements(module, i) / 4;
+            let read = |&o: &InstructionId| match roles[o] {
+                Role::Free => 0,
+                Role::Value if module[o].users().len() == 1 => reads[o],
+                _ => u32::from(elements(module, o) >= large),
+            };
+            let read: u32 = module[i].operands().iter().map(read).fold(0, u32::saturating_add);
+            reads.set(i, read);
         } else if matches!(roles[i], Role::Reduce | Role::Last) {
             cost.set(i, own_cost(module, i));
         }
     }
     let root = module.root(computation);
-    let mut sweep = Sweep { module, roles, cost, places, groups: Vec::new() };
+    let mut sweep = Sweep { module, roles, cost, reads, places, limits, groups: Vec::new() };
     for &i in order.iter().rev() {
         if sweep.roles[i] != Role::None {
             sweep.place(i, root == Some(i));
@@ -131,7 +139,9 @@ struct Sweep<'m> {
     module: &'m Module,
     roles: &'m SideTable<InstructionId, Role>,
     cost: &'m SideTable<InstructionId, f64>,
+    reads: &'m SideTable<InstructionId, u32>,
     places: &'m mut SideTable<InstructionId, Places>,
+    limits: FusionLimits,
     /// Members users first, for now.
     groups: Vec<Group>,
 }
@@ -163,7 +173,8 @@ impl Sweep<'_> {
             Role::Value => {
                 let cost = self.cost[i];
                 let few = joined.len() <= MAX_COPIES || cost <= 1.0 && joined.len() <= 4 * MAX_COPIES;
-                everywhere && (joined.len() == 1 || cost <= element::CHEAP && few)
+                let again = cost <= self.limits.recomputed && self.reads[i] <= 1 && joined.len() == 2;
+                everywhere && (joined.len() == 1 || cost <= element::CHEAP && few || again)
             }
             Role::Reduce => everywhere && joined.len() == 1,
             Role::Last | Role::None => false,
@@ -193,7 +204,7 @@ impl Sweep<'_> {
     fn join(&self, i: InstructionId, user: InstructionId, place: &Place) -> Option<Place> {
         let module = self.module;
         let group = &self.groups[place.group as usize];
-        if group.computed >= MAX_MEMBERS || self.roles[i] == Role::Last {
+        if group.computed >= self.limits.members || self.roles[i] == Role::Last {
             return None;
         }
         let times = place.times * times_made(module, i, user)?;
@@ -232,12 +243,19 @@ impl Sweep<'_> {
             Role::Reduce if is_large_total(module, i) => false,
             Role::Reduce if self.hinders_lanes(i, result, &self.groups[place.group as usize]) => false,
             Role::Reduce => {
-                place.at_result || place.is_outer && place.times == 1.0 && is_row_reduction(module, i, result)
+                place.at_result
+                    || place.is_outer && place.times == 1.0 && is_row_reduction(module, i, result, self.limits)
             }
-            _ if place.times > 1.0 => cost <= 1.0,
+            _ if place.times > 1.0 => {
+                let is_little = elements(module, i).saturating_mul(16) <= elements(module, result);
+                cost <= 1.0 || place.times <= 2.0 && is_little && cost <= self.limits.recomputed
+            }
             // What is made once for a whole row costs next to nothing.
             _ if elements(module, i).saturating_mul(16) <= elements(module, result) => true,
-            _ => place.loops.len() == 1 || cost <= AFFORDABLE && place.loops.len() <= MAX_LOOPS,
+            _ => {
+                place.loops.len() == 1
+                    || cost <= AFFORDABLE.max(self.limits.recomputed) && place.loops.len() <= MAX_LOOPS
+            }
         }
     }
 }
@@ -340,7 +358,7 @@ fn keeps_outer_dims(module: &Module, i: InstructionId, user: InstructionId) -> b
 }
 
 /// Whether `reduce` makes one value of each of many short rows, and the result is made row by row.
-fn is_row_reduction(module: &Module, reduce: InstructionId, result: InstructionId) -> bool {
+fn is_row_reduction(module: &Module, reduce: InstructionId, result: InstructionId, limits: FusionLimits) -> bool {
     let Op::Reduce { dimensions, .. } = &module[reduce].op else { return false };
     let Some(read) = module[reduce].operands().first().and_then(|&o| plain_array(module, o)) else { return false };
     let first = read.rank() as i64 - dimensions.len() as i64;
@@ -353,7 +371,7 @@ fn is_row_reduction(module: &Module, reduce: InstructionId, result: InstructionI
     ends_in_loops
         && dimensions.iter().all(|&d| d >= first)
         && rows >= MIN_ROWS
-        && row_bytes <= MAX_ROW_BYTES
+        && row_bytes <= limits.row_bytes
         && elements(module, result) >= rows
 }
 

@@ -39,13 +39,14 @@ pub static PASSES: &[&Pass] = &[&PASS];
 
 fn fuse(module: &mut Module, context: &Context<'_>) -> usize {
     let prepared = rewrite(module, &[short_rows::RULES]);
+    let limits = context.info.fusion_limits();
     let mut found: Vec<Group> = Vec::new();
     let mut facts = Facts::new(module);
     let mut makers = Makers::new(module);
     let mut orders = PostOrder::new(module);
     for computation in flow_computations(module) {
         let order = orders.instructions(computation);
-        let groups = groups::group(module, computation, &order, &mut facts);
+        let groups = groups::group(module, computation, &order, &mut facts, limits);
         found.extend(multi_output::merge(module, computation, groups, &order, &facts, &mut makers));
     }
     let counts = output::count_members(module, &found);

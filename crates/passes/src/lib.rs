@@ -39,5 +39,5 @@ pub mod split_reductions;
 
 pub use lists::{PassList, PassStep, PipelineStep};
 pub use manager::{Failed, Optimized, PassReport, PassesReport, optimize};
-pub use pass::{Context, Pass, TargetInfo};
+pub use pass::{Context, FusionLimits, Pass, TargetInfo};
 pub use registry::Registry;

@@ -69,6 +69,11 @@ pub trait TargetInfo: std::fmt::Debug + Sync {
         true
     }
 
+    /// How large fusions may be.
+    fn fusion_limits(&self) -> FusionLimits {
+        FusionLimits::default()
+    }
+
     /// Whether the backend has a kernel for products of arrays of the first two types with a result of the third.
     fn has_product(&self, lhs: ElementType, rhs: ElementType, to: ElementType) -> bool {
         let _ = (lhs, rhs, to);
@@ -79,6 +84,25 @@ pub trait TargetInfo: std::fmt::Debug + Sync {
     fn has_convolution(&self, lhs: ElementType, rhs: ElementType, to: ElementType) -> bool {
         let _ = (lhs, rhs, to);
         true
+    }
+}
+
+/// How large fusions may be on a machine.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct FusionLimits {
+    /// More members than this, apart from those that are no code, make kernels that are slow to compile and run out of
+    /// registers.
+    pub members: usize,
+    /// A reduction within a group reads rows of at most so many bytes, which are near for those who read them again.
+    pub row_bytes: i64,
+    /// What costs so many additions an element, and reads one array at most, is made again in another kernel rather than
+    /// written to memory and read.
+    pub recomputed: f64,
+}
+
+impl Default for FusionLimits {
+    fn default() -> FusionLimits {
+        FusionLimits { members: 96, row_bytes: 1 << 16, recomputed: 0.0 }
     }
 }
 
