@@ -2,6 +2,7 @@
 
 use crate::canonicalize;
 use crate::canonicalize_convolutions;
+use crate::canonicalize_sorts;
 use crate::code::CudaCode;
 use crate::convolution;
 use crate::expand_cholesky;
@@ -55,6 +56,7 @@ static PIPELINE: &[PipelineStep] = &[
     Once("sink-shapes"),
     Once("canonicalize-gemms"),
     Once("canonicalize-convolutions"),
+    Once("canonicalize-sorts"),
     Once("dce"),
     Once("fusion"),
     Once("bitcast-reshapes"),
@@ -64,8 +66,13 @@ static PIPELINE: &[PipelineStep] = &[
 ];
 
 /// The passes of this backend alone.
-static PASSES: &[&Pass] =
-    &[&FUSE_ATTENTION, &expand_cholesky::PASS, &canonicalize::PASS, &canonicalize_convolutions::PASS];
+static PASSES: &[&Pass] = &[
+    &FUSE_ATTENTION,
+    &expand_cholesky::PASS,
+    &canonicalize::PASS,
+    &canonicalize_convolutions::PASS,
+    &canonicalize_sorts::PASS,
+];
 
 /// Attention as one instruction each.
 static FUSE_ATTENTION: Pass = Pass {

@@ -26,6 +26,15 @@ pub(crate) static PASS: Pass = Pass {
 };
 
 fn canonicalize(module: &mut Module) -> usize {
+    replace_each(module, canonical)
+}
+
+/// Gives each instruction of the program's flow that is used to `replacement`, and puts what that answers in its place;
+/// gives how many were replaced. What is added has the metadata of what it replaces.
+pub(crate) fn replace_each(
+    module: &mut Module,
+    replacement: impl Fn(&mut Module, InstructionId) -> Option<InstructionId>,
+) -> usize {
     let mut changes = 0;
     for c in flow_computations(module) {
         // What is added comes last, and must not become the root by that.
@@ -33,18 +42,16 @@ fn canonicalize(module: &mut Module) -> usize {
             module.set_root(root);
         }
         for i in module[c].instructions().to_vec() {
-            if !matches!(module[i].op, Op::Dot(_)) || module[i].users().is_empty() && module.root(c) != Some(i) {
+            if module[i].users().is_empty() && module.root(c) != Some(i) {
                 continue;
             }
             let before = module.instruction_slots();
-            let new = canonical(module, i);
+            let Some(new) = replacement(module, i).filter(|&new| new != i) else { continue };
             for added in (before..module.instruction_slots()).map(InstructionId::from_index) {
                 module.instruction_mut(added).common.metadata = module[i].common.metadata.clone();
-                changes += 1;
             }
-            if let Some(new) = new {
-                let _same_computation = module.replace_all_uses(i, new);
-            }
+            let _same_computation = module.replace_all_uses(i, new);
+            changes += 1;
         }
     }
     changes

@@ -3,16 +3,16 @@
 //! What cuDNN has no word for is written out: padding on one side and holes in the image as a pad, turned windows as a
 //! reversed filter, groups of batches as groups of features.
 
+use crate::canonicalize::replace_each;
 use crate::convolution::{Convolution, Orders, has_convolution};
 use hloom_ir::attributes::{PaddingDim, WindowDim};
 use hloom_ir::builder::Builder;
 use hloom_ir::diagnostic::Diagnostic;
-use hloom_ir::entity::{EntityId, InstructionId};
+use hloom_ir::entity::InstructionId;
 use hloom_ir::literal::Literal;
 use hloom_ir::module::Module;
 use hloom_ir::op::{self, Op};
 use hloom_ir::shape::ArrayShape;
-use hloom_passes::facts::flow_computations;
 use hloom_passes::{Context, Pass};
 
 /// The pass.
@@ -24,30 +24,13 @@ pub(crate) static PASS: Pass = Pass {
 };
 
 fn canonicalize(module: &mut Module) -> usize {
-    let mut changes = 0;
-    for c in flow_computations(module) {
-        // What is added comes last, and must not become the root by that.
-        if let Some(root) = module.root(c) {
-            module.set_root(root);
+    replace_each(module, |module, i| {
+        if !matches!(module[i].op, Op::Convolution(_)) {
+            return None;
         }
-        for i in module[c].instructions().to_vec() {
-            if !matches!(module[i].op, Op::Convolution(_)) || module[i].users().is_empty() && module.root(c) != Some(i)
-            {
-                continue;
-            }
-            let before = module.instruction_slots();
-            let written_out = written_out(module, i).unwrap_or(i);
-            let new = turned(module, written_out).unwrap_or(written_out);
-            for added in (before..module.instruction_slots()).map(InstructionId::from_index) {
-                module.instruction_mut(added).common.metadata = module[i].common.metadata.clone();
-                changes += 1;
-            }
-            if new != i {
-                let _same_computation = module.replace_all_uses(i, new);
-            }
-        }
-    }
-    changes
+        let written_out = written_out(module, i).unwrap_or(i);
+        Some(turned(module, written_out).unwrap_or(written_out))
+    })
 }
 
 fn array(module: &Module, i: InstructionId) -> Option<ArrayShape> {

@@ -10,6 +10,7 @@
 mod backend;
 mod canonicalize;
 mod canonicalize_convolutions;
+mod canonicalize_sorts;
 pub mod check;
 mod client;
 mod code;
