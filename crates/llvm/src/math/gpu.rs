@@ -61,7 +61,13 @@ impl<'c> Ir<'c> {
     }
 
     /// One instruction that LLVM has no name for, and its result.
-    fn assembly(&self, text: &str, constraints: &str, signature: FunctionType<'c>, operands: &[Val<'c>]) -> Val<'c> {
+    pub(crate) fn assembly(
+        &self,
+        text: &str,
+        constraints: &str,
+        signature: FunctionType<'c>,
+        operands: &[Val<'c>],
+    ) -> Val<'c> {
         let assembly =
             self.context.create_inline_asm(signature, text.into(), constraints.into(), false, false, None, false);
         let operands: Vec<_> = operands.iter().map(|&o| o.into()).collect();

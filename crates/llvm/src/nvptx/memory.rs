@@ -59,7 +59,7 @@ impl<'c> Ir<'c> {
     }
 
     /// The elements in a word, the first in the lowest bits.
-    fn unpack(&self, word: Val<'c>, t: ElementType, count: u32) -> Vec<Val<'c>> {
+    pub(super) fn unpack(&self, word: Val<'c>, t: ElementType, count: u32) -> Vec<Val<'c>> {
         let int = |n: u32| self.int(Repr::I32, i64::from(n as i32));
         let one = |n: u32| {
             if t == ElementType::Bf16 {
@@ -156,7 +156,7 @@ impl<'c> Ir<'c> {
     }
 
     /// Elements of a byte or two as a word.
-    fn pack(&self, elements: &[Val<'c>], t: ElementType, unrounded: bool) -> Val<'c> {
+    pub(super) fn pack(&self, elements: &[Val<'c>], t: ElementType, unrounded: bool) -> Val<'c> {
         let int = |n: u32| self.int(Repr::I32, i64::from(n as i32));
         if t == ElementType::Bf16
             && let [low, high] = *elements

@@ -8,6 +8,7 @@ mod exchange;
 mod indices;
 mod kernel;
 mod memory;
+mod pairs;
 mod parts;
 mod points;
 mod rows;

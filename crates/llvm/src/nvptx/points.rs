@@ -230,6 +230,11 @@ impl<'e, 'c> Points<'e, 'c> {
         *self.values.get(&self.key(id, at)).expect("an item is computed before what is made of it")
     }
 
+    pub(super) fn set_value(&mut self, id: ItemId, at: At, value: V<'c>) {
+        let key = self.key(id, at);
+        self.values.insert(key, value);
+    }
+
     fn is_known(&self, id: ItemId, at: At) -> bool {
         let key = self.key(id, at);
         match self.program.item(id).item.is_loop() {
@@ -264,9 +269,11 @@ impl<'e, 'c> Points<'e, 'c> {
                 self.reduce_alone(id, reduce, at);
                 continue;
             }
+            if self.compute_pair(id, at) {
+                continue;
+            }
             if let Some(value) = self.item(id, at) {
-                let key = self.key(id, at);
-                self.values.insert(key, value);
+                self.set_value(id, at, value);
             }
         }
     }
@@ -424,7 +431,14 @@ impl<'e, 'c> Points<'e, 'c> {
         })
     }
 
-    fn scalar(&mut self, id: ItemId, op: ScalarOp, operands: &[ItemId], is_unrounded: bool, at: At) -> V<'c> {
+    pub(super) fn scalar(
+        &mut self,
+        id: ItemId,
+        op: ScalarOp,
+        operands: &[ItemId],
+        is_unrounded: bool,
+        at: At,
+    ) -> V<'c> {
         let program = self.program;
         let to = program.item(id).element_type;
         if op == ScalarOp::Convert
@@ -459,7 +473,8 @@ impl<'e, 'c> Points<'e, 'c> {
     /// The value of an item that is only stored: in f32 and not rounded yet where it is a bf16 (true).
     pub(super) fn value_to_store(&mut self, id: ItemId, at: At) -> (V<'c>, bool) {
         let data = self.program.item(id);
-        if data.element_type != ElementType::Bf16 || self.values.contains_key(&self.key(id, at)) {
+        let is_known = self.values.contains_key(&self.key(id, at));
+        if data.element_type != ElementType::Bf16 || is_known || self.pair_instruction(id).is_some() {
             return (self.value(id, at), false);
         }
         match &data.item {
