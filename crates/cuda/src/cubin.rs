@@ -60,13 +60,11 @@ impl Assembler {
         self.library.get_or_init(NvJitLink::open).as_ref().map_err(Clone::clone)
     }
 
-    /// Loads the library and lets it assemble something, which is slow the first time.
-    pub(crate) fn prewarm(&self, architecture: Architecture) {
-        let text = format!(
-            ".version 8.3\n.target {architecture}\n.address_size 64\n.visible .entry hloom_prewarm()\n{{\n\tret;\n}}\n"
-        );
+    /// Loads the library and lets it assemble something, which is slow the first time. What is made is not kept: the next
+    /// process has to go the same way.
+    pub(crate) fn prewarm(&self, text: &str, architecture: Architecture) {
         // Whoever needs it next will hear why it is not there.
-        let _ = self.library().map(|library| library.assemble(&text, architecture));
+        let _ = self.library().map(|library| library.assemble(text, architecture));
     }
 
     /// The images of these texts, in order; equal ones are assembled once.

@@ -4,6 +4,8 @@
 //! feature `llvm` there is no generator, and what would have a kernel is left to the evaluator.
 
 use crate::hand_written;
+use hloom_cuda_kernels::number::Number;
+use hloom_cuda_kernels::scan::{ScanOperation, ScanShape, prefix_scan};
 use hloom_cuda_kernels::{Architecture, KernelSequence};
 use hloom_ir::attributes::{FusionKind, SliceDim};
 use hloom_ir::builder::Builder;
@@ -159,6 +161,31 @@ fn of_instruction(module: &Module, id: InstructionId, in_place: bool, architectu
 #[cfg(not(feature = "llvm"))]
 fn of_instruction(_: &Module, _: InstructionId, _: bool, _: Architecture) -> Made {
     Err("kernels cannot be made: hloom was built without LLVM".to_owned())
+}
+
+/// Texts of kernels by hand, with loops, shared memory and exchanges among threads.
+pub(crate) fn examples_by_hand(architecture: Architecture) -> Vec<String> {
+    let shape = ScanShape {
+        element: Number::F32,
+        operation: ScanOperation::Sum,
+        outer: 1,
+        length: 1 << 20,
+        inner: 1,
+        reverse: false,
+    };
+    texts(prefix_scan(&shape, architecture).ok())
+}
+
+/// Texts of kernels as they are generated.
+pub(crate) fn examples_generated(architecture: Architecture) -> Vec<String> {
+    let sum = Reduction { op: BinaryOp::Add, element_type: ElementType::F32, elements: 1 << 20, arrays: 4 };
+    // There is nothing to make ready where nothing can be generated.
+    let Ok((module, fusion)) = sum.module() else { return Vec::new() };
+    texts(of_instruction(&module, fusion, false, architecture).ok())
+}
+
+fn texts(sequence: Option<KernelSequence>) -> Vec<String> {
+    sequence.into_iter().flat_map(|sequence| sequence.kernels).map(|kernel| kernel.ptx).collect()
 }
 
 impl KernelSource {

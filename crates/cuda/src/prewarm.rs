@@ -1,9 +1,13 @@
-//! What takes long to load, loaded in threads while a program is read: the assembler, and cuBLASLt.
+//! What takes long to load, loaded in threads while a program is read: the assembler, LLVM, and cuBLASLt.
+//!
+//! Assembler and LLVM are given kernels of the kinds that programs have: most of what is slow the first time is found on
+//! the way through them, not at their door.
 //!
 //! A process that ends destroys a library's tables. A thread that is inside of the library then reads what is gone, and the
 //! process dies by a signal: so whoever drops the last handle of a client waits for its threads.
 
 use crate::gpu::Gpu;
+use crate::kernels;
 use hloom_cuda_kernels::Architecture;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -17,8 +21,18 @@ impl Prewarm {
     pub(crate) fn begin(gpu: &Arc<Gpu>, architecture: Architecture) -> Prewarm {
         let (assembler, of_products) = (gpu.assembler.clone(), gpu.clone());
         let thread = || std::thread::Builder::new().name("prewarm".into());
+        let generated = assembler.clone();
         let threads = [
-            thread().spawn(move || assembler.prewarm(architecture)),
+            thread().spawn(move || {
+                for text in kernels::examples_by_hand(architecture) {
+                    assembler.prewarm(&text, architecture);
+                }
+            }),
+            thread().spawn(move || {
+                for text in kernels::examples_generated(architecture) {
+                    generated.prewarm(&text, architecture);
+                }
+            }),
             thread().spawn(move || drop(crate::cublaslt::prewarm(&of_products))),
         ];
         Prewarm(Mutex::new(threads.into_iter().flatten().collect()))
