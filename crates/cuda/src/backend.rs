@@ -38,6 +38,8 @@ static PIPELINE: &[PipelineStep] = &[
     Once("inline-calls"),
     Once("dce"),
     Once("flatten-call-graph"),
+    // Before converts are moved away from what they are of.
+    Once("widen-converted"),
     Once("bf16-normalization"),
     Once("canonicalize-dots"),
     Fixpoint(
