@@ -10,7 +10,8 @@
 //!   element of the window meets one of the base for each result.
 //!
 //! An operand that lacks a spatial dimension gets one of size 1 by a bitcast, the most major one. Transposes of operands
-//! and of the result go into the dimension numbers.
+//! and of the result go into the dimension numbers. A dot of so many dimensions that a convolution could not name them
+//! stays one.
 
 use crate::edit::{add, array_of, remove_dead};
 use crate::stage::{Stage, StageContext};
@@ -44,6 +45,9 @@ fn convert_dots(module: &mut Module) -> usize {
     }
     changes
 }
+
+/// The most spatial dimensions: in `dim_labels` each is one digit.
+const MOST_SPATIAL: usize = 10;
 
 /// An operand of the dot, seen through transposes, and which of its dimensions are what.
 struct Side {
@@ -130,6 +134,9 @@ fn convert_dot(module: &mut Module, dot: InstructionId) -> Option<()> {
             let window = WindowDim::of_size(lhs.size(l));
             spatial.push(Spatial { lhs: Some(l), rhs: Some(r), result: None, window });
         }
+    }
+    if spatial.len() > MOST_SPATIAL {
+        return None;
     }
     // An empty array has no windows to speak of.
     if lhs.dims.contains(&0) || rhs.dims.contains(&0) {
