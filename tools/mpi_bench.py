@@ -152,7 +152,7 @@ class Bench:
     def overlap(self) -> None:
         file = pathlib.Path(self.args.fsdp or ROOT / "examples/fsdp_mlp.hlo")
         trace = self.folder / "trace.json"
-        self.launch([self.args.hloom, "run", str(file), "--seed", "1", "--trace", str(trace), "--output", str(self.folder / "o.npz")], self.args.ranks)
+        self.launch([self.args.hloom, "run", str(file), "--seed", "1", "--trace", str(trace), "--bench", "10"], self.args.ranks)
         events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X" and e["pid"] == 0]
         gathers = [e for e in events if e["args"]["opcode"].startswith("all-gather")]
         exposed = sum(e["dur"] for e in gathers) / 1e3

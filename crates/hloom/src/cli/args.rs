@@ -493,8 +493,8 @@ pub(crate) struct RunArgs {
     /// Threads that may compute at once; as many as there are processors, unless given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) threads: Option<u32>,
-    /// Write here what ran where, for Perfetto or chrome://tracing
-    #[arg(long, value_name = "OUT.json", conflicts_with = "bench")]
+    /// Write here what ran where, for Perfetto or chrome://tracing; with --bench in one more run, which is not timed
+    #[arg(long, value_name = "OUT.json")]
     pub(crate) trace: Option<String>,
     /// Say on standard error what was compiled and what is left to the evaluator
     #[arg(long)]

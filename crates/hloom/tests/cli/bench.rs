@@ -34,7 +34,12 @@ fn what_cannot_be_read_does_not_stop_the_rest() {
 #[test]
 fn the_record_of_a_run_names_its_instructions() {
     let folder = Folder::new("trace").with("p.hlo", PRODUCT);
-    for command in [&["run", "p.hlo", "--seed", "1"][..], &["bench", "p.hlo", "--repeat", "1"]] {
+    let runs = [
+        &["run", "p.hlo", "--seed", "1"][..],
+        &["run", "p.hlo", "--seed", "1", "--bench", "2"],
+        &["bench", "p.hlo", "--repeat", "1"],
+    ];
+    for command in runs {
         folder.hloom(&[command, &["--trace", "t.json"]].concat()).exits(0);
         let text = folder.read("t.json");
         let trace: serde_json::Value = serde_json::from_str(&text).expect("JSON");

@@ -25,6 +25,21 @@ fn a_snapshot_brings_its_inputs() {
 }
 
 #[test]
+fn a_snapshot_in_text_form_brings_its_inputs() {
+    let shape = "shape { element_type: F32 dimensions: 2 layout { minor_to_major: 0 } }";
+    let text = format!(
+        "hlo_module {{ name: \"m\" entry_computation_name: \"e\" entry_computation_id: 1 computations {{ name: \"e\" id: 1 \
+         root_id: 2 instructions {{ name: \"x\" opcode: \"parameter\" id: 1 {shape} }} instructions {{ name: \"y\" \
+         opcode: \"negate\" id: 2 operand_ids: 1 {shape} }} }} }} partitions {{ arguments {{ {shape} f32s: 1 f32s: -2.5 }} }}"
+    );
+    let folder = Folder::new("replay-text").with("s.txt", &text).with("bad.txt", &text.replace("opcode", "opcod"));
+    let ran = folder.hloom(&["run", "s.txt", "--engine", "eval"]).exits(0);
+    assert!(ran.stdout.contains("2.5") && ran.stdout.contains("-1"), "{}", ran.stdout);
+    let ran = folder.hloom(&["run", "bad.txt"]).exits(1);
+    assert!(ran.stderr.contains("HloInstructionProto has no field `opcod`"), "{}", ran.stderr);
+}
+
+#[test]
 fn snapshots_of_several_devices_have_the_inputs_of_each() {
     let text = PROGRAM.replace("HloModule jit_f", "HloModule jit_f, num_partitions=2");
     let folder = Folder::new("replay-devices").with("m.hlo", text);

@@ -99,24 +99,33 @@ pub(super) fn once(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs) -> Result<Ve
     let inputs = own(run, grid, inputs);
     let compiled = compile(run, &*client, grid)?;
     let arguments = upload(&*client, compiled.compiled(), inputs).map_err(|fault| run.failed(fault))?;
-    if let (Some(ranks), Some(_)) = (run.ranks, &run.args.trace) {
+    let results = traced(run, &*compiled, arguments)?;
+    download(run.module(), results).map_err(|fault| run.failed(fault))
+}
+
+/// Runs the program once, showing how far it is, and writes its record where one is asked for.
+fn traced(run: &Run<'_>, compiled: &dyn LoadedExecutable, arguments: Vec<Vec<Buffer>>) -> Result<Vec<Vec<Buffer>>> {
+    let module = compiled.compiled().module.module();
+    let at = AtomicU32::new(u32::MAX);
+    let followed = |arguments, record: Option<&Trace>| {
+        let work = || execute(run, compiled, arguments, record, Some(&at));
+        progress::follow("running", || instruction_at(module, &at), work)
+    };
+    let Some(path) = &run.args.trace else { return followed(arguments, None) };
+    if let Some(ranks) = run.ranks {
         // All begin their records at the same time.
         ranks.meet()?;
     }
-    let record = run.args.trace.as_ref().map(|_| Trace::default());
-    let at = AtomicU32::new(u32::MAX);
-    let work = || execute(run, &*compiled, arguments, record.as_ref(), Some(&at));
-    let results = progress::follow("running", || instruction_at(compiled.compiled().module.module(), &at), work)?;
-    if let (Some(path), Some(record)) = (&run.args.trace, record) {
-        let mut events = trace::events(record, compiled.compiled().module.module());
-        if let Some(ranks) = run.ranks {
-            events = ranks.collect_events(events)?;
-        }
-        if run.ranks.is_none_or(|r| r.rank() == 0) {
-            output::to_path(path, trace::to_json(events).as_bytes())?;
-        }
+    let record = Trace::default();
+    let results = followed(arguments, Some(&record))?;
+    let mut events = trace::events(record, module);
+    if let Some(ranks) = run.ranks {
+        events = ranks.collect_events(events)?;
     }
-    download(run.module(), results).map_err(|fault| run.failed(fault))
+    if run.ranks.is_none_or(|r| r.rank() == 0) {
+        output::to_path(path, trace::to_json(events).as_bytes())?;
+    }
+    Ok(results)
 }
 
 /// Times compiling, and `count` runs after one to warm up.
@@ -151,6 +160,12 @@ pub(super) fn bench(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs, count: u32)
         runs.push(begun.elapsed());
     }
     drop(progress);
+    if run.args.trace.is_some() {
+        // One more, which is not timed: recording takes time itself.
+        let arguments = fresh()?;
+        drop(results);
+        results = traced(run, &*compiled, arguments)?;
+    }
     let results = download(run.module(), results).map_err(|fault| run.failed(fault))?;
     let report = compiled.compiled().report.clone();
     Ok(Timed { compile, load, runs, report, results })
