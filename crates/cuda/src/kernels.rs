@@ -178,7 +178,8 @@ pub(crate) fn examples_by_hand(architecture: Architecture) -> Vec<String> {
 
 /// Texts of kernels as they are generated.
 pub(crate) fn examples_generated(architecture: Architecture) -> Vec<String> {
-    let sum = Reduction { op: BinaryOp::Add, element_type: ElementType::F32, elements: 1 << 20, arrays: 4 };
+    let array = ReducedArray { element_type: ElementType::F32, rows: 1, columns: 1 << 20 };
+    let sum = Reduction { op: BinaryOp::Add, arrays: vec![array], devices: 4, in_blocks: false };
     // There is nothing to make ready where nothing can be generated.
     let Ok((module, fusion)) = sum.module() else { return Vec::new() };
     texts(of_instruction(&module, fusion, false, architecture).ok())
