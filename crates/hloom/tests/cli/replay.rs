@@ -32,7 +32,7 @@ fn a_snapshot_in_text_form_brings_its_inputs() {
          root_id: 2 instructions {{ name: \"x\" opcode: \"parameter\" id: 1 {shape} }} instructions {{ name: \"y\" \
          opcode: \"negate\" id: 2 operand_ids: 1 {shape} }} }} }} partitions {{ arguments {{ {shape} f32s: 1 f32s: -2.5 }} }}"
     );
-    let folder = Folder::new("replay-text").with("s.txt", &text).with("bad.txt", &text.replace("opcode", "opcod"));
+    let folder = Folder::new("replay-text").with("s.txt", &text).with("bad.txt", text.replace("opcode", "opcod"));
     let ran = folder.hloom(&["run", "s.txt", "--engine", "eval"]).exits(0);
     assert!(ran.stdout.contains("2.5") && ran.stdout.contains("-1"), "{}", ran.stdout);
     let ran = folder.hloom(&["run", "bad.txt"]).exits(1);
