@@ -341,7 +341,7 @@ impl Ranking {
         result
     }
 
-    /// How many keys of the thread's digit the tile has; for blocks of as many threads as digits, after [`Self::rank`].
+    /// How many keys of the thread's digit the tile has; for blocks of as many threads as digits, once keys are ranked.
     pub(super) fn digit_count(&self, k: &mut PtxBuilder) -> Reg {
         debug_assert_eq!(self.threads(), DIGITS);
         let slot = def!(k, B32, "mad.lo.u32", self.thread, 4, self.shared);
