@@ -182,3 +182,83 @@ fn sliced_all_reduce(module: &mut Module, i: InstructionId) -> Option<Instructio
     let (x, shape): (InstructionId, Shape) = (operand(module, whole, 0)?, module[i].shape.clone());
     beside(module, i).push_shaped(Op::ReduceScatter(Box::new(op)), &[x], shape).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hloom_formats::hlo_text;
+
+    /// The collectives of the entry that its result needs, after rules have been applied.
+    fn collectives(rules: &'static [Rule], body: &str) -> Vec<String> {
+        let text = format!(
+            "HloModule m, num_partitions=2
+            add {{
+              a = f32[] parameter(0)
+              b = f32[] parameter(1)
+              ROOT c = f32[] add(a, b)
+            }}
+            ENTRY e {{ {body} }}"
+        );
+        let mut module = hlo_text::read(text.as_bytes()).module.expect("it can be read");
+        rewrite(&mut module, &[rules]);
+        let entry = module.entry().expect("it has an entry");
+        let is_needed = |i: InstructionId| module.root(entry) == Some(i) || !module[i].users().is_empty();
+        let is_meant = |i: InstructionId| module[i].op.collective().is_some() && is_needed(i);
+        let all = module[entry].instructions().iter().filter(|&&i| is_meant(i));
+        let groups = |i: InstructionId| module[i].op.collective().and_then(|c| c.replica_groups.expand());
+        all.map(|&i| format!("{} {} {:?}", module[i].opcode().name(), module[i].shape.without_layout(), groups(i)))
+            .collect()
+    }
+
+    const REDUCE: &str = "replica_groups={{0,1}}, use_global_device_ids=true, to_apply=add";
+
+    #[test]
+    fn sums_over_the_same_devices_are_made_once() {
+        let body = format!(
+            "x = f32[2] parameter(0)
+            y = f32[2] parameter(1)
+            row = f32[1,2] reshape(x)
+            rows = f32[1,2] all-reduce(row), channel_id=1, {REDUCE}
+            flat = f32[2] reshape(rows)
+            less = f32[2] negate(flat)
+            ys = f32[2] all-reduce(y), channel_id=2, {REDUCE}
+            ROOT r = f32[2] add(less, ys)"
+        );
+        assert_eq!(collectives(REASSOCIATE_RULES, &body), ["all-reduce f32[2] Some([[0, 1]])"]);
+        // One that is needed by itself stays, and so does the other.
+        let body = format!(
+            "x = f32[2] parameter(0)
+            y = f32[2] parameter(1)
+            xs = f32[2] all-reduce(x), channel_id=1, {REDUCE}
+            ys = f32[2] all-reduce(y), channel_id=2, {REDUCE}
+            sum = f32[2] add(xs, ys)
+            ROOT r = f32[2] multiply(sum, xs)"
+        );
+        assert_eq!(collectives(REASSOCIATE_RULES, &body).len(), 2);
+    }
+
+    #[test]
+    fn what_each_device_takes_its_own_part_of_is_scattered() {
+        let program = |start: &str| {
+            format!(
+                "x = f32[4] parameter(0)
+                device = u32[] partition-id()
+                {start}
+                xs = f32[4] all-reduce(x), channel_id=1, {REDUCE}
+                ROOT mine = f32[2] dynamic-slice(xs, start), dynamic_slice_sizes={{2}}"
+            )
+        };
+        let counted = "number = s32[] convert(device)
+            two = s32[] constant(2)
+            start = s32[] multiply(number, two)";
+        assert_eq!(collectives(SCATTER_RULES, &program(counted)), ["reduce-scatter f32[2] Some([[0, 1]])"]);
+        // The first device takes the second part.
+        let listed = "table = s32[2] constant({2, 0})
+            entry = s32[1] dynamic-slice(table, device), dynamic_slice_sizes={1}
+            start = s32[] reshape(entry)";
+        assert_eq!(collectives(SCATTER_RULES, &program(listed)), ["reduce-scatter f32[2] Some([[1, 0]])"]);
+        // All devices take the same part.
+        let same = "start = s32[] constant(2)";
+        assert_eq!(collectives(SCATTER_RULES, &program(same)), ["all-reduce f32[4] Some([[0, 1]])"]);
+    }
+}
