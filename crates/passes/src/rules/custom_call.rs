@@ -28,7 +28,12 @@ pub(super) static RULES: [Rule; 6] = [
         opcodes: &[Opcode::CustomCall],
         apply: gemm,
     },
-    Rule { name: "top-k-call", statement: "a call of TopK → topk", opcodes: &[Opcode::CustomCall], apply: top_k },
+    Rule {
+        name: "top-k-call",
+        statement: "a call of TopK without a comparator → topk",
+        opcodes: &[Opcode::CustomCall],
+        apply: top_k,
+    },
     Rule {
         name: "index-promise-call",
         statement: "a call that promises something of indices, or says how they are packed → the indices",
@@ -82,6 +87,10 @@ fn index_promise(module: &mut Module, i: InstructionId) -> Option<InstructionId>
 
 fn top_k(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let (&[operand], "TopK") = (module[i].operands(), target(module, i)?) else { return None };
+    // A comparator of its own may take the smallest, or compare something else of the elements.
+    if !module[i].op.called_computations().is_empty() {
+        return None;
+    }
     let shape = module[i].shape.clone();
     let k = shape.as_tuple()?.first()?.as_array()?.dims().last().copied()?;
     let config = module[i].common.backend_config.as_deref();
