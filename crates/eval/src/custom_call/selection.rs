@@ -197,8 +197,9 @@ fn cub_scan(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) 
         return Err(unsupported(device, i, "it scans by another operation than a sum"));
     }
     let [array] = crate::ops::arrays(operands)?;
-    let shape = module[i].operands().first().and_then(|&o| module[o].shape.as_array());
-    let shape = shape.ok_or_else(|| ExecutionError::bug("a scan of no array"))?;
+    // The operand lies as the result does, whatever an engine made of the copy that brought it there.
+    let shape = module[i].shape.as_tuple().and_then(|t| t.first()).unwrap_or(&module[i].shape);
+    let shape = shape.as_array().ok_or_else(|| ExecutionError::bug("a scan of no array"))?;
     let in_memory = match &shape.layout {
         Some(layout) => array.to_memory(layout)?,
         None => array,
