@@ -85,7 +85,7 @@ ENTRY main {
   ROOT loop = (f32[16], s32[]) while(init), condition=more, body=body
 }",
     );
-    assert_eq!(sharding(&module, "loop"), "{{mesh['i'=8], [{'i'}]}, {mesh['i'=8], []}}");
+    assert_eq!(sharding(&module, "loop"), "{{mesh['i'=8], [{'i'}]}, {mesh['i'=8], replicated}}");
     propagated(
         "HloModule m, num_partitions=8
 ENTRY main {

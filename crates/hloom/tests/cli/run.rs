@@ -178,6 +178,12 @@ fn a_reduction_is_one_step_however_many_elements_it_has() {
     // More than a scalar function can be made of: the reducer is called.
     let text = "HloModule m
 
+less {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT l = pred[] compare(x, y), direction=LT
+}
+
 inner {
   a = f32[] parameter(0)
   b = f32[] parameter(1)
@@ -187,12 +193,6 @@ inner {
   r = f32[1] sort(s), dimensions={0}, to_apply=less
   c = f32[] reshape(r)
   ROOT m = f32[] select(p, b, c)
-}
-
-less {
-  x = f32[] parameter(0)
-  y = f32[] parameter(1)
-  ROOT l = pred[] compare(x, y), direction=LT
 }
 
 ENTRY main {
