@@ -272,7 +272,8 @@ class OnSeveralDevices(unittest.TestCase):
         self.assertEqual([len(sharding.device_set) for sharding in told], [4])
 
     def test_what_was_exported_for_one_device_is_called_on_several(self):
-        alone = jax.make_mesh((1,), ("i",), devices=jax.devices()[:1])
+        kind = (jax.sharding.AxisType.Auto,)
+        alone = jax.make_mesh((1,), ("i",), axis_types=kind, devices=jax.devices()[:1])
 
         def total(x):
             return jax.lax.with_sharding_constraint(x, NamedSharding(alone, P("i"))).sum(0)
