@@ -92,20 +92,26 @@ impl Body<'_, '_> {
         self.unpack(id, &source[at].shape, &mut specs.into_iter())
     }
 
-    /// Tokens, and values that wait for one.
-    pub(crate) fn ordering(&mut self, at: InstructionId) -> Emit<Val> {
+    /// The operands of an instruction, as they lie but for sums, which are made.
+    pub(crate) fn complete_operands(&mut self, at: InstructionId) -> Emit<Vec<InstructionId>> {
         let source = self.p.source;
-        let mut values = Vec::new();
         let mut ids = Vec::new();
         for &o in source[at].operands() {
             let value = self.value(o)?;
             let mut specs = Vec::new();
             leaf_specs(&value, &mut specs);
             ids.push(self.pack(&value, &mut specs.into_iter().map(|s| s.complete()))?);
-            values.push(value);
         }
+        Ok(ids)
+    }
+
+    /// Tokens, and values that wait for one.
+    pub(crate) fn ordering(&mut self, at: InstructionId) -> Emit<Val> {
+        let source = self.p.source;
+        let ids = self.complete_operands(at)?;
         let id = self.add(source[at].op.clone(), &ids)?;
-        match values.into_iter().next() {
+        let first = source[at].operands().first().map(|&o| self.value(o)).transpose()?;
+        match first {
             Some(Val::Array(part)) if matches!(source[at].op, Op::AddDependency) => {
                 Ok(Val::Array(Part { id, spec: part.spec.complete(), free: None, ..part }))
             }

@@ -199,13 +199,7 @@ impl Body<'_, '_> {
     fn on_shards(&mut self, at: InstructionId) -> Emit<Val> {
         let source = self.p.source;
         let op = self.local_op(&source[at].op)?;
-        let mut ids = Vec::new();
-        for &o in source[at].operands() {
-            let value = self.value(o)?;
-            let mut specs = Vec::new();
-            leaf_specs(&value, &mut specs);
-            ids.push(self.pack(&value, &mut specs.into_iter().map(|s| s.complete()))?);
-        }
+        let ids = self.complete_operands(at)?;
         let id = self.add_shaped(op, &ids, Some(source[at].shape.without_layout()))?;
         self.inherit(id, at);
         self.unpack(id, &source[at].shape, &mut std::iter::empty())
