@@ -46,13 +46,8 @@ type Places = SmallVec<[Place; 1]>;
 
 /// What is cheap may be made again in each of so many groups at most.
 const MAX_COPIES: usize = 4;
-/// What may be made again in several loops of one group, and in how many.
-const AFFORDABLE: f64 = 16.0;
-const MAX_LOOPS: usize = 4;
-/// What costs so much is better made by whole vectors, if there are some of them, than for each of many rows of at most
-/// so many elements.
+/// What costs so much is better made by whole vectors than for each of many rows of at most so many elements.
 const EXPENSIVE: f64 = 8.0;
-const SOME_VECTORS: i64 = 64;
 const SHORT_ROW: i64 = 48;
 /// Arrays of at most so many bytes may be read in any order: they are cache-resident.
 const MAX_TRANSPOSED_BYTES: i64 = 1 << 18;
@@ -252,10 +247,7 @@ impl Sweep<'_> {
             }
             // What is made once for a whole row costs next to nothing.
             _ if elements(module, i).saturating_mul(16) <= elements(module, result) => true,
-            _ => {
-                place.loops.len() == 1
-                    || cost <= AFFORDABLE.max(self.limits.recomputed) && place.loops.len() <= MAX_LOOPS
-            }
+            _ => place.loops.len() == 1 || cost <= self.limits.recomputed_in_row,
         }
     }
 }

@@ -98,11 +98,14 @@ pub struct FusionLimits {
     /// What costs so many additions an element, and reads one array at most, is made again in another kernel rather than
     /// written to memory and read.
     pub recomputed: f64,
+    /// What costs so many additions an element is made again in each loop of one kernel over the same row; without a
+    /// limit where the kernel keeps what one loop has made for the next.
+    pub recomputed_in_row: f64,
 }
 
 impl Default for FusionLimits {
     fn default() -> FusionLimits {
-        FusionLimits { members: 96, row_bytes: 1 << 16, recomputed: 0.0 }
+        FusionLimits { members: 96, row_bytes: 1 << 16, recomputed: 0.0, recomputed_in_row: f64::INFINITY }
     }
 }
 
