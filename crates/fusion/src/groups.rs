@@ -280,8 +280,7 @@ impl Sweep<'_> {
         };
         let innermost = dimensions.last().map_or(-1, |&d| d) as usize;
         let row: i64 = to.dims().iter().skip(innermost.wrapping_add(1)).product();
-        let is_expensive =
-            self.cost[i] >= EXPENSIVE && elements(module, i) >= SOME_VECTORS && (2..=SHORT_ROW).contains(&row);
+        let is_expensive = self.cost[i] >= EXPENSIVE && (2..=SHORT_ROW).contains(&row);
         is_expensive && !(is_outer && self.is_made_of_reduction(i))
     }
 

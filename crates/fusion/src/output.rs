@@ -3,7 +3,7 @@
 //!
 //! A group absorbs a producer that nothing else reads, if each element of its results is made of the element of the producer
 //! at the same place. What a group reads besides is made as before; nothing else expensive goes into it. Producers whose
-//! results are few are left alone: what comes after them costs nothing, and they are computed in other ways than row by row.
+//! results are few are left alone: what comes after them costs nothing.
 
 use super::cost::{elements, plain_array};
 use super::groups::{Facts, Group};
@@ -11,20 +11,11 @@ use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{InstructionId, SideTable};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
-use hloom_ir::shape::ArrayShape;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 /// Fewer results are not worth it.
 const MIN_ELEMENTS: i64 = 1 << 13;
-/// Rows of fewer columns, and fewer rows, are computed otherwise.
-const MIN_ROWS: i64 = 16;
-const MIN_COLUMNS: i64 = 16;
-/// Where there are fewer results than this, longer sums are cut into parts.
-const FEW_RESULTS: i64 = 1 << 15;
-const LONG_SUM: i64 = 1 << 11;
-/// So many reshapes at most lie between a product and what follows it.
-const MAX_RESHAPES: usize = 4;
 
 /// How many groups compute each instruction.
 pub(super) fn count_members(module: &Module, groups: &[Group]) -> SideTable<InstructionId, u32> {
@@ -93,7 +84,7 @@ fn chain(module: &Module, value: InstructionId, facts: &Facts) -> Option<SmallVe
     loop {
         let &last = chain.last()?;
         let is_root = module.root(module[last].parent()) == Some(last);
-        if facts.is_pinned(last) || is_root || chain.len() > MAX_RESHAPES + 1 {
+        if facts.is_pinned(last) || is_root {
             return None;
         }
         match (&module[last].op, module[last].operands()) {
@@ -131,26 +122,13 @@ fn is_made_by_rows(module: &Module, i: InstructionId) -> bool {
     if !has_kernel {
         return false;
     }
-    let size = |array: &ArrayShape, dims: &[i64]| -> i64 {
-        let sizes = dims.iter().map(|&d| usize::try_from(d).ok().and_then(|d| array.dims().get(d)).copied());
-        sizes.fold(1i64, |n, size| n.saturating_mul(size.unwrap_or(1)))
-    };
-    let total = result.element_count().unwrap_or(0);
     match &module[i].op {
-        Op::Dot(dot) => {
-            let dims = &dot.dims;
-            let (batch, k) = (size(lhs, &dims.lhs_batch).max(1), size(lhs, &dims.lhs_contracting));
-            let columns = rhs.element_count().unwrap_or(0) / (batch * k).max(1);
-            let rows = total / (batch * columns).max(1);
-            let is_cut = total < FEW_RESULTS && k >= LONG_SUM;
-            rows >= MIN_ROWS && columns >= MIN_COLUMNS && k > 0 && !is_cut
-        }
+        Op::Dot(_) => lhs.element_count().is_some_and(|n| n > 0),
         Op::Convolution(convolution) => {
             let in_groups = convolution.feature_group_count > 1 || convolution.batch_group_count > 1;
             // Positions between those of the input are computed apart from each other.
             let in_parts = convolution.window.dims.iter().any(|d| d.base_dilation > 1);
-            let features = size(result, &[convolution.dims.output_feature]);
-            !in_groups && !in_parts && features >= MIN_COLUMNS && total / features.max(1) >= MIN_ROWS
+            !in_groups && !in_parts
         }
         _ => false,
     }

@@ -23,8 +23,6 @@ const SHORT: i64 = 15;
 /// Elements that are written out: some vectors of them.
 const SOME: i64 = 128;
 const MOST: i64 = 8192;
-/// It pays where so many times as many are made of them.
-const TIMES: i64 = 16;
 
 /// Whether `i` is a short row, repeated.
 pub(super) fn repeats_short_row(module: &Module, i: InstructionId) -> bool {
@@ -51,7 +49,7 @@ fn in_two_steps(module: &mut Module, i: InstructionId) -> Option<InstructionId> 
         count = count.saturating_mul(to[inner]);
     }
     let all = to.iter().try_fold(1i64, |n, &d| n.checked_mul(d))?;
-    let pays = (SOME..=MOST).contains(&count) && all / count >= TIMES;
+    let pays = (SOME..=MOST).contains(&count) && all > count;
     pays.then_some(())?;
     let last = (to.len() - inner - 1) as i64;
     let mut b = beside(module, i);

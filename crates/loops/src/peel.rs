@@ -20,8 +20,6 @@ const MAX_PARTS: usize = 9;
 const MAX_ITEMS: usize = 160;
 /// A program that takes less than so many starts of a kernel is over before it matters.
 const WORTH_STARTS: f64 = 50.0;
-/// The innermost loop is cut only if it has so many vectors: short rows are better done under a mask.
-const MIN_VECTORS: i64 = 2;
 
 /// The same work as `program`, as one program or several.
 pub fn peel(program: LoopProgram, simd: &Simd, core: &CoreCost) -> Vec<LoopProgram> {
@@ -79,8 +77,9 @@ fn find_split(program: &LoopProgram, simd: &Simd) -> Option<(VarId, SmallVec<[Pa
         let (var, factor) = var?;
         let level = place(var)?;
         let extent = program.extents[var as usize];
+        // Rows shorter than a vector are better done under a mask.
         let is_innermost = level + 1 == program.nest.len();
-        if is_innermost && extent < MIN_VECTORS * i64::from(natural_lanes(program, simd, var)) {
+        if is_innermost && extent < i64::from(natural_lanes(program, simd, var)) {
             return None;
         }
         let rest = index.without(Term::Var(var)).range(|t| match t {
