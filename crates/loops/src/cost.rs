@@ -5,8 +5,9 @@ use crate::program::Item;
 use hloom_cost::element;
 use hloom_ir::ElementType;
 
-/// A step of a scan waits for the one before, so that none of it is done by vectors.
-const WAITING: f64 = 10.0;
+/// A step of a scan waits for the one before: unless vectors hold several that lie side by side, it takes so many times as
+/// long as one of many that are done at once.
+pub(crate) const WAITING: f64 = 10.0;
 /// Work on an index, which several elements of a vector share.
 const INDEX: f64 = 0.5;
 
@@ -41,7 +42,7 @@ impl Item {
             Item::Scalar(op, _) => op.additions(to),
             Item::Apply(function, _) => function.additions(),
             Item::Quotient(..) | Item::Remainder(..) => element::INDEX_QUOTIENT,
-            Item::Scan(scan) => WAITING * scan.function.code.len() as f64,
+            Item::Scan(scan) => scan.function.additions(),
             Item::Constant(..) | Item::Load { .. } => 0.0,
             Item::Index(_) | Item::InRange { .. } | Item::Reduce(_) | Item::ReduceResult(..) => INDEX,
         }

@@ -5,6 +5,7 @@
 //! item that two others need at the same index is one item. An item stands after those it is made of.
 
 use crate::affine::{Affine, ItemId, Term, VarId};
+use crate::cost::WAITING;
 use crate::graph::{Data, Function, ScalarOp};
 use crate::row_cache::ScratchRow;
 use crate::row_tiles::RowTiles;
@@ -201,6 +202,12 @@ impl LoopProgram {
         })
     }
 
+    /// Whether what a scan makes for neighbours of the next loop around lies side by side.
+    fn scans_side_by_side(&self) -> bool {
+        let Some(&beside) = self.nest.iter().rev().nth(1) else { return false };
+        self.stores.iter().all(|s| s.offset.factor(Term::Var(beside)) == 1)
+    }
+
     /// The buffer that is written, if all that is done is to copy an array too large to be found in a cache later.
     pub fn copied_whole(&self) -> Option<u32> {
         const MIN_BYTES: i64 = 8 << 20;
@@ -220,6 +227,9 @@ impl LoopProgram {
         for data in &self.items {
             let each = match &data.item {
                 Item::Load { .. } => bytes(data.element_type),
+                Item::Scan(_) if !self.scans_side_by_side() => {
+                    WAITING * data.item.additions(data.element_type).max(1.0) * core.addition
+                }
                 // Vectors hold fewer of what is wider.
                 item => {
                     let width = data.element_type.bytes().max(4) as f64 / 4.0;

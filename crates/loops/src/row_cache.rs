@@ -30,12 +30,8 @@ pub struct ScratchRow {
 
 /// Room for all rows of a program: they are to stay in a core's own caches, and the stacks of helpers are small.
 pub const MAX_BYTES: u32 = 256 << 10;
-/// What takes fewer additions is computed again: to store and load it takes about as long.
-const MIN_COST: f64 = 4.0;
 /// Larger programs are left as they are.
 const MAX_ITEMS: usize = 2000;
-/// A row is done by one thread: where rows are fewer than this and threads would share them, none is kept.
-const FEW_ROWS: i64 = 8;
 
 /// Loops that walk along a row: those of a reduce, or the innermost of the nest.
 struct Pass {
@@ -57,7 +53,7 @@ impl LoopProgram {
         if !is_plain || self.items.len() > MAX_ITEMS {
             return;
         }
-        let passes = self.passes(core);
+        let passes = self.passes();
         if passes.len() < 2 {
             return;
         }
@@ -77,7 +73,7 @@ impl LoopProgram {
         for pass in &passes {
             for &id in &pass.items {
                 let (from, in_pass) = first[id as usize];
-                if from == id || !is_needed[id as usize] || self.cost_again(id, pass) < MIN_COST {
+                if from == id || !is_needed[id as usize] || !self.is_better_kept(id, pass, core) {
                     continue;
                 }
                 let row = match row_of.get(&from) {
@@ -102,7 +98,7 @@ impl LoopProgram {
     }
 
     /// All passes over rows, in the order in which they run.
-    fn passes(&self, core: &CoreCost) -> Vec<Pass> {
+    fn passes(&self) -> Vec<Pass> {
         let mut passes: Vec<Pass> = Vec::new();
         let is_outer = |v: &VarId, inner: usize| self.nest[..self.nest.len() - inner].contains(v);
         let depth = |vars: &[VarId]| self.nest.iter().rposition(|v| vars.contains(v)).map_or(0, |n| n + 1);
@@ -120,10 +116,8 @@ impl LoopProgram {
         lengths.sort_unstable();
         lengths.dedup();
         for inner in lengths {
-            let (outer, vars) = self.nest.split_at(self.nest.len() - inner.min(self.nest.len()));
-            let rows = outer.iter().map(|&v| self.extents[v as usize]).fold(1, i64::saturating_mul);
-            let few = rows < FEW_ROWS && self.nanoseconds(core) > core.worth_sharing();
-            if !few && passes.iter().any(|p| extents(&p.vars) == extents(vars)) {
+            let vars = &self.nest[self.nest.len() - inner.min(self.nest.len())..];
+            if passes.iter().any(|p| extents(&p.vars) == extents(vars)) {
                 passes.push(Pass { vars: vars.into(), reduce: None, items: Vec::new() });
             }
         }
@@ -166,8 +160,10 @@ impl LoopProgram {
         first
     }
 
-    /// What it costs to compute an item of a pass, with all that it needs and that changes along the row.
-    fn cost_again(&self, id: ItemId, pass: &Pass) -> f64 {
+    /// Whether it takes longer to compute an item of a pass, with all that it needs and that changes along the row, than to
+    /// store and load it.
+    fn is_better_kept(&self, id: ItemId, pass: &Pass, core: &CoreCost) -> bool {
+        let moved = 2.0 * self.item(id).element_type.bytes().max(4) as f64 * core.near_byte / core.addition;
         let (mut cost, mut pending, mut seen) = (0.0, vec![id], vec![id]);
         while let Some(id) = pending.pop() {
             let data = self.item(id);
@@ -185,11 +181,11 @@ impl LoopProgram {
                     pending.push(o);
                 }
             });
-            if cost >= MIN_COST {
-                break;
+            if cost >= moved {
+                return true;
             }
         }
-        cost
+        false
     }
 
     fn new_row(&mut self, item: ItemId, pass: &Pass) -> Option<u32> {

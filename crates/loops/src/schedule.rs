@@ -278,8 +278,9 @@ fn choose_lanes(program: &LoopProgram, simd: &Simd) -> Vec<u32> {
     {
         let extent = program.extents[v as usize];
         let mut n = fit(natural(v), extent);
-        // A reduce down the columns walks far: more columns at once make better use of each row that is touched.
-        let reduces_down = program.items.iter().any(|i| matches!(i.item, Item::Reduce(_)) && i.vars.contains(&v));
+        // A reduce or a scan down the columns walks far: more columns at once make better use of each row that is touched.
+        let walks = |item: &Item| matches!(item, Item::Reduce(_) | Item::Scan(_));
+        let reduces_down = program.items.iter().any(|i| walks(&i.item) && i.vars.contains(&v));
         if reduces_down {
             n *= several(weight(program, v), extent, n);
         }
