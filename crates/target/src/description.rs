@@ -48,6 +48,8 @@ pub struct Target {
     pub fuses_into_consumers: bool,
     /// Whether every operand of a convolution passes through a fusion of its own inside the convolution's.
     pub wraps_operands: bool,
+    /// Whether an all-gather can be carried through the fusions that run meanwhile; where not it is synchronous.
+    pub carries_collectives: bool,
     /// What code for it is made for, where it is a GPU of NVIDIA's: `sm_90a`.
     pub gpu_architecture: Option<String>,
     /// Its memories, by colour.
@@ -176,6 +178,7 @@ impl Target {
             pages: false,
             fuses_into_consumers: false,
             wraps_operands: false,
+            carries_collectives: false,
             gpu_architecture: None,
             spaces: Vec::new(),
             compute: Compute { devices_per_chip: 1, ..Compute::default() },
@@ -210,6 +213,7 @@ impl Target {
             "pages" => self.pages = flag(entry)?,
             "fuses_into_consumers" => self.fuses_into_consumers = flag(entry)?,
             "wraps_operands" => self.wraps_operands = flag(entry)?,
+            "carries_collectives" => self.carries_collectives = flag(entry)?,
             "gpu_architecture" => self.gpu_architecture = Some(text(entry)?),
             _ => return Err(unknown(entry, "here")),
         }

@@ -9,6 +9,8 @@ pub struct Policy {
     pub fuses_into_consumers: bool,
     /// Whether every operand of a convolution is wrapped in a fusion of its own.
     pub wraps_operands: bool,
+    /// Whether all-gathers are carried through the fusions that run meanwhile.
+    pub carries_collectives: bool,
     /// The memory that values are put into to be near: its colour and how many bytes may be used; `None` if there is none.
     pub fast_memory: Option<FastMemory>,
 }
@@ -31,6 +33,11 @@ impl Policy {
             let bytes = s.bytes?;
             Some(FastMemory { colour: s.colour, budget: (bytes - s.reserved).max(0), bytes })
         });
-        Policy { fuses_into_consumers: target.fuses_into_consumers, wraps_operands: target.wraps_operands, fast_memory }
+        Policy {
+            fuses_into_consumers: target.fuses_into_consumers,
+            wraps_operands: target.wraps_operands,
+            carries_collectives: target.carries_collectives,
+            fast_memory,
+        }
     }
 }

@@ -260,8 +260,9 @@ ENTRY main {
   ROOT y = f32[16,32] dot(t, g2), lhs_contracting_dims={1}, rhs_contracting_dims={1}
 }
 ";
-    check_values(text, 1e-2, |_, printed| {
-        assert!(printed.contains("AsyncCollectiveStart") && printed.contains("AsyncCollectiveDone"), "{printed}");
+    check_values(text, 1e-2, |name, printed| {
+        let is_carried = printed.contains("AsyncCollectiveStart") && printed.contains("AsyncCollectiveDone");
+        assert_eq!(is_carried, name != "tpu-v4", "v4 has no code for it: {printed}");
         assert!(printed.contains("bf16[64,32]"), "what is only multiplied is gathered as bf16: {printed}");
     });
 }

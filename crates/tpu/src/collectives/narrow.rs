@@ -5,7 +5,9 @@
 //! it is.
 
 use crate::edit::{add, array_of, flow_computations};
+use crate::fusion::build::fuse_alone;
 use crate::fusion::operands::{read_as_it_is, wrap};
+use crate::policy::Policy;
 use crate::stage::{Stage, StageContext};
 use crate::tiling::retiled;
 use hloom_ir::attributes::{DotAlgorithm, Precision};
@@ -24,7 +26,7 @@ pub(crate) static STAGE: Stage = Stage {
         let mut changes = 0;
         for c in flow_computations(module) {
             for i in module[c].instructions().to_vec() {
-                changes += usize::from(narrow(module, i, context.policy.wraps_operands).is_some());
+                changes += usize::from(narrow(module, i, &context.policy).is_some());
             }
         }
         Ok(changes) as Result<usize, Diagnostic>
@@ -39,7 +41,7 @@ struct Reading {
     bitcasts: Vec<InstructionId>,
 }
 
-fn narrow(module: &mut Module, gather: InstructionId, wraps: bool) -> Option<()> {
+fn narrow(module: &mut Module, gather: InstructionId, policy: &Policy) -> Option<()> {
     let Op::AllGather(attributes) = &module[gather].op else { return None };
     if attributes.collective.constrain_layout || array_of(module, gather)?.element_type != ElementType::F32 {
         return None;
@@ -59,13 +61,15 @@ fn narrow(module: &mut Module, gather: InstructionId, wraps: bool) -> Option<()>
     let as_bf16 = |module: &Module, i| Some(retiled(&array_of(module, i)?.with_element_type(ElementType::Bf16)));
     let shape = as_bf16(module, source)?;
     let rounded = add(module, gather, "convert", Op::Convert, shape, &[source], Common::default());
+    // A gather that is carried along starts from an operation of its own; others read what a loop fusion made.
+    let rounded = if policy.carries_collectives { rounded } else { fuse_alone(module, rounded)? };
     module.replace_operand(gather, 0, rounded).ok()?;
     module.instruction_mut(gather).shape = as_bf16(module, gather)?.into();
     for Reading { convolution, operand, parameter, bitcasts } in readings {
         for &i in [parameter].iter().chain(&bitcasts) {
             module.instruction_mut(i).shape = as_bf16(module, i)?.into();
         }
-        if wraps && !bitcasts.is_empty() {
+        if policy.wraps_operands && !bitcasts.is_empty() {
             wrap(module, (convolution, operand), parameter, &bitcasts, false)?;
             let dead: Vec<_> = bitcasts.into_iter().rev().filter(|&b| module[b].users().is_empty()).collect();
             module.remove_instructions(&dead).ok()?;

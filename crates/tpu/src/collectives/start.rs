@@ -1,4 +1,5 @@
-//! Collectives that run beside other work: all-gathers and collective-permutes become a start and a done.
+//! Collectives that run beside other work: collective-permutes become a start and a done, and all-gathers where the machine
+//! can carry them through fusions.
 
 use crate::edit::{add, flow_computations};
 use crate::stage::{Stage, StageContext};
@@ -15,18 +16,18 @@ use hloom_ir::shape::{ArrayShape, Shape};
 pub(crate) static STAGE: Stage = Stage {
     name: "start-all-gathers",
     statement: "makes a start and a done of all-gathers and collective-permutes",
-    run: |module: &mut Module, _: &StageContext<'_>| {
+    run: |module: &mut Module, context: &StageContext<'_>| {
         let mut changes = 0;
         for c in flow_computations(module) {
             for i in module[c].instructions().to_vec() {
-                changes += usize::from(split(module, i).is_some());
+                changes += usize::from(split(module, i, context.policy.carries_collectives).is_some());
             }
         }
         Ok(changes) as Result<usize, Diagnostic>
     },
 };
 
-fn split(module: &mut Module, i: InstructionId) -> Option<()> {
+fn split(module: &mut Module, i: InstructionId, with_gathers: bool) -> Option<()> {
     let &[source] = module[i].operands() else { return None };
     let result = module[i].shape.clone();
     let from = module[source].shape.clone();
@@ -34,7 +35,7 @@ fn split(module: &mut Module, i: InstructionId) -> Option<()> {
         return None;
     }
     let (name, op, done_name, done, shape) = match &module[i].op {
-        Op::AllGather(a) => {
+        Op::AllGather(a) if with_gathers => {
             let shape = Shape::tuple([from, result.clone()]);
             ("all-gather-start", Op::AllGatherStart(a.clone()), "all-gather-done", Op::AllGatherDone, shape)
         }

@@ -142,6 +142,29 @@ impl Body {
     }
 }
 
+/// Makes a loop fusion of one operation on elements that nothing reads yet, and removes the operation.
+pub(crate) fn fuse_alone(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let home = module[i].parent();
+    let (op, shape) = (module[i].op.clone(), module[i].shape.clone());
+    let common = Common { metadata: module[i].common.metadata.clone(), ..Common::default() };
+    let operands: Operands = module[i].operands().into();
+    let mut body = Body::new(module, "fused_computation");
+    let inside = operands.iter().map(|&o| body.parameter(module, o)).collect();
+    let opcode = op.opcode().name();
+    let root = body.push(module, opcode, op, shape.clone(), inside);
+    module.set_root(root);
+    if let Some(home_root) = module.root(home) {
+        module.set_root(home_root);
+    }
+    let calls = Fusion { kind: FusionKind::Loop, calls: body.computation, output_operand_aliasing: Vec::new() };
+    let name = format!("{opcode}_fusion").replace('-', "_");
+    let op = Op::Fusion(Box::new(calls));
+    let new = NewInstruction { name: name.as_str().into(), op, shape, operands: body.operands, common };
+    let fusion = module.add_instruction(home, new);
+    module.remove_instructions(&[i]).ok()?;
+    Some(fusion)
+}
+
 /// Makes a loop fusion of `root`, which is cheap, for one reader alone: others make it again.
 pub(super) fn fuse_read(
     module: &mut Module,
