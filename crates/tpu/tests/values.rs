@@ -51,13 +51,22 @@ fn difference(a: &Value, b: &Value) -> f32 {
     worst
 }
 
-/// Compiles for every generation and compares; `tolerance` is what rounding operands of products may change.
-fn check_values(text: &str, tolerance: f32, expect: impl Fn(&str, &str)) {
-    check_with(text, tolerance, None, expect);
+/// What is different about the machines that a test compiles for.
+#[derive(Default)]
+struct Changed<'a> {
+    /// Bytes of fast memory.
+    fast_bytes: Option<i64>,
+    /// Keys and values of the description.
+    settings: &'a [(&'a str, &'a str)],
 }
 
-/// As [`check_values`], on machines with so many bytes of fast memory.
-fn check_with(text: &str, tolerance: f32, fast_bytes: Option<i64>, expect: impl Fn(&str, &str)) {
+/// Compiles for every generation and compares; `tolerance` is what rounding operands of products may change.
+fn check_values(text: &str, tolerance: f32, expect: impl Fn(&str, &str)) {
+    check_with(text, tolerance, &Changed::default(), |name, printed, _| expect(name, printed));
+}
+
+/// As [`check_values`], on changed machines; `expect` is told the bytes of main memory, too.
+fn check_with(text: &str, tolerance: f32, changed: &Changed<'_>, expect: impl Fn(&str, &str, i64)) {
     let source = module(text);
     let config = &source.module().config;
     let grid = DeviceGrid { replicas: config.replica_count as usize, partitions: config.num_partitions as usize };
@@ -65,7 +74,10 @@ fn check_with(text: &str, tolerance: f32, fast_bytes: Option<i64>, expect: impl 
     let want = run(&source, grid, inputs.clone(), &Options::default()).unwrap();
     for name in ["tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7x"] {
         let mut description = Description::named(name).unwrap();
-        if let Some(bytes) = fast_bytes {
+        for (key, value) in changed.settings {
+            description.set(key, value).unwrap();
+        }
+        if let Some(bytes) = changed.fast_bytes {
             let colour = Policy::of(&description.target().unwrap()).fast_memory.unwrap().colour;
             description.set(&format!("memory.{colour}.reserved"), "0").unwrap();
             description.set(&format!("memory.{colour}.bytes"), &bytes.to_string()).unwrap();
@@ -86,7 +98,8 @@ fn check_with(text: &str, tolerance: f32, fast_bytes: Option<i64>, expect: impl 
         // What is printed is read back as the same.
         let printed = hlo_text::print(compiled.module(), &hlo_text::PrintOptions { elide_constants: false });
         assert_eq!(hlo_text::print(module(&printed).module(), &hlo_text::PrintOptions::default()).len(), printed.len());
-        expect(name, &printed);
+        let main = plan.allocations.iter().filter(|a| a.colour == 0 && !a.is_thread_local).map(|a| a.size).sum();
+        expect(name, &printed, main);
     }
 }
 
@@ -349,7 +362,8 @@ ENTRY main {
 }
 ";
     let entry = |printed: &str| printed.split("ENTRY").nth(1).unwrap().to_owned();
-    check_with(text, 1e-2, Some(1 << 17), |_, printed| assert!(!entry(printed).contains("[256,256]"), "{printed}"));
+    let changed = Changed { fast_bytes: Some(1 << 17), ..Changed::default() };
+    check_with(text, 1e-2, &changed, |_, printed, _| assert!(!entry(printed).contains("[256,256]"), "{printed}"));
     check_values(text, 1e-2, |_, printed| assert!(entry(printed).contains("[256,256]"), "{printed}"));
 }
 
@@ -368,4 +382,30 @@ ENTRY main {
 }
 ";
     check_values(text, 0.0, |_, _| ());
+}
+
+#[test]
+fn a_value_leaves_fast_memory_between_its_readers() {
+    // A chain of products fills fast memory; what the last step reads was made before the first.
+    let mut text = "
+HloModule chain
+ENTRY main {
+  x = f32[256,256] parameter(0)
+  w = f32[256,256] parameter(1)
+  d0 = f32[256,256] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+"
+    .to_owned();
+    for n in 1..=6 {
+        let before = n - 1;
+        text += &format!(
+            "  d{n} = f32[256,256] dot(d{before}, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}\n"
+        );
+    }
+    text += "  ROOT y = f32[256,256] add(d0, d6)\n}\n";
+    let changed = Changed { fast_bytes: Some(870_000), ..Changed::default() };
+    check_with(&text, 2e-2, &changed, |name, printed, _| {
+        let far = "(f32[256,256]{1,0:T(8,128)}, f32[256,256]{1,0:T(8,128)S(";
+        let is_evicted = printed.lines().any(|l| l.contains(" copy-start(") && l.contains(far));
+        assert!(is_evicted, "{name}: {printed}");
+    });
 }

@@ -1,7 +1,8 @@
 //! Writing an assignment of memory spaces into the module: layouts, copies, and the schedule around them.
 
-use super::candidates::Eviction;
-use super::{Decisions, Prefetch};
+use super::candidates::{Eviction, Read};
+use super::{Decisions, Evicted, Prefetch};
+use crate::edit::add;
 use crate::policy::FastMemory;
 use hloom_ir::diagnostic::codes::passes::BROKEN_MODULE;
 use hloom_ir::diagnostic::{Blame, Diagnostic};
@@ -14,6 +15,7 @@ use hloom_ir::op::Op;
 use hloom_ir::shape::{ArrayShape, Shape};
 use hloom_ir::verify::VerifiedModule;
 use hloom_plan::positions::Positions;
+use hloom_target::Target;
 use rustc_hash::FxHashMap;
 
 /// Changes `module`, which is a copy of `verified`, and says how much.
@@ -29,24 +31,39 @@ pub(super) fn apply(
         let shape = with_space(&module[i].shape, &positions.index(position), fast.colour);
         module.instruction_mut(i).shape = shape;
     }
+    let mut places: FxHashMap<InstructionId, usize> = FxHashMap::default();
+    for &c in verified.module().computations() {
+        places.extend(verified.module()[c].instructions().iter().enumerate().map(|(n, &i)| (i, n)));
+    }
     let mut insertions: FxHashMap<InstructionId, Vec<InstructionId>> = FxHashMap::default();
     let mut first = None;
     if let Some((source, reads)) = &decisions.first {
         let (start, done) = copy(module, *source, fast.colour, Some(0));
-        for read in reads {
-            let _ = module.replace_operand(read.user, read.operand, done);
-        }
         insertions.entry(reads[0].user).or_default().push(done);
+        redirect(module, reads, done, &mut insertions);
         first = Some((*source, start));
     }
     let mut starts: FxHashMap<InstructionId, Vec<InstructionId>> = FxHashMap::default();
     for Prefetch { source, before, reads } in &decisions.prefetches {
         let (start, done) = copy(module, *source, fast.colour, None);
-        for read in reads {
-            let _ = module.replace_operand(read.user, read.operand, done);
-        }
         starts.entry(*before).or_default().push(start);
         insertions.entry(reads[0].user).or_default().push(done);
+        redirect(module, reads, done, &mut insertions);
+    }
+    let after = |i: InstructionId| {
+        let old = verified.module()[verified.module()[i].parent()].instructions();
+        places.get(&i).and_then(|&at| old.get(at + 1)).copied()
+    };
+    for Evicted { source, before, reads, results } in &decisions.evicted {
+        let (start, done) = copy(module, *source, 0, None);
+        redirect(module, reads, done, &mut insertions);
+        for result in results {
+            if let &Eviction::Element(tuple, operand) = result {
+                let _ = module.replace_operand(tuple, operand, done);
+            }
+        }
+        starts.entry(after(*source).unwrap_or(*before)).or_default().push(start);
+        insertions.entry(*before).or_default().insert(0, done);
     }
     let mut last = Vec::new();
     for &eviction in &decisions.evictions {
@@ -56,9 +73,7 @@ pub(super) fn apply(
                 let (start, done) = copy(module, value, 0, None);
                 let _ = module.replace_operand(result, operand, done);
                 // The way back begins as soon as the value is there.
-                let old = verified.module()[module[result].parent()].instructions();
-                let next = old.iter().position(|&i| i == value).and_then(|at| old.get(at + 1));
-                starts.entry(next.copied().unwrap_or(result)).or_default().push(start);
+                starts.entry(after(value).unwrap_or(result)).or_default().push(start);
                 insertions.entry(result).or_default().push(done);
             }
             Eviction::Whole(result) => {
@@ -76,6 +91,31 @@ pub(super) fn apply(
     }
     mark_bodies(module);
     Ok(decisions.moved.len() + decisions.prefetches.len() + usize::from(first.is_some()))
+}
+
+/// Has these readers read `copy` instead, by the bitcasts by which they read what it is a copy of.
+fn redirect(
+    module: &mut Module,
+    reads: &[Read],
+    copy: InstructionId,
+    before: &mut FxHashMap<InstructionId, Vec<InstructionId>>,
+) {
+    let colour = Target::colour(&module[copy].shape);
+    for read in reads {
+        let mut bitcasts = Vec::new();
+        let mut at = module[read.user].operands().get(read.operand).copied();
+        while let Some(i) = at.filter(|&i| matches!(module[i].op, Op::Bitcast)) {
+            bitcasts.push(i);
+            at = module[i].operands().first().copied();
+        }
+        let mut value = copy;
+        for &bitcast in bitcasts.iter().rev() {
+            let shape = with_space(&module[bitcast].shape, &[], colour);
+            value = add(module, copy, "bitcast", Op::Bitcast, shape, &[value], Common::default());
+            before.entry(read.user).or_default().push(value);
+        }
+        let _ = module.replace_operand(read.user, read.operand, value);
+    }
 }
 
 fn not_placed(module: &Module, c: ComputationId, order: &[InstructionId]) -> Diagnostic {

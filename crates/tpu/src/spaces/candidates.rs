@@ -4,6 +4,7 @@
 //! results and loop state (they stay where the caller expects them), constants, tables of tuples, and what is read or
 //! written by something that cannot use fast memory.
 
+use super::traffic::Traffic;
 use crate::edit::array_of;
 use crate::elapsed::Elapsed;
 use hloom_ir::entity::{ComputationId, InstructionId};
@@ -13,15 +14,18 @@ use hloom_plan::Plan;
 use hloom_plan::buffers::{BufferId, aliased_parameters, is_entry_parameter};
 use hloom_plan::dataflow::ValueId;
 use hloom_plan::live_range::Time;
+use hloom_plan::overwrite::Overwrite;
 use hloom_plan::positions::Position;
 use hloom_target::Target;
 
 /// A reader of a buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Read {
     pub(super) time: Time,
     pub(super) user: InstructionId,
     pub(super) operand: usize,
+    /// Bytes that it reads of the buffer in all of its runs.
+    pub(super) bytes: f64,
 }
 
 /// A part of the program's result that is copied back from fast memory.
@@ -36,6 +40,7 @@ pub(super) enum Eviction {
 /// A buffer that could lie in fast memory, or whose readers could have a copy there.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
+    pub(super) buffer: BufferId,
     pub(super) bytes: i64,
     /// The computation that makes and reads it.
     pub(super) home: ComputationId,
@@ -44,8 +49,13 @@ pub(super) struct Candidate {
     pub(super) end: Time,
     /// Its readers that can read from fast memory, by time.
     pub(super) reads: Vec<Read>,
+    /// Its readers that cannot, by time.
+    pub(super) far_reads: Vec<Read>,
     /// Where it is seen, if it may be made in fast memory.
     pub(super) positions: Option<Vec<Position>>,
+    /// Where it is seen besides in results, and the instruction whose whole result it is, if it may be made in fast memory
+    /// and copied from there to main memory for later readers.
+    pub(super) evicted: Option<(Vec<Position>, InstructionId)>,
     /// The instruction whose whole result it is, to be copied from.
     pub(super) source: Option<InstructionId>,
     /// Where the values are seen that the first reader hands on in the same memory: they go with a copy for that reader.
@@ -55,22 +65,38 @@ pub(super) struct Candidate {
     pub(super) results: Vec<Eviction>,
     /// Whether it is made or read in several computations, as the state of a loop is.
     pub(super) crosses_loops: bool,
-    /// Cycles of main memory that are saved at most.
-    pub(super) benefit: f64,
+    /// Buffers that are needed for the last time when this one is made, and that it may be written over.
+    pub(super) writes_over: Vec<BufferId>,
+    /// Bytes of main memory that are neither read nor written if it is in fast memory from its making on.
+    pub(super) saved: f64,
 }
 
-/// How often a loop's body is taken to run where benefits are compared.
-const LOOP_WEIGHT: f64 = 5.0;
+impl Candidate {
+    /// The same as bytes for each that it takes.
+    pub(super) fn saved_per_byte(&self) -> f64 {
+        self.saved / self.bytes.max(1) as f64
+    }
+}
 
-/// All candidates, those that save most first; of equal ones what begins first.
+/// All candidates of at most `limit` bytes.
 pub(super) fn candidates(plan: &Plan<'_>, module: &Module, elapsed: &Elapsed<'_>, limit: i64) -> Vec<Candidate> {
-    let aliased = aliased_parameters(&plan.dataflow);
+    let facts = Facts {
+        aliased: aliased_parameters(&plan.dataflow),
+        traffic: Traffic::new(module, elapsed.target()),
+        overwrite: Overwrite::new(&plan.dataflow, &plan.in_place, elapsed.target()),
+    };
     let mut all: Vec<Candidate> = Vec::new();
     for buffer in 0..plan.buffers.len() as BufferId {
-        all.extend(candidate(plan, module, elapsed, limit, buffer, &aliased));
+        all.extend(candidate(plan, module, elapsed, limit, buffer, &facts));
     }
-    all.sort_by(|a, b| b.benefit.total_cmp(&a.benefit).then(a.start.cmp(&b.start)));
     all
+}
+
+/// What is known of all buffers together.
+struct Facts<'a, 'm> {
+    aliased: Vec<bool>,
+    traffic: Traffic<'a>,
+    overwrite: Overwrite<'a, 'm>,
 }
 
 fn candidate(
@@ -79,28 +105,36 @@ fn candidate(
     elapsed: &Elapsed<'_>,
     limit: i64,
     buffer: BufferId,
-    aliased: &[bool],
+    facts: &Facts<'_, '_>,
 ) -> Option<Candidate> {
     let values = plan.buffers.values(buffer);
     let dataflow = &plan.dataflow;
+    let traffic = &facts.traffic;
     let mut candidate = Candidate {
+        buffer,
         bytes: 0,
         home: module.entry()?,
         start: Time::MAX,
         end: 0,
         reads: Vec::new(),
+        far_reads: Vec::new(),
         positions: None,
+        evicted: None,
         source: None,
         handed_on: Vec::new(),
         is_parameter: false,
         results: Vec::new(),
         crosses_loops: false,
-        benefit: 0.0,
+        writes_over: Vec::new(),
+        saved: 0.0,
     };
     let root = module.root(candidate.home)?;
     let mut positions: Vec<Position> = Vec::new();
     let mut may_move = true;
+    let mut is_made_fast = true;
     let mut reads_are_fast = true;
+    // Bytes of main memory that are not read, and not written, in fast memory.
+    let (mut read, mut written) = (0.0, 0.0);
     for (n, &id) in values.iter().enumerate() {
         let value = dataflow.value(id)?;
         let shape = dataflow.positions.shape(value.position);
@@ -122,6 +156,11 @@ fn candidate(
         if is_parameter && (!is_entry_parameter(dataflow, made_by) || values.len() > 1) {
             return None;
         }
+        if !is_parameter && !value.is_phi {
+            let bytes = traffic.written(made_by, &dataflow.positions.index(value.position));
+            written += bytes as f64 * traffic.runs(home);
+        }
+        is_made_fast &= !is_parameter && !value.is_phi && writes_fast(&module[made_by].op);
         may_move &= !is_parameter && (value.is_phi || writes_fast(&module[made_by].op));
         for &position in dataflow.positions_of(id) {
             let at = dataflow.positions.instruction(position);
@@ -147,14 +186,19 @@ fn candidate(
             }
             let time = plan.schedule.time(used.user)?;
             let whole = dataflow.positions.is_whole(used.position);
+            let operand = used.operand as usize;
+            let bytes = traffic.read(used.user, operand) as f64 * traffic.runs(module[used.user].parent());
+            let reading = Read { time, user: used.user, operand, bytes };
             if !reads_fast(module, used.user) || !whole {
                 may_move = false;
                 reads_are_fast = false;
+                candidate.far_reads.push(reading);
                 continue;
             }
-            candidate.reads.push(Read { time, user: used.user, operand: used.operand as usize });
+            read += bytes;
+            candidate.reads.push(reading);
         }
-        if is_parameter && aliased.get(dataflow.positions.whole(made_by) as usize).copied().unwrap_or(false) {
+        if is_parameter && facts.aliased.get(dataflow.positions.whole(made_by) as usize).copied().unwrap_or(false) {
             return None;
         }
     }
@@ -162,6 +206,12 @@ fn candidate(
         return None;
     }
     candidate.reads.sort_by_key(|r| (r.time, r.operand));
+    candidate.far_reads.sort_by_key(|r| (r.time, r.operand));
+    if let ([only], true, false) = (values, is_made_fast, candidate.crosses_loops) {
+        let is_seen_by_name = |r: &Eviction| matches!(r, Eviction::Element(..));
+        let named = named(plan, *only).filter(|_| candidate.results.iter().all(is_seen_by_name));
+        candidate.evicted = named.map(|i| (positions.clone(), i));
+    }
     if !candidate.crosses_loops {
         (candidate.source, candidate.handed_on) = source(plan, values)?;
     } else if candidate.is_parameter && candidate.results.is_empty() && reads_are_fast {
@@ -172,12 +222,48 @@ fn candidate(
     }
     // Only what a loop works on is worth the way back.
     may_move &= candidate.results.is_empty() || candidate.crosses_loops;
-    let written = usize::from(may_move);
-    let weight = if candidate.home == module.entry()? && !candidate.crosses_loops { 1.0 } else { LOOP_WEIGHT };
-    let moved = candidate.bytes as f64 * (candidate.reads.len() + written) as f64;
-    candidate.benefit = weight * moved / elapsed.bytes_per_cycle();
+    // What goes back as a result is written after all, and what a loop is handed is read once.
+    let results = if candidate.results.is_empty() { 0.0 } else { candidate.bytes as f64 };
+    let handed = if candidate.crosses_loops && candidate.is_parameter { candidate.bytes as f64 } else { 0.0 };
+    let written = if may_move { written } else { 0.0 };
+    candidate.saved = read + written - results - handed;
+    if candidate.crosses_loops && candidate.saved <= 0.0 {
+        return None;
+    }
+    if may_move && !candidate.crosses_loops {
+        candidate.writes_over = writes_over(plan, module, facts, &candidate, values);
+    }
     candidate.positions = may_move.then_some(positions);
     Some(candidate)
+}
+
+/// The buffers that what makes this one may write it over.
+fn writes_over(
+    plan: &Plan<'_>,
+    module: &Module,
+    facts: &Facts<'_, '_>,
+    candidate: &Candidate,
+    values: &[ValueId],
+) -> Vec<BufferId> {
+    let dataflow = &plan.dataflow;
+    let starts_it = |&&v: &&ValueId| plan.live.of(v).is_some_and(|r| r.start == candidate.start);
+    let Some(value) = values.iter().find(starts_it).and_then(|&v| dataflow.value(v)) else { return Vec::new() };
+    let mut found = Vec::new();
+    for &operand in module[dataflow.instruction(value)].operands() {
+        for position in dataflow.positions.of(operand) {
+            let Some(id) = dataflow.at(position) else { continue };
+            let buffer = plan.buffers.of(id);
+            let ends = |&v: &ValueId| plan.live.of(v).is_none_or(|r| r.end <= candidate.start);
+            if buffer != candidate.buffer
+                && !found.contains(&buffer)
+                && facts.overwrite.may(position, value.position)
+                && plan.buffers.values(buffer).iter().all(ends)
+            {
+                found.push(buffer);
+            }
+        }
+    }
+    found
 }
 
 /// Whether a position is the whole of an entry parameter.
@@ -193,11 +279,29 @@ fn source(plan: &Plan<'_>, values: &[ValueId]) -> Option<(Option<InstructionId>,
     let first = values.iter().copied().min_by_key(|&v| plan.live.of(v).map_or(Time::MAX, |r| r.start))?;
     let value = dataflow.value(first)?;
     let hands_on = dataflow.uses_of(first).len() == 1 && dataflow.positions_of(first).len() == 1;
-    if !dataflow.positions.is_whole(value.position) || values.len() > 1 && !hands_on {
+    if values.len() == 1 {
+        return Some((named(plan, first), Vec::new()));
+    }
+    if !dataflow.positions.is_whole(value.position) || !hands_on {
         return Some((None, Vec::new()));
     }
     let rest = values.iter().filter(|&&v| v != first).flat_map(|&v| dataflow.positions_of(v).to_vec());
     Some((Some(dataflow.instruction(value)), rest.collect()))
+}
+
+/// The first instruction whose whole result a value is: what makes it, or what takes it out of a tuple.
+fn named(plan: &Plan<'_>, value: ValueId) -> Option<InstructionId> {
+    let dataflow = &plan.dataflow;
+    let made = dataflow.value(value)?.position;
+    if dataflow.positions.is_whole(made) {
+        return Some(dataflow.positions.instruction(made));
+    }
+    let is_taken_out = |&&p: &&Position| {
+        let at = dataflow.positions.instruction(p);
+        let op = &dataflow.module()[at].op;
+        dataflow.positions.is_whole(p) && matches!(op, Op::GetTupleElement { .. })
+    };
+    dataflow.positions_of(value).iter().find(is_taken_out).map(|&p| dataflow.positions.instruction(p))
 }
 
 /// Whether it only gives a value another name.

@@ -1,15 +1,17 @@
 //! Memory-space assignment: which values lie in fast memory, and which are copied there before they are read.
 //!
 //! Buffers are looked at in the order of what they save. One that is made by the program is made in fast memory if it fits
-//! there from its making to its last reader and is not kept waiting too long; otherwise each reader gets a copy, started so
-//! early that the work in between hides it, if that fits. One parameter is copied at the very start of the program, for
-//! which the run before leaves time. Whether everything fits is decided by what is live at each time; where the packing of
-//! the plan needs more, the assignment is made again with less.
+//! there from its making to its last reader and is not kept waiting too long. Otherwise it is made there for its first
+//! readers and evicted, copied to main memory for those that come later; or each reader gets a copy, started so early that
+//! the work in between hides it, if that fits. One parameter is copied at the very start of the program, for which the run
+//! before leaves time. Whether everything fits is decided by what is live at each time; where the packing of the plan needs
+//! more, the assignment is made again with less.
 
 mod apply;
 mod candidates;
 mod capacity;
 pub(crate) mod scalars;
+mod traffic;
 
 use crate::elapsed::Elapsed;
 use crate::policy::FastMemory;
@@ -23,8 +25,9 @@ use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_plan::Plan;
+use hloom_plan::buffers::BufferId;
 use hloom_plan::positions::Position;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The stage.
 pub(crate) static STAGE: Stage = Stage {
@@ -38,8 +41,9 @@ const PREFERRED_OVERLAP: f64 = 2.0;
 const LEAST_OVERLAP: f64 = 1.0;
 /// Nothing waits in fast memory for longer than it takes to fill all of it this often.
 const MOST_OVERLAP: f64 = 8.0;
-/// How often the assignment is made again with less memory.
+/// How often the assignment is made again with less memory, and in a program of how many instructions only until it fits.
 const MAX_RETRIES: usize = 12;
+const MANY_INSTRUCTIONS: usize = 20_000;
 
 /// What is to be done.
 #[derive(Default, Debug)]
@@ -49,6 +53,10 @@ struct Decisions {
     pub(super) prefetches: Vec<Prefetch>,
     /// Parts of the result that are copied back from fast memory.
     evictions: Vec<Eviction>,
+    /// Values that leave fast memory before their last readers.
+    evicted: Vec<Evicted>,
+    /// Bytes of main memory that are neither read nor written.
+    saved: f64,
     /// The parameter that is fetched at the start.
     pub(super) first: Option<(InstructionId, Vec<Read>)>,
 }
@@ -62,16 +70,45 @@ struct Prefetch {
     pub(super) reads: Vec<Read>,
 }
 
+/// A copy from fast memory to main memory, started as soon as the value is there.
+#[derive(Debug)]
+struct Evicted {
+    pub(super) source: InstructionId,
+    /// Done right before this instruction.
+    pub(super) before: InstructionId,
+    /// Who reads the copy.
+    pub(super) reads: Vec<Read>,
+    pub(super) results: Vec<Eviction>,
+}
+
+/// The order in which buffers are looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Priority {
+    /// What saves most.
+    Saved,
+    /// What saves most for each byte that it takes.
+    SavedPerByte,
+    /// What saves most for each byte and cycle for which it takes it.
+    SavedPerByteAndCycle,
+}
+
+/// The least that another order than the first has to save more than it, as a share.
+const WORTH_ANOTHER_ORDER: f64 = 1.02;
+
 /// Values in fast memory have gaps between them, which nobody knows before they are placed: what is decided may be less
 /// than the memory that there is. The most that fits is found by trying.
 fn assign(module: &mut Module, context: &StageContext<'_>) -> Result<usize, Diagnostic> {
     let Some(fast) = context.policy.fast_memory else { return Ok(0) };
     let source = verified(module.clone())?;
+    let plan = first_error(hloom_plan::plan(&source, context.target))?;
+    let elapsed = Elapsed::new(source.module(), context)?;
+    let mut problem = Problem::new(&plan, source.module(), &elapsed, fast);
+    problem.choose_order();
     let mut fitting: Option<(i64, usize, VerifiedModule)> = None;
     let mut too_much = fast.budget;
     let mut budget = fast.budget;
     for _ in 0..=MAX_RETRIES {
-        let decisions = decide(&source, context, fast, budget)?;
+        let decisions = problem.decide(budget);
         let mut changed = source.module().clone();
         let changes = apply::apply(&source, &mut changed, &decisions, fast)?;
         if changes == 0 {
@@ -81,7 +118,7 @@ fn assign(module: &mut Module, context: &StageContext<'_>) -> Result<usize, Diag
         let taken = first_error(hloom_plan::plan(&changed, context.target))?.heap_bytes(fast.colour);
         if taken <= fast.budget {
             fitting = Some((budget, changes, changed));
-            if budget == fast.budget {
+            if budget == fast.budget || source.module().instruction_count() > MANY_INSTRUCTIONS {
                 break;
             }
         } else {
@@ -111,7 +148,7 @@ pub(crate) fn verified(module: Module) -> Result<VerifiedModule, Diagnostic> {
     })
 }
 
-fn first_error<T>(result: Result<T, Vec<Diagnostic>>) -> Result<T, Diagnostic> {
+pub(crate) fn first_error<T>(result: Result<T, Vec<Diagnostic>>) -> Result<T, Diagnostic> {
     result.map_err(|mut all| match all.is_empty() {
         true => Diagnostic::error(&BROKEN_MODULE, "no plan was made".to_owned()).blame(Blame::Hloom),
         false => all.swap_remove(0),
@@ -142,33 +179,95 @@ impl Timeline {
     }
 }
 
-fn decide(
-    verified: &VerifiedModule,
-    context: &StageContext<'_>,
+/// What there is to decide on.
+struct Problem<'a, 'm> {
+    plan: &'a Plan<'m>,
+    module: &'m Module,
+    elapsed: &'a Elapsed<'a>,
+    /// In the order in which they are looked at.
+    candidates: Vec<Candidate>,
+    heirs: FxHashMap<BufferId, Vec<BufferId>>,
+    /// Cycles before each time of the schedule.
+    cycles: Vec<f64>,
     fast: FastMemory,
-    budget: i64,
-) -> Result<Decisions, Diagnostic> {
-    let plan = first_error(hloom_plan::plan(verified, context.target))?;
-    let module = verified.module();
-    let elapsed = Elapsed::new(module, context)?;
-    let mut candidates = candidates::candidates(&plan, module, &elapsed, budget);
-    let mut assigner = Assigner {
-        plan: &plan,
-        module,
-        elapsed: &elapsed,
-        taken: Capacity::new(plan.schedule.sequence.len() + 1),
-        timelines: FxHashMap::default(),
-        budget,
-        most: MOST_OVERLAP * fast.bytes as f64 / elapsed.bytes_per_cycle(),
-        decisions: Decisions::default(),
-    };
-    assigner.fetch_first(&mut candidates);
-    for candidate in &candidates {
-        if !assigner.move_whole(candidate) {
-            assigner.prefetch(candidate);
+}
+
+impl<'a, 'm> Problem<'a, 'm> {
+    fn new(plan: &'a Plan<'m>, module: &'m Module, elapsed: &'a Elapsed<'a>, fast: FastMemory) -> Problem<'a, 'm> {
+        let candidates = candidates::candidates(plan, module, elapsed, fast.budget);
+        let heirs = heirs(&candidates);
+        let mut cycles = vec![0.0];
+        for &i in &plan.schedule.sequence {
+            cycles.push(cycles[cycles.len() - 1] + elapsed.cycles(i));
+        }
+        Problem { plan, module, elapsed, candidates, heirs, cycles, fast }
+    }
+
+    /// Takes the order of buffers that saves most.
+    fn choose_order(&mut self) {
+        self.sort(Priority::Saved);
+        let first = self.decide(self.fast.budget).saved;
+        let mut best = (Priority::Saved, first * WORTH_ANOTHER_ORDER);
+        for priority in [Priority::SavedPerByte, Priority::SavedPerByteAndCycle] {
+            self.sort(priority);
+            let saved = self.decide(self.fast.budget).saved;
+            if saved > best.1 {
+                best = (priority, saved);
+            }
+        }
+        self.sort(best.0);
+    }
+
+    fn sort(&mut self, priority: Priority) {
+        let lived = |c: &Candidate| {
+            let at = |time: u32| self.cycles.get(time as usize).copied().unwrap_or(0.0);
+            (at(c.end + 1) - at(c.start)).max(1.0)
+        };
+        let key = |c: &Candidate| match priority {
+            Priority::Saved => c.saved,
+            Priority::SavedPerByte => c.saved_per_byte(),
+            Priority::SavedPerByteAndCycle => c.saved_per_byte() / lived(c),
+        };
+        let mut keyed: Vec<(f64, Candidate)> = self.candidates.iter().map(|c| (key(c), c.clone())).collect();
+        keyed.sort_by(|(a, x), (b, y)| b.total_cmp(a).then(x.start.cmp(&y.start)).then(x.buffer.cmp(&y.buffer)));
+        self.candidates = keyed.into_iter().map(|(_, c)| c).collect();
+    }
+
+    /// What is to be done if values may take `budget` bytes at a time.
+    fn decide(&self, budget: i64) -> Decisions {
+        let mut assigner = Assigner {
+            plan: self.plan,
+            module: self.module,
+            elapsed: self.elapsed,
+            taken: Capacity::new(self.plan.schedule.sequence.len() + 1),
+            timelines: FxHashMap::default(),
+            budget,
+            most: MOST_OVERLAP * self.fast.bytes as f64 / self.elapsed.bytes_per_cycle(),
+            moved: FxHashSet::default(),
+            heirs: &self.heirs,
+            given: FxHashSet::default(),
+            inherited: FxHashSet::default(),
+            decisions: Decisions::default(),
+        };
+        let first = assigner.fetch_first(&self.candidates);
+        for (n, candidate) in self.candidates.iter().enumerate() {
+            if Some(n) != first && !assigner.move_whole(candidate) && !assigner.move_part(candidate) {
+                assigner.prefetch(candidate);
+            }
+        }
+        assigner.decisions
+    }
+}
+
+/// For each buffer those that may be written over it.
+fn heirs(candidates: &[Candidate]) -> FxHashMap<BufferId, Vec<BufferId>> {
+    let mut heirs: FxHashMap<BufferId, Vec<BufferId>> = FxHashMap::default();
+    for candidate in candidates {
+        for &over in &candidate.writes_over {
+            heirs.entry(over).or_default().push(candidate.buffer);
         }
     }
-    Ok(assigner.decisions)
+    heirs
 }
 
 struct Assigner<'a, 'm> {
@@ -180,6 +279,12 @@ struct Assigner<'a, 'm> {
     budget: i64,
     /// Cycles that something may wait in fast memory at most.
     most: f64,
+    /// Buffers that are made in fast memory.
+    moved: FxHashSet<BufferId>,
+    heirs: &'a FxHashMap<BufferId, Vec<BufferId>>,
+    /// Buffers there that another is written over, and those others.
+    given: FxHashSet<BufferId>,
+    inherited: FxHashSet<BufferId>,
     decisions: Decisions,
 }
 
@@ -197,10 +302,9 @@ impl Assigner<'_, '_> {
         self.taken.add(start as usize, end as usize, bytes);
     }
 
-    /// Chooses the parameter that is fetched at the very start: what saves most, of equals what is
-    /// read last. It is no
-    /// candidate any more.
-    fn fetch_first(&mut self, candidates: &mut Vec<Candidate>) {
+    /// Chooses the parameter that is fetched at the very start: what saves most, of equals what is read last. Answers with
+    /// its number among the candidates.
+    fn fetch_first(&mut self, candidates: &[Candidate]) -> Option<usize> {
         let mut best: Option<usize> = None;
         for (n, c) in candidates.iter().enumerate() {
             let saved = |c: &Candidate| (i128::from(c.bytes) * c.reads.len() as i128, c.reads[0].time);
@@ -215,24 +319,28 @@ impl Assigner<'_, '_> {
                 best = Some(n);
             }
         }
-        let Some(best) = best else { return };
-        let chosen = candidates.remove(best);
-        let Some(source) = chosen.source else { return };
+        let chosen = &candidates[best?];
         let end = chosen.reads.last().map_or(0, |r| r.time);
         self.take(0, end, chosen.bytes);
-        self.decisions.first = Some((source, chosen.reads));
+        self.decisions.first = Some((chosen.source?, chosen.reads.clone()));
+        best
     }
 
     /// Has the buffer made in fast memory, if that is possible.
     fn move_whole(&mut self, candidate: &Candidate) -> bool {
         let Some(positions) = &candidate.positions else { return false };
-        if !self.fits(candidate.start, candidate.end, candidate.bytes) {
+        let (before, after) = self.shared_with(candidate);
+        // One place serves both at the time at which one is written over the other.
+        let start = candidate.start + u32::from(before.is_some());
+        let end = candidate.end - u32::from(after.is_some());
+        if start <= end && !self.fits(start, end, candidate.bytes) {
             return false;
         }
         if candidate.crosses_loops {
             self.take(candidate.start, candidate.end, candidate.bytes);
             self.decisions.moved.extend(positions);
             self.decisions.evictions.extend(&candidate.results);
+            self.decisions.saved += candidate.saved;
             return true;
         }
         let made = self.plan.schedule.sequence.get(candidate.start as usize).copied();
@@ -246,9 +354,74 @@ impl Assigner<'_, '_> {
             }
             at = next;
         }
-        self.take(candidate.start, candidate.end, candidate.bytes);
+        if start <= end {
+            self.take(start, end, candidate.bytes);
+        }
+        self.moved.insert(candidate.buffer);
+        self.decisions.saved += candidate.saved;
+        self.given.extend(before.into_iter().chain(after.map(|_| candidate.buffer)));
+        self.inherited.extend(after.into_iter().chain(before.map(|_| candidate.buffer)));
         self.decisions.moved.extend(positions);
         true
+    }
+
+    /// The buffers in fast memory that this one is written over, and that are written over this one.
+    fn shared_with(&self, candidate: &Candidate) -> (Option<BufferId>, Option<BufferId>) {
+        if candidate.crosses_loops || candidate.start == candidate.end {
+            return (None, None);
+        }
+        let is_free = |b: &BufferId| self.moved.contains(b) && !self.given.contains(b);
+        let before = candidate.writes_over.iter().copied().find(is_free);
+        let is_heir = |b: &BufferId| self.moved.contains(b) && !self.inherited.contains(b);
+        let heirs = self.heirs.get(&candidate.buffer).map_or(&[][..], |h| h);
+        (before, heirs.iter().copied().find(is_heir))
+    }
+
+    /// Has the buffer made in fast memory for its first readers, and copied to main memory for the others.
+    fn move_part(&mut self, candidate: &Candidate) -> bool {
+        let Some((positions, source)) = &candidate.evicted else { return false };
+        let (module, copy, most) = (self.module, candidate.bytes as f64 / self.elapsed.bytes_per_cycle(), self.most);
+        let far = candidate.far_reads.first().map_or(u32::MAX, |r| r.time);
+        let timeline = self.timeline(candidate.home);
+        let Some(&made) = timeline.place.get(source) else { return false };
+        // When the copy can be done at the earliest.
+        let Some(ready) = (made + 1..timeline.steps.len()).find(|&n| timeline.between(made + 1, n) >= copy) else {
+            return false;
+        };
+        let mut near: Vec<Read> = Vec::new();
+        let mut waited = made;
+        for read in candidate.reads.iter().filter(|r| r.time < far) {
+            let Some(&next) = timeline.place.get(&read.user) else { return false };
+            if timeline.between(waited + 1, next) > most {
+                break;
+            }
+            waited = next;
+            near.push(*read);
+        }
+        while let Some(&last) = near.last() {
+            let timeline = self.timeline(candidate.home);
+            let leaves = ready.max(timeline.place[&last.user] + 1);
+            let Some(&before) = timeline.steps.get(leaves) else { return false };
+            let mut later: Vec<Read> = candidate.reads[near.len()..].to_vec();
+            later.extend(&candidate.far_reads);
+            later.sort_by_key(|r| r.time);
+            let is_served = |r: &Read| timeline.place.get(&r.user).is_some_and(|&p| p >= leaves);
+            let reads_it = |r: &Read| module[r.user].operands().get(r.operand) == Some(source);
+            let is_needed = !later.is_empty() || !candidate.results.is_empty();
+            if is_needed
+                && later.iter().all(|r| is_served(r) && reads_it(r))
+                && self.fits(candidate.start, self.time(before).saturating_sub(1), candidate.bytes)
+            {
+                self.take(candidate.start, self.time(before).saturating_sub(1), candidate.bytes);
+                self.decisions.saved += near.iter().map(|r| r.bytes).sum::<f64>();
+                self.decisions.moved.extend(positions);
+                let results = candidate.results.clone();
+                self.decisions.evicted.push(Evicted { source: *source, before, reads: later, results });
+                return true;
+            }
+            near.retain(|r| r.time < last.time);
+        }
+        false
     }
 
     /// Has the buffer copied for its readers, as far as that is possible.
@@ -280,6 +453,8 @@ impl Assigner<'_, '_> {
                 at += 1;
             }
             self.take(self.time(start), end, candidate.bytes);
+            // The copy reads it once for the first of them.
+            self.decisions.saved += reads[1..].iter().map(|r| r.bytes).sum::<f64>();
             self.decisions.prefetches.push(Prefetch { source, before: start, reads });
         }
     }
@@ -291,12 +466,13 @@ impl Assigner<'_, '_> {
         let places = self.module[tuple].operands().iter().filter(|&&o| o == source).count();
         let operand = self.module[tuple].operands().iter().position(|&o| o == source);
         let (Op::Tuple, 1, Some(operand)) = (&self.module[tuple].op, places, operand) else { return };
-        let read = Read { time: self.time(tuple), user: tuple, operand };
+        let read = Read { time: self.time(tuple), user: tuple, operand, bytes: 0.0 };
         // What runs again and again is worth waiting for once.
         let before = self.start_of_copy(source, &read, copy, candidate.bytes).unwrap_or(tuple);
         let begin = self.time(before);
         if self.fits(begin, candidate.end, candidate.bytes) {
             self.take(begin, candidate.end, candidate.bytes);
+            self.decisions.saved += candidate.saved;
             self.decisions.moved.extend(&candidate.handed_on);
             self.decisions.prefetches.push(Prefetch { source, before, reads: vec![read] });
         }
@@ -312,6 +488,7 @@ impl Assigner<'_, '_> {
         let begin = self.time(before);
         if self.fits(begin, candidate.end, candidate.bytes) {
             self.take(begin, candidate.end, candidate.bytes);
+            self.decisions.saved += candidate.saved;
             self.decisions.moved.extend(&candidate.handed_on);
             self.decisions.prefetches.push(Prefetch { source, before, reads: vec![read] });
         }
