@@ -26,6 +26,7 @@ pub use stage::{Stage, StageContext};
 
 /// All stages, in the order in which they run.
 pub static STAGES: &[&Stage] = &[
+    &collectives::windowed_einsum::STAGE,
     &tiling::STAGE,
     &dots::STAGE,
     &fusion::STAGE,

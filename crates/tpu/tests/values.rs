@@ -409,3 +409,40 @@ ENTRY main {
         assert!(is_evicted, "{name}: {printed}");
     });
 }
+
+#[test]
+fn a_product_works_shard_by_shard_where_that_hides_the_gather() {
+    let text = "
+HloModule fsdp, num_partitions=4
+ENTRY main {
+  x = f32[16,32] parameter(0)
+  w1 = f32[16,32] parameter(1)
+  w2 = f32[32,16] parameter(2)
+  w3 = f32[2,32,128] parameter(3)
+  w3b = bf16[2,32,128] convert(w3)
+  g1 = f32[64,32] all-gather(w1), channel_id=1, replica_groups={{0,1,2,3}}, dimensions={0}, use_global_device_ids=true
+  a = f32[16,64] dot(x, g1), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  g2 = f32[32,64] all-gather(w2), channel_id=2, replica_groups={{0,1,2,3}}, dimensions={1}, use_global_device_ids=true
+  y = f32[16,32] dot(a, g2), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  c = bf16[16,32] convert(y)
+  four = bf16[4,16,32] broadcast(c), dimensions={1,2}
+  g3 = bf16[4,32,128] all-gather(w3b), channel_id=3, replica_groups={{0,1},{2,3}}, dimensions={0}, use_global_device_ids=true
+  z = bf16[4,16,128] dot(four, g3), lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={1}
+  ROOT r = f32[4,16,128] convert(z)
+}
+";
+    // Products take about as long as the exchange of what they multiply with.
+    let settings = [("rate.bf16.matmul", "1e6"), ("rate.f32.matmul", "1e6"), ("link.ici.bandwidth", "1e4")];
+    let changed = Changed { settings: &settings, ..Changed::default() };
+    check_with(text, 3e-2, &changed, |name, printed, _| {
+        let gathers = printed.matches(" all-gather(").count();
+        if name == "tpu-v4" {
+            assert_eq!(gathers, 0, "{printed}");
+            // Once around each group, and one shard is there from the start.
+            assert_eq!(printed.matches(" collective-permute-start(").count(), 3 + 3 + 1, "{printed}");
+            assert!(printed.contains(" bf16[16,32]{1,0:T(8,128)(2,1)"), "weights travel as bf16: {printed}");
+        } else {
+            assert!(gathers >= 3, "{name}: {printed}");
+        }
+    });
+}
