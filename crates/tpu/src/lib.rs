@@ -10,6 +10,7 @@ mod edit;
 mod elapsed;
 mod fusion;
 pub mod policy;
+mod rematerialization;
 mod schedule;
 mod spaces;
 pub mod stage;
@@ -38,6 +39,7 @@ pub static STAGES: &[&Stage] = &[
     &schedule::LATENCY,
     &collectives::fuse::STAGE,
     &collectives::note::STAGE,
+    &rematerialization::STAGE,
     &spaces::scalars::STAGE,
     &spaces::STAGE,
     &windows::STAGE,

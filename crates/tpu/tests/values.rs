@@ -446,3 +446,30 @@ ENTRY main {
         }
     });
 }
+
+#[test]
+fn what_does_not_fit_into_main_memory_is_computed_again() {
+    let text = "
+HloModule long
+ENTRY main {
+  x = f32[256,256] parameter(0)
+  w = f32[256,256] parameter(1)
+  wide = f32[256,1024] parameter(2)
+  narrow = f32[1024,256] parameter(3)
+  a = f32[256,256] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  d1 = f32[256,256] dot(a, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  d2 = f32[256,1024] dot(d1, wide), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  d3 = f32[256,256] dot(d2, narrow), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  d4 = f32[256,256] dot(d3, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  y = f32[256,256] add(a, d4)
+  v = f32[256,128] parameter(4)
+  ROOT z = f32[256,128] dot(y, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+";
+    check_values(text, 2e-2, |name, printed| assert!(!printed.contains(".remat"), "{name}: {printed}"));
+    let changed = Changed { settings: &[("memory.0.bytes", "4530000")], ..Changed::default() };
+    check_with(text, 2e-2, &changed, |name, printed, main| {
+        assert!(printed.contains(".remat"), "{name}: {printed}");
+        assert!(main <= 4_530_000 * 95 / 100, "{name}: {main}\n{printed}");
+    });
+}
