@@ -17,15 +17,17 @@ pub struct CollectiveRequest<'a> {
     /// Who takes part, in the group's order; the device itself is among them.
     pub participants: &'a [usize],
     /// What is done there, in words; all must say the same.
-    pub what: &'a str,
+    pub what: &'a Arc<str>,
     /// What this device calls it: the instruction and where it comes from.
-    pub name: &'a str,
+    pub name: &'a Arc<str>,
     /// What is done there.
     pub collective: &'a Arc<Collective>,
     /// The device's arrays.
     pub memory: ParticipantMemory,
     /// Threads that may help.
     pub parallel: &'a dyn Parallel,
+    /// Whether the device waits for it at once, with nothing else to do meanwhile.
+    pub waits: bool,
 }
 
 /// How the devices of one run meet.

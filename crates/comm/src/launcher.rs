@@ -16,6 +16,12 @@ const VARIABLES: [(&str, &str); 3] = [
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 ];
 
+/// How many processes of the job run on this machine, if the launcher says so.
+pub fn processes_beside() -> Option<usize> {
+    let variables = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"];
+    variables.iter().find_map(|name| std::env::var(name).ok()?.trim().parse().ok())
+}
+
 /// This process among those of its job, if a launcher started more than one.
 pub fn launched() -> Option<LaunchedProcess> {
     launched_by(&|name| std::env::var(name).ok())

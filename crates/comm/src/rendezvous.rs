@@ -1,8 +1,9 @@
 //! The place where devices meet.
 
+use crate::world::{OperationKey, OperationStatus};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Where devices meet: a name that all of them use for the same collective.
@@ -119,6 +120,8 @@ struct GroupState<V> {
 pub struct Arrival {
     pub(crate) key: GroupKey,
     pub(crate) place: usize,
+    /// What it waits for, where only other processes take part.
+    pub(crate) operation: Option<(OperationKey, Arc<OperationStatus>)>,
 }
 
 impl<V> Rendezvous<V> {
@@ -182,7 +185,7 @@ impl<V> Rendezvous<V> {
             return Err(JoinError::Disagree { device, what });
         }
         m.brought[place] = Some(brings);
-        let arrival = Arrival { key, place };
+        let arrival = Arrival { key, place, operation: None };
         if !m.brought.iter().all(Option::is_some) {
             return Ok(Ok(arrival));
         }
@@ -208,6 +211,19 @@ impl<V> Rendezvous<V> {
         self.lock().visits.get(&(device, key)).copied().unwrap_or(0)
     }
 
+    /// Comes to a key without a meeting: which visit it is.
+    pub(crate) fn visit(&self, device: usize, key: RendezvousKey) -> u64 {
+        let mut state = self.lock();
+        let visit = state.visits.entry((device, key)).or_insert(0);
+        *visit += 1;
+        *visit - 1
+    }
+
+    /// Why no device can meet others any more, if none can.
+    pub(crate) fn why_cancelled(&self) -> Option<JoinError> {
+        self.lock().cancelled.then_some(JoinError::Cancelled)
+    }
+
     /// Looks at what the device will take away from a meeting that has taken place.
     pub(crate) fn look<T>(&self, arrival: &Arrival, look: impl FnOnce(&V) -> T) -> Option<T> {
         let state = self.lock();
@@ -222,7 +238,7 @@ impl<V> Rendezvous<V> {
 
     /// Waits for a meeting that the device came to, and takes away what is its own.
     pub fn wait_for(&self, device: usize, arrival: &Arrival) -> Result<V, JoinError> {
-        let Arrival { key, place } = arrival;
+        let Arrival { key, place, .. } = arrival;
         let mut state = self.lock();
         if let Some(mine) = take(&mut state, key, *place) {
             return Ok(mine);

@@ -48,14 +48,15 @@ fn rank(world: &World) {
             let request = CollectiveRequest {
                 key: RendezvousKey::Channel(1),
                 participants: &group,
-                what: "test",
-                name: "test",
+                what: &Arc::from("test"),
+                name: &Arc::from("test"),
                 collective: &collective,
                 memory: ParticipantMemory {
                     operands: vec![input.as_ptr() as usize],
                     results: vec![output.as_mut_ptr() as usize],
                 },
                 parallel: &Serial,
+                waits: length < 100_000,
             };
             // SAFETY: the arrays are as long as the collective says, and kept until the wait has ended.
             let arrival = unsafe { communicator.start(rank, &request) }.expect("it begins");

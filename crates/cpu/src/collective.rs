@@ -6,7 +6,7 @@
 use crate::executor::{ThunkExecutor, waiting};
 use crate::thunk::{Evaluate, EvaluatedLeaf, Thunk};
 use hloom_analysis::devices::{group_of, plane_of};
-use hloom_comm::{Arrival, Collective, CollectiveRequest, JoinError, Parallel, ParticipantMemory};
+use hloom_comm::{Arrival, Collective, CollectiveRequest, JoinError, Parallel, ParticipantMemory, RendezvousKey};
 use hloom_eval::collective_work::{key_of, name_of, purpose_of, work_of};
 use hloom_eval::ops::collective::missed;
 use hloom_eval::run::DeviceGrid;
@@ -16,13 +16,19 @@ use hloom_ir::op::Op;
 use hloom_ir::shape::ArrayShape;
 use hloom_runtime::pool::Pool;
 use hloom_value::ExecutionError;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A collective. Its arrays are the operands, then as many results.
 #[derive(Debug)]
 pub(crate) struct CollectiveThunk {
     /// What is done with the arrays.
     work: Arc<Collective>,
+    /// Where devices meet for it, and what they say there.
+    key: RendezvousKey,
+    what: Arc<str>,
+    name: Arc<str>,
+    /// A device and those it meets: mostly the only one of this process.
+    group: OnceLock<(usize, Arc<[usize]>)>,
     /// For groups that it cannot serve.
     otherwise: Evaluate,
     /// Whether there is a step that waits for it.
@@ -34,7 +40,7 @@ pub(crate) struct CollectiveThunk {
 pub(crate) struct Pending {
     instruction: InstructionId,
     arrival: Arrival,
-    group: Vec<usize>,
+    group: Arc<[usize]>,
 }
 
 impl CollectiveThunk {
@@ -46,7 +52,28 @@ impl CollectiveThunk {
         if !has_places {
             return None;
         }
-        Some(CollectiveThunk { work: Arc::new(work(module, id)?), otherwise, is_awaited: false })
+        Some(CollectiveThunk {
+            work: Arc::new(work(module, id)?),
+            key: key_of(module, id),
+            what: purpose_of(module, id).into(),
+            name: name_of(module, id).into(),
+            group: OnceLock::new(),
+            otherwise,
+            is_awaited: false,
+        })
+    }
+
+    /// The devices that a device meets, if there is such a group and the collective can serve it.
+    fn group(&self, op: &Op, grid: DeviceGrid, ordinal: usize) -> Option<Arc<[usize]>> {
+        match self.group.get() {
+            Some((of, group)) if *of == ordinal => Some(group.clone()),
+            _ => {
+                let group: Arc<[usize]> = group(op, grid, ordinal).filter(|g| self.work.fits(g.len()))?.into();
+                // Who is first is remembered.
+                let _ = self.group.set((ordinal, group.clone()));
+                Some(group)
+            }
+        }
     }
 }
 
@@ -90,7 +117,7 @@ pub(crate) fn run(
 ) -> Result<(), ExecutionError> {
     let shared = executor.device.as_ref().ok_or_else(|| ExecutionError::bug("the evaluator is not there"))?.shared;
     let i = step.instruction;
-    let group = group(&shared.module[i].op, shared.grid, executor.ordinal).filter(|g| collective.work.fits(g.len()));
+    let group = collective.group(&shared.module[i].op, shared.grid, executor.ordinal);
     let Some(group) = group else { return executor.evaluate(step, &collective.otherwise) };
     let arrays = &executor.addresses[step.arrays.start as usize..step.arrays.end as usize];
     let addresses = |arrays: &[*mut u8]| arrays.iter().map(|&a| a as usize).collect::<Vec<_>>();
@@ -99,13 +126,14 @@ pub(crate) fn run(
         return Err(ExecutionError::bug("a collective has too few arrays"));
     }
     let request = CollectiveRequest {
-        key: key_of(shared.module, i),
+        key: collective.key,
         participants: &group,
-        what: &purpose_of(shared.module, i),
-        name: &name_of(shared.module, i),
+        what: &collective.what,
+        name: &collective.name,
         collective: &collective.work,
         memory: ParticipantMemory { operands: addresses(&arrays[..count]), results: addresses(&arrays[count..]) },
         parallel: &PoolThreads { pool: executor.client.pool(), most: executor.context.threads },
+        waits: !collective.is_awaited,
     };
     // SAFETY: the addresses are those of the instruction's arrays, which no step uses before the one that waits; a device
     // that leaves earlier abandons them.

@@ -133,12 +133,17 @@ pub(crate) fn arrange(
 /// Puts the wait for each collective before the first step that needs what it makes, or the memory that it uses.
 fn await_late(steps: &mut Vec<Thunk>, footprints: &mut Vec<Footprint>) {
     let mut waits: Vec<(usize, usize)> = Vec::new();
-    for n in 0..steps.len() {
-        let ThunkKind::Collective(collective) = &mut steps[n].kind else { continue };
+    let count = steps.len();
+    for (n, step) in steps.iter_mut().enumerate() {
+        let ThunkKind::Collective(collective) = &mut step.kind else { continue };
+        let end = count.min(n + 1 + MAX_DISTANCE);
+        let place = (n + 1..end).find(|&m| footprints[n].conflicts(&footprints[m])).unwrap_or(end);
+        if place == n + 1 {
+            // There is nothing to do meanwhile: the step itself waits.
+            continue;
+        }
         collective.is_awaited = true;
-        let end = steps.len().min(n + 1 + MAX_DISTANCE);
-        let conflict = (n + 1..end).find(|&m| footprints[n].conflicts(&footprints[m]));
-        waits.push((conflict.unwrap_or(end), n));
+        waits.push((place, n));
     }
     if waits.is_empty() {
         return;

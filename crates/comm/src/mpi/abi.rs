@@ -4,7 +4,11 @@
 //! belong together, and nothing else compiles.
 
 use super::library::{Library, MpiError};
-use crate::world::message_passing::{MessagePassing, MessageRequest, TransportError};
+use crate::world::ANNOUNCEMENT_BYTES;
+use crate::world::message_passing::{
+    ANNOUNCEMENT_TAG, MessagePassing, MessageRequest, MessageRequests, TransportError,
+};
+use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 
 /// Room for a status of any ABI, aligned for any of its fields.
@@ -23,7 +27,9 @@ pub(crate) struct Functions<H> {
     isend: unsafe extern "C" fn(*const c_void, c_int, H, c_int, c_int, H, *mut H) -> c_int,
     irecv: unsafe extern "C" fn(*mut c_void, c_int, H, c_int, c_int, H, *mut H) -> c_int,
     test: unsafe extern "C" fn(*mut H, *mut c_int, *mut c_void) -> c_int,
-    iprobe: unsafe extern "C" fn(c_int, c_int, H, *mut c_int, *mut c_void) -> c_int,
+    cancel: unsafe extern "C" fn(*mut H) -> c_int,
+    request_free: unsafe extern "C" fn(*mut H) -> c_int,
+    comm_get_attr: unsafe extern "C" fn(H, c_int, *mut c_void, *mut c_int) -> c_int,
     get_count: unsafe extern "C" fn(*const c_void, H, *mut c_int) -> c_int,
     error_string: unsafe extern "C" fn(c_int, *mut u8, *mut c_int) -> c_int,
 }
@@ -49,7 +55,9 @@ impl<H> Functions<H> {
             isend: function!("MPI_Isend"),
             irecv: function!("MPI_Irecv"),
             test: function!("MPI_Test"),
-            iprobe: function!("MPI_Iprobe"),
+            cancel: function!("MPI_Cancel"),
+            request_free: function!("MPI_Request_free"),
+            comm_get_attr: function!("MPI_Comm_get_attr"),
             get_count: function!("MPI_Get_count"),
             error_string: function!("MPI_Error_string"),
         })
@@ -64,6 +72,8 @@ pub(crate) struct Constants<H> {
     errors_return: H,
     null_request: H,
     any_source: c_int,
+    /// The key of the attribute that says the largest tag.
+    tag_ub: c_int,
     status_ignore: *mut c_void,
     /// Where a status has its source, in 32-bit words.
     source_word: usize,
@@ -83,6 +93,7 @@ pub(crate) fn open_mpi(library: &Library) -> Result<Constants<OpenMpiHandle>, Mp
         errors_return: library.symbol("ompi_mpi_errors_return")?,
         null_request: library.symbol("ompi_request_null")?,
         any_source: -1,
+        tag_ub: 0,
         status_ignore: std::ptr::null_mut(),
         source_word: 0,
     })
@@ -96,6 +107,7 @@ pub(crate) fn mpich() -> Constants<c_int> {
         errors_return: 0x5400_0001,
         null_request: 0x2c00_0000,
         any_source: -2,
+        tag_ub: 0x6440_0001,
         // MPI_STATUS_IGNORE is the address 1.
         status_ignore: std::ptr::without_provenance_mut(1),
         source_word: 2,
@@ -137,7 +149,15 @@ pub(crate) struct Job<H> {
     comm: H,
     rank: usize,
     size: usize,
+    max_tag: c_int,
+    /// Receives of announcements that are to come from anybody, in their order.
+    announcements: VecDeque<(H, Vec<u8>)>,
 }
+
+/// Announcements that are expected at once.
+const EXPECTED: usize = 8;
+/// What every library has for tags.
+const LEAST_MAX_TAG: c_int = 32_767;
 
 // SAFETY: handles are not tied to a thread, and the library is asked to serve one thread at a time, whichever it is.
 unsafe impl<H> Send for Job<H> {}
@@ -151,7 +171,15 @@ impl<H> std::fmt::Debug for Job<H> {
 impl<H: Handle> Job<H> {
     /// Initialises MPI and joins the others.
     pub(crate) fn init(functions: Functions<H>, constants: Constants<H>) -> Result<Job<H>, MpiError> {
-        let mut job = Job { functions, constants, comm: constants.world, rank: 0, size: 1 };
+        let mut job = Job {
+            functions,
+            constants,
+            comm: constants.world,
+            rank: 0,
+            size: 1,
+            max_tag: LEAST_MAX_TAG,
+            announcements: VecDeque::new(),
+        };
         let failed = |what: &str| MpiError(format!("{what} failed"));
         let (mut provided, mut rank, mut size, mut begun) = (0, 0, 0, 0);
         // SAFETY: null stands for no arguments. Somebody else in this process (mpi4py) may have initialised MPI already.
@@ -169,15 +197,25 @@ impl<H: Handle> Job<H> {
         if provided < SERIALIZED {
             return Err(MpiError("this MPI does not let several threads use it, not even in turn".into()));
         }
+        let mut comm = constants.world;
         // SAFETY (all): MPI is initialised, and the handles are its own.
         unsafe {
             job.check((job.functions.comm_set_errhandler)(constants.world, constants.errors_return))?;
-            let mut comm = constants.world;
             job.check((job.functions.comm_dup)(constants.world, &raw mut comm))?;
             job.comm = comm;
             job.check((job.functions.comm_set_errhandler)(comm, constants.errors_return))?;
             job.check((job.functions.comm_rank)(comm, &raw mut rank))?;
             job.check((job.functions.comm_size)(comm, &raw mut size))?;
+        }
+        // SAFETY: MPI is initialised; the attribute is a pointer to an integer.
+        job.max_tag = unsafe {
+            let (mut value, mut found): (*mut c_int, c_int) = (std::ptr::null_mut(), 0);
+            let code = (job.functions.comm_get_attr)(comm, constants.tag_ub, (&raw mut value).cast(), &raw mut found);
+            let is_told = code == 0 && found != 0 && !value.is_null();
+            if is_told { value.read().max(LEAST_MAX_TAG) } else { LEAST_MAX_TAG }
+        };
+        for _ in 0..EXPECTED {
+            job.expect_announcement(Vec::new()).map_err(|error| MpiError(error.0))?;
         }
         job.rank = usize::try_from(rank).map_err(|_| failed("MPI_Comm_rank"))?;
         job.size = usize::try_from(size).map_err(|_| failed("MPI_Comm_size"))?;
@@ -200,6 +238,23 @@ impl<H: Handle> Job<H> {
         self.check(code).map_err(|error| TransportError(error.0))
     }
 
+    /// Begins to receive an announcement that is to come, into this buffer.
+    fn expect_announcement(&mut self, mut buffer: Vec<u8>) -> Result<(), TransportError> {
+        buffer.clear();
+        buffer.reserve(ANNOUNCEMENT_BYTES);
+        let (mut request, length) = (self.constants.null_request, Self::to_int(ANNOUNCEMENT_BYTES)?);
+        let Constants { byte, any_source, .. } = self.constants;
+        // SAFETY: the buffer is kept until the request is complete, with room for so many bytes; moving the vector does not
+        // move them.
+        let code = unsafe {
+            let start = buffer.as_mut_ptr().cast();
+            (self.functions.irecv)(start, length, byte, any_source, ANNOUNCEMENT_TAG, self.comm, &raw mut request)
+        };
+        self.transport(code)?;
+        self.announcements.push_back((request, buffer));
+        Ok(())
+    }
+
     fn to_int(number: usize) -> Result<c_int, TransportError> {
         c_int::try_from(number).map_err(|_| TransportError(format!("{number} is too large for MPI")))
     }
@@ -219,13 +274,17 @@ impl<H: Handle> MessagePassing for Job<H> {
         self.size
     }
 
+    fn max_tag(&self) -> i32 {
+        self.max_tag
+    }
+
     unsafe fn send(
         &mut self,
         to: usize,
         tag: i32,
         bytes: *const u8,
         length: usize,
-        requests: &mut Vec<MessageRequest>,
+        requests: &mut MessageRequests,
     ) -> Result<(), TransportError> {
         let to = Self::to_int(to)?;
         for (first, part) in parts(length) {
@@ -247,7 +306,7 @@ impl<H: Handle> MessagePassing for Job<H> {
         tag: i32,
         bytes: *mut u8,
         length: usize,
-        requests: &mut Vec<MessageRequest>,
+        requests: &mut MessageRequests,
     ) -> Result<(), TransportError> {
         let from = Self::to_int(from)?;
         for (first, part) in parts(length) {
@@ -272,12 +331,13 @@ impl<H: Handle> MessagePassing for Job<H> {
         Ok(flag != 0)
     }
 
-    fn probe(&mut self, tag: i32) -> Result<Option<(usize, usize)>, TransportError> {
+    fn next_announcement(&mut self, buffer: &mut Vec<u8>) -> Result<Option<usize>, TransportError> {
+        let Some((request, _)) = self.announcements.front_mut() else { return Ok(None) };
         let (mut flag, mut status, mut count): (c_int, Status, c_int) = (0, [0; 8], 0);
         let address: *mut c_void = (&raw mut status).cast();
-        // SAFETY: the status is longer than that of any MPI.
-        let code =
-            unsafe { (self.functions.iprobe)(self.constants.any_source, tag, self.comm, &raw mut flag, address) };
+        // SAFETY: the request is one that the library gave and that is not complete yet; the status is longer than that of
+        // any MPI.
+        let code = unsafe { (self.functions.test)(request, &raw mut flag, address) };
         self.transport(code)?;
         if flag == 0 {
             return Ok(None);
@@ -286,13 +346,29 @@ impl<H: Handle> MessagePassing for Job<H> {
         let source = unsafe { address.cast::<c_int>().add(self.constants.source_word).read() };
         // SAFETY: the library has filled the status.
         self.transport(unsafe { (self.functions.get_count)(address, self.constants.byte, &raw mut count) })?;
-        match (usize::try_from(source), usize::try_from(count)) {
-            (Ok(source), Ok(count)) if source < self.size => Ok(Some((source, count))),
-            _ => Err(TransportError("a message comes from nowhere".into())),
+        let (Ok(source), Ok(count)) = (usize::try_from(source), usize::try_from(count)) else {
+            return Err(TransportError("a message comes from nowhere".into()));
+        };
+        let Some((_, mut received)) = self.announcements.pop_front() else { return Ok(None) };
+        // SAFETY: the library has written so many bytes, for which there is room.
+        unsafe { received.set_len(count.min(ANNOUNCEMENT_BYTES)) };
+        std::mem::swap(buffer, &mut received);
+        self.expect_announcement(received)?;
+        match source < self.size {
+            true => Ok(Some(source)),
+            false => Err(TransportError("a message comes from nowhere".into())),
         }
     }
 
     fn finalize(&mut self) -> Result<(), TransportError> {
+        for (mut request, buffer) in std::mem::take(&mut self.announcements) {
+            // SAFETY: the request is one that the library gave and that is not complete; its memory is kept for ever.
+            unsafe {
+                (self.functions.cancel)(&raw mut request);
+                (self.functions.request_free)(&raw mut request);
+            }
+            std::mem::forget(buffer);
+        }
         // SAFETY: MPI is initialised, and nothing of ours is under way.
         let code = unsafe { (self.functions.finalize)() };
         match code {

@@ -5,6 +5,7 @@
 
 use super::WorldState;
 use super::engine_state::RunListener;
+use super::group::{DeviceMap, Group};
 use super::message::OperationKey;
 use super::operation::{Operation, OperationStatus};
 use crate::collective::{Collective, ParticipantMemory};
@@ -12,16 +13,14 @@ use crate::communicator::{CollectiveRequest, Communicator};
 use crate::rendezvous::{Arrival, JoinError, JoinRequest, Rendezvous, Whereabouts};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The devices of a run over several processes.
 #[derive(Debug)]
 pub(crate) struct AcrossProcesses {
     world: Arc<WorldState>,
-    rank: usize,
     run: u64,
-    /// The process of each device.
-    owners: Vec<usize>,
+    map: Arc<DeviceMap>,
     time_limit: Duration,
     local: Arc<LocalDevices>,
 }
@@ -55,23 +54,26 @@ impl RunListener for LocalDevices {
 impl AcrossProcesses {
     pub(crate) fn open(
         world: Arc<WorldState>,
-        rank: usize,
         run: u64,
-        owners: Vec<usize>,
+        map: Arc<DeviceMap>,
         time_limit: Duration,
     ) -> Arc<dyn Communicator> {
         let local = Arc::new(LocalDevices {
-            rendezvous: Rendezvous::new(owners.len(), time_limit),
+            rendezvous: Rendezvous::new(map.owners.len(), time_limit),
             gone: RwLock::new(Vec::new()),
         });
         let as_listener: Arc<dyn RunListener> = local.clone();
         let listener: Weak<dyn RunListener> = Arc::downgrade(&as_listener);
         world.lock().open(run, listener);
-        Arc::new(AcrossProcesses { world, rank, run, owners, time_limit, local })
+        Arc::new(AcrossProcesses { world, run, map, time_limit, local })
     }
 
     fn owner(&self, device: usize) -> usize {
-        self.owners.get(device).copied().unwrap_or(self.rank)
+        self.map.owner(device)
+    }
+
+    fn devices(&self) -> usize {
+        self.map.owners.len()
     }
 
     fn left(&self, device: usize) {
@@ -98,10 +100,11 @@ impl AcrossProcesses {
     unsafe fn all_are_here(
         &self,
         request: &CollectiveRequest<'_>,
+        group: &Arc<Group>,
         key: OperationKey,
         brought: Vec<Brought>,
     ) -> Result<Vec<Brought>, JoinError> {
-        let &CollectiveRequest { participants, what, collective, parallel, .. } = request;
+        let &CollectiveRequest { participants, collective, parallel, .. } = request;
         let gone = self.local.gone.read().unwrap_or_else(PoisonError::into_inner);
         if participants.iter().any(|d| gone.contains(d)) {
             return Err(JoinError::Cancelled);
@@ -120,25 +123,77 @@ impl AcrossProcesses {
             unsafe { collective.run(&memory, parallel) };
             return Ok(vec![Brought::Nothing; count]);
         }
-        let status = Arc::new(OperationStatus { name: request.name.to_owned(), ..Default::default() });
-        let process_of = |device: usize| self.owner(device);
-        let (what, participants) = (what.to_owned(), participants.to_vec());
+        // Devices that wait for each other here do not wait at once for what the last of them begins.
         // SAFETY: the caller's promise; who leaves before it is done is told whether its memory may still be used.
-        let mut operation =
-            unsafe { Operation::new(what, participants, &process_of, self.rank, collective.clone(), memory) };
-        operation.status = status.clone();
-        // SAFETY: as for the operation.
-        unsafe { self.world.lock().begin(key, operation) };
-        self.world.wake();
+        let status = unsafe { self.begin(request, group, key, memory, false) };
         Ok(vec![Brought::Operation(key, status); count])
     }
 
-    fn wait_for_operation(&self, key: OperationKey, status: &OperationStatus) -> Result<(), JoinError> {
+    /// Begins what other processes take part in.
+    ///
+    /// # Safety
+    /// The memory must be what the participants promised of it.
+    unsafe fn begin(
+        &self,
+        request: &CollectiveRequest<'_>,
+        group: &Arc<Group>,
+        key: OperationKey,
+        memory: Vec<ParticipantMemory>,
+        waits: bool,
+    ) -> Arc<OperationStatus> {
+        let status = Arc::new(OperationStatus::new(request.name.clone(), group.clone()));
+        let (what, collective) = (request.what.clone(), request.collective.clone());
+        // SAFETY (both): the caller's promise.
+        unsafe {
+            let operation = Operation::new(what, collective, memory, status.clone());
+            self.world.begin(key, operation, waits);
+        }
+        status
+    }
+
+    /// Begins a collective to which one device of this process comes.
+    ///
+    /// # Safety
+    /// As for [`Communicator::start`].
+    unsafe fn start_alone(
+        &self,
+        device: usize,
+        request: &CollectiveRequest<'_>,
+        group: &Arc<Group>,
+    ) -> Result<Arrival, JoinError> {
+        if let Some(why) = self.local.rendezvous.why_cancelled() {
+            return Err(why);
+        }
+        let gone = self.local.gone.read().unwrap_or_else(PoisonError::into_inner);
+        if gone.contains(&device) {
+            return Err(JoinError::Cancelled);
+        }
+        drop(gone);
+        let (collective, memory) = (request.collective, &request.memory);
+        if !collective.is_like(collective, memory) || !collective.fits(request.participants.len()) {
+            return Err(JoinError::Unfit);
+        }
+        let visit = self.local.rendezvous.visit(device, request.key);
+        let first = request.participants[0];
+        let key = OperationKey { run: self.run, key: request.key, visit, first, piece: 0 };
+        // SAFETY: the device promised that its addresses lead to such arrays, which it leaves alone until it has waited.
+        let status = unsafe { self.begin(request, group, key, vec![memory.clone()], request.waits) };
+        let place = request.participants.iter().position(|&p| p == device).unwrap_or(0);
+        Ok(Arrival { key: (request.key, visit, first), place, operation: Some((key, status)) })
+    }
+
+    fn wait_for_operation(&self, key: OperationKey, status: &Arc<OperationStatus>) -> Result<(), JoinError> {
+        if status.is_done.load(Ordering::Acquire) {
+            return Ok(());
+        }
         let mut absent = Vec::new();
-        let record = self.world.note_wait(&status.name, self.time_limit);
-        let ended = self.world.poll(self.run, self.time_limit, |engine| {
+        let record = self.world.note_wait(status, Instant::now() + self.time_limit);
+        let ended = self.world.poll(self.run, self.time_limit, |engine, closer| {
             if status.is_done.load(Ordering::Acquire) {
                 return Some(Ok(()));
+            }
+            if !closer {
+                return None;
             }
             if let Some(error) = status.error.lock().unwrap_or_else(PoisonError::into_inner).clone() {
                 return Some(Err(error));
@@ -162,17 +217,25 @@ impl AcrossProcesses {
 impl Communicator for AcrossProcesses {
     unsafe fn start(&self, device: usize, request: &CollectiveRequest<'_>) -> Result<Arrival, JoinError> {
         let participants = request.participants;
-        if participants.iter().any(|&d| d >= self.owners.len()) || !participants.contains(&device) {
+        if participants.iter().any(|&d| d >= self.devices()) || !participants.contains(&device) {
             return Err(JoinError::NotAParticipant);
         }
-        let here: Vec<usize> = participants.iter().copied().filter(|&d| self.owner(d) == self.rank).collect();
+        let group = self.map.group(participants);
+        if group.here.len() == 1 && participants.len() > 1 {
+            // SAFETY: the caller's promise.
+            let result = unsafe { self.start_alone(device, request, &group) }.map_err(|error| self.explain(error));
+            if result.is_err() {
+                self.left(device);
+            }
+            return result;
+        }
         let visit = self.local.rendezvous.next_visit(device, request.key);
-        let key = OperationKey { run: self.run, key: request.key, visit, first: participants[0] };
-        let meeting = JoinRequest { key: request.key, participants: &here, what: request.what };
+        let key = OperationKey { run: self.run, key: request.key, visit, first: participants[0], piece: 0 };
+        let meeting = JoinRequest { key: request.key, participants: &group.here, what: request.what };
         let brings = Brought::Memory(request.memory.clone(), request.collective.clone());
         // SAFETY: each participant here promised that its addresses lead to such arrays, which it leaves alone until it has
         // waited; who is gone is not among them.
-        let finish = |brought| unsafe { self.all_are_here(request, key, brought) };
+        let finish = |brought| unsafe { self.all_are_here(request, &group, key, brought) };
         let arrived = self.local.rendezvous.arrive(device, &meeting, brings, finish);
         let result = arrived.and_then(|arrived| arrived).map_err(|error| self.explain(error));
         if result.is_err() {
@@ -182,6 +245,9 @@ impl Communicator for AcrossProcesses {
     }
 
     fn is_done(&self, arrival: &Arrival) -> bool {
+        if let Some((_, status)) = &arrival.operation {
+            return status.is_done.load(Ordering::Acquire);
+        }
         let is_done = |brought: &Brought| match brought {
             Brought::Operation(_, status) => status.is_done.load(Ordering::Acquire),
             _ => true,
@@ -190,7 +256,11 @@ impl Communicator for AcrossProcesses {
     }
 
     fn wait(&self, device: usize, arrival: Arrival) -> Result<(), JoinError> {
-        let result = match self.local.rendezvous.wait_for(device, &arrival) {
+        let met = match &arrival.operation {
+            Some((key, status)) => Ok(Brought::Operation(*key, status.clone())),
+            None => self.local.rendezvous.wait_for(device, &arrival),
+        };
+        let result = match met {
             Ok(Brought::Operation(key, status)) => self.wait_for_operation(key, &status),
             Ok(_) => Ok(()),
             Err(error) => Err(self.explain(error)),
@@ -202,7 +272,7 @@ impl Communicator for AcrossProcesses {
     }
 
     fn send(&self, channel: i64, from: usize, to: usize, message: Vec<u8>) -> Result<(), JoinError> {
-        if to >= self.owners.len() {
+        if to >= self.devices() {
             return Err(JoinError::NotAParticipant);
         }
         self.world.lock().post(self.owner(to), (self.run, channel, from, to), message);
@@ -211,11 +281,11 @@ impl Communicator for AcrossProcesses {
     }
 
     fn receive(&self, channel: i64, from: usize, to: usize, _: &str) -> Result<Vec<u8>, JoinError> {
-        if from >= self.owners.len() {
+        if from >= self.devices() {
             return Err(JoinError::NotAParticipant);
         }
         let mailbox = (self.run, channel, from, to);
-        let taken = self.world.poll(self.run, self.time_limit, |engine| {
+        let taken = self.world.poll(self.run, self.time_limit, |engine, _| {
             if let Some(message) = engine.take(&mailbox) {
                 return Some(Ok(message));
             }
@@ -227,9 +297,8 @@ impl Communicator for AcrossProcesses {
 
     fn finish(&self, device: usize) {
         self.local.rendezvous.finish(device);
-        if self.owners.iter().any(|&o| o != self.rank) {
-            self.world.lock().tell_finished(self.run, device);
-            self.world.wake();
+        if self.map.owners.iter().any(|&o| o != self.map.rank) {
+            self.world.lock().has_finished(self.run, device);
         }
     }
 
@@ -240,7 +309,7 @@ impl Communicator for AcrossProcesses {
 
     fn abandon(&self, device: usize) -> bool {
         self.left(device);
-        !self.world.lock().touches_memory(self.run)
+        !self.world.touches_memory(self.run)
     }
 }
 

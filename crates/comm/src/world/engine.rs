@@ -2,32 +2,38 @@
 //!
 //! The message-passing library is called by one thread at a time, under one lock (`MPI_THREAD_SERIALIZED`): by a device that
 //! waits, or, when devices compute while collectives are under way, by the communication thread. So a short collective costs
-//! no change of threads, and a long one goes on beside the computation.
+//! no change of threads, and a long one goes on beside the computation. What becomes of collectives is in `engine_parts`.
 
 use super::engine_state::{
-    ClosedRuns, InFlight, MailState, Mailbox, NUMBER, RunListener, RunState, SERIES_SHIFT, Then, pack, unpack,
+    Bytes, EarlyPart, InFlight, MailState, Mailbox, NUMBER, RunListener, RunSet, RunState, SERIES_SHIFT, TagNote, Then,
 };
-use super::message::{CONTROL_RUN, Message, OperationKey, Payload, Subject};
-use super::message_passing::{MessagePassing, MessageRequest, TransportError};
-use super::operation::{Operation, Segment};
+use super::message::{ANNOUNCEMENT_BYTES, CONTROL_RUN, Message, OperationKey, Payload, Subject};
+use super::message_passing::{ANNOUNCEMENT_TAG, MessagePassing, MessageRequests, TransportError};
+use super::operation::Operation;
 use crate::rendezvous::{JoinError, Whereabouts};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 
-/// The tag of announcements.
-const ANNOUNCE: i32 = 1;
-/// The tags of bytes that follow; every library has tags up to this.
-const DATA_TAGS: std::ops::Range<i32> = 2..32_768;
-/// Bytes that go with their announcement.
-const INLINE: usize = 16 << 10;
+/// The tags of messages that follow their announcements.
+const MAIL_TAGS: std::ops::Range<i32> = 2..16_384;
+/// The first tag of parts of collectives.
+pub(super) const FIRST_PART_TAG: i32 = MAIL_TAGS.end;
+/// Bytes of a message that go with its announcement.
+const INLINE: usize = ANNOUNCEMENT_BYTES - 64;
+/// Buffers for announcements that are kept.
+const SPARE_BUFFERS: usize = 64;
+/// Runs that a message names one by one at most.
+const NAMED_RUNS: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Engine {
-    transport: Box<dyn MessagePassing>,
-    operations: FxHashMap<OperationKey, Operation>,
+    pub(super) transport: Box<dyn MessagePassing>,
+    pub(super) operations: FxHashMap<OperationKey, Operation>,
     /// Parts of collectives that this process has not come to yet, or not far enough.
-    early: FxHashMap<OperationKey, Vec<(usize, u8, String, Payload)>>,
+    pub(super) early: FxHashMap<OperationKey, Vec<EarlyPart>>,
+    /// What comes from a process under a tag: bytes that are being received but not announced yet, or the other way round.
+    pub(super) tags: FxHashMap<(usize, i32), TagNote>,
     /// Messages that have come, or are coming (those are taken in order all the same).
     mail: FxHashMap<Mailbox, VecDeque<MailState>>,
     in_flight: Vec<InFlight>,
@@ -35,11 +41,17 @@ pub(crate) struct Engine {
     next_letter: u64,
     runs: FxHashMap<u64, RunState>,
     /// Runs that are over, by the series that they belong to.
-    closed: FxHashMap<u64, ClosedRuns>,
+    closed: FxHashMap<u64, RunSet>,
+    /// The runs that each device has finished, by series: of this process, and of others.
+    own_finished: FxHashMap<(u64, usize), RunSet>,
+    finished: FxHashMap<(u64, usize), RunSet>,
+    /// Devices here of which the others do not know yet that they have finished.
+    untold: FxHashSet<(u64, usize)>,
     /// A failure of a process outside any run, or of the library: everything ends.
     broken: Option<JoinError>,
     /// The library has been ended: it must not be called any more.
     ended: bool,
+    spare: Vec<Vec<u8>>,
 }
 
 impl Engine {
@@ -49,14 +61,19 @@ impl Engine {
             transport,
             operations: FxHashMap::default(),
             early: FxHashMap::default(),
+            tags: FxHashMap::default(),
             mail: FxHashMap::default(),
             in_flight: Vec::new(),
-            next_tag: vec![DATA_TAGS.start; size],
+            next_tag: vec![MAIL_TAGS.start; size],
             next_letter: 0,
             runs: FxHashMap::default(),
             closed: FxHashMap::default(),
+            own_finished: FxHashMap::default(),
+            finished: FxHashMap::default(),
+            untold: FxHashSet::default(),
             broken: None,
             ended: false,
+            spare: Vec::new(),
         }
     }
 
@@ -83,10 +100,16 @@ impl Engine {
     }
 
     pub(crate) fn open(&mut self, run: u64, listener: std::sync::Weak<dyn RunListener>) {
+        let (series, number) = (run >> SERIES_SHIFT, run & NUMBER);
+        let done = self.finished.iter().filter(|((s, _), runs)| *s == series && runs.contains(number));
+        let done: Vec<usize> = done.map(|((_, device), _)| *device).collect();
         let state = self.runs.entry(run).or_default();
         state.listener = Some(listener.clone());
+        if done.is_empty() && state.failure.is_none() {
+            return;
+        }
         if let Some(listener) = listener.upgrade() {
-            state.finished.iter().for_each(|&d| listener.finished(d));
+            done.iter().for_each(|&d| listener.finished(d));
             if state.failure.is_some() {
                 listener.failed();
             }
@@ -95,21 +118,26 @@ impl Engine {
 
     pub(crate) fn close(&mut self, run: u64) {
         self.runs.remove(&run);
-        self.early.retain(|k, _| k.run != run);
-        self.mail.retain(|m, _| m.0 != run);
-        // What is under way for a run that has failed may still use these.
-        let left: Vec<OperationKey> = self.operations.keys().filter(|k| k.run == run).copied().collect();
-        left.iter().for_each(|key| std::mem::forget(self.operations.remove(key)));
-        let closed = self.closed.entry(run >> SERIES_SHIFT).or_default();
-        closed.others.insert(run & NUMBER);
-        while closed.others.remove(&closed.first_open) {
-            closed.first_open += 1;
+        if !self.early.is_empty() {
+            self.early.retain(|k, _| k.run != run);
         }
+        if !self.mail.is_empty() {
+            self.mail.retain(|m, _| m.0 != run);
+        }
+        if !self.tags.is_empty() {
+            // What is being received takes no other memory when it is announced.
+            self.tags.retain(|_, note| note.key.run != run || note.is_received);
+        }
+        if !self.operations.is_empty() {
+            // What is under way for a run that has failed may still use these.
+            let left: Vec<OperationKey> = self.operations.keys().filter(|k| k.run == run).copied().collect();
+            left.iter().for_each(|key| std::mem::forget(self.operations.remove(key)));
+        }
+        self.closed.entry(run >> SERIES_SHIFT).or_default().insert(run & NUMBER);
     }
 
-    fn is_closed(&self, run: u64) -> bool {
-        let closed = self.closed.get(&(run >> SERIES_SHIFT));
-        closed.is_some_and(|c| run & NUMBER < c.first_open || c.others.contains(&(run & NUMBER)))
+    pub(super) fn is_closed(&self, run: u64) -> bool {
+        self.closed.get(&(run >> SERIES_SHIFT)).is_some_and(|c| c.contains(run & NUMBER))
     }
 
     /// Why a run, or everything, cannot go on.
@@ -120,27 +148,12 @@ impl Engine {
     /// Of the devices, those that are done with their program in a run.
     pub(crate) fn finished_among(&self, run: u64, devices: &[usize]) -> Vec<(usize, Whereabouts)> {
         // A run that has failed ends for that reason.
-        let finished = self.runs.get(&run).filter(|r| r.failure.is_none()).map(|r| &r.finished);
-        let is_done = |d: &&usize| finished.is_some_and(|f| f.contains(d));
-        devices.iter().filter(is_done).map(|&d| (d, Whereabouts::Finished)).collect()
-    }
-
-    /// Whom an operation waits for.
-    pub(crate) fn absent(&self, key: &OperationKey) -> Vec<usize> {
-        self.operations.get(key).map_or_else(Vec::new, Operation::absent)
-    }
-
-    /// Begins a collective that all devices of this process have come to.
-    ///
-    /// # Safety
-    /// Its memory must stay until it is done, or until [`Engine::touches_memory`] says no.
-    pub(crate) unsafe fn begin(&mut self, key: OperationKey, operation: Operation) {
-        self.operations.insert(key, operation);
-        self.send_stage(key, 0);
-        for (rank, stage, what, payload) in self.early.remove(&key).unwrap_or_default() {
-            self.part(rank, key, stage, what, payload);
+        if self.runs.get(&run).is_none_or(|r| r.failure.is_some()) {
+            return Vec::new();
         }
-        self.advance(key);
+        let (series, number) = (run >> SERIES_SHIFT, run & NUMBER);
+        let is_done = |d: &&usize| self.finished.get(&(series, **d)).is_some_and(|runs| runs.contains(number));
+        devices.iter().filter(is_done).map(|&d| (d, Whereabouts::Finished)).collect()
     }
 
     /// Sends a message to a device or, in the run [`CONTROL_RUN`], to a process.
@@ -152,20 +165,26 @@ impl Engine {
         }
         let subject = Subject::Mail { run, channel, from, to };
         if message.len() <= INLINE {
-            return self.announce(rank, &Message { subject, payload: Payload::Inline(message) });
+            return self.announce(rank, &Message { subject, payload: Payload::Inline(Cow::Borrowed(&message)) });
         }
-        let tag = self.tag(rank);
+        let tag = self.next_tag[rank];
+        self.next_tag[rank] = if tag + 1 < MAIL_TAGS.end { tag + 1 } else { MAIL_TAGS.start };
         self.announce(rank, &Message { subject, payload: Payload::Follows { tag, length: message.len() } });
         let (bytes, length) = (message.as_ptr(), message.len());
         // SAFETY: the message is kept until it is sent; moving the vector does not move its bytes.
-        self.transmit(|t, r| unsafe { t.send(rank, tag, bytes, length, r) }, message, Then::Nothing);
+        self.transmit(|t, r| unsafe { t.send(rank, tag, bytes, length, r) }, Bytes::Mail(message), Then::Nothing);
     }
 
     /// The next message in a mailbox, if it has come.
     pub(crate) fn take(&mut self, mailbox: &Mailbox) -> Option<Vec<u8>> {
         let queue = self.mail.get_mut(mailbox)?;
         match queue.pop_front()? {
-            MailState::Here(message) => Some(message),
+            MailState::Here(message) => {
+                if queue.is_empty() {
+                    self.mail.remove(mailbox);
+                }
+                Some(message)
+            }
             coming => {
                 queue.push_front(coming);
                 None
@@ -178,9 +197,21 @@ impl Engine {
         self.mail.get(mailbox).is_some_and(|queue| !queue.is_empty())
     }
 
-    /// Tells all other processes that a device is done.
-    pub(crate) fn tell_finished(&mut self, run: u64, device: usize) {
-        self.tell_all(&Message { subject: Subject::Finished { run, device }, payload: Payload::Inline(Vec::new()) });
+    /// Takes note that a device is done; the others are told before long.
+    pub(crate) fn has_finished(&mut self, run: u64, device: usize) {
+        let of = (run >> SERIES_SHIFT, device);
+        self.own_finished.entry(of).or_default().insert(run & NUMBER);
+        self.untold.insert(of);
+    }
+
+    /// Tells all other processes which devices are done.
+    pub(crate) fn tell_finished(&mut self) {
+        for (series, device) in std::mem::take(&mut self.untold) {
+            let Some(runs) = self.own_finished.get(&(series, device)) else { continue };
+            let (below, others) = (runs.below, runs.others.iter().rev().take(NAMED_RUNS).copied().collect());
+            let subject = Subject::Finished { series, device, below, others };
+            self.tell_all(&Message { subject, payload: Payload::NOTHING });
+        }
     }
 
     /// Tells all other processes that a run cannot go on, unless they know.
@@ -189,18 +220,18 @@ impl Engine {
             return;
         }
         self.fail(run, JoinError::Cancelled);
-        let subject = Subject::Failed { run, device, why: why.to_owned() };
-        self.tell_all(&Message { subject, payload: Payload::Inline(Vec::new()) });
+        let subject = Subject::Failed { run, device, why: Cow::Borrowed(why) };
+        self.tell_all(&Message { subject, payload: Payload::NOTHING });
     }
 
-    fn tell_all(&mut self, message: &Message) {
+    fn tell_all(&mut self, message: &Message<'_>) {
         let own = self.rank();
         for rank in (0..self.size()).filter(|&r| r != own) {
             self.announce(rank, message);
         }
     }
 
-    fn fail(&mut self, run: u64, why: JoinError) {
+    pub(super) fn fail(&mut self, run: u64, why: JoinError) {
         if run == CONTROL_RUN {
             self.broken.get_or_insert(why);
             let listeners = self.runs.values().filter_map(|r| r.listener.as_ref()?.upgrade());
@@ -214,176 +245,59 @@ impl Engine {
         }
     }
 
-    fn announce(&mut self, rank: usize, message: &Message) {
-        let bytes = message.encode();
+    /// An empty buffer for an announcement.
+    pub(super) fn spare_buffer(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_else(|| Vec::with_capacity(ANNOUNCEMENT_BYTES))
+    }
+
+    fn keep(&mut self, mut buffer: Vec<u8>) {
+        if self.spare.len() < SPARE_BUFFERS {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+
+    pub(super) fn announce(&mut self, rank: usize, message: &Message<'_>) {
+        let mut bytes = self.spare_buffer();
+        message.write(&mut bytes);
+        self.send_announcement(rank, bytes);
+    }
+
+    pub(super) fn send_announcement(&mut self, rank: usize, bytes: Vec<u8>) {
         let (address, length) = (bytes.as_ptr(), bytes.len());
         // SAFETY: the bytes are kept until they are sent; moving the vector does not move them.
-        self.transmit(|t, r| unsafe { t.send(rank, ANNOUNCE, address, length, r) }, bytes, Then::Nothing);
+        let send = |t: &mut dyn MessagePassing, r: &mut MessageRequests| unsafe {
+            t.send(rank, ANNOUNCEMENT_TAG, address, length, r)
+        };
+        self.transmit(send, Bytes::Announcement(bytes), Then::Nothing);
     }
 
-    fn tag(&mut self, rank: usize) -> i32 {
-        let tag = self.next_tag[rank];
-        self.next_tag[rank] = if tag + 1 < DATA_TAGS.end { tag + 1 } else { DATA_TAGS.start };
-        tag
-    }
-
-    fn transmit(
+    pub(super) fn transmit(
         &mut self,
-        begin: impl FnOnce(&mut dyn MessagePassing, &mut Vec<MessageRequest>) -> Result<(), TransportError>,
-        buffer: Vec<u8>,
+        begin: impl FnOnce(&mut dyn MessagePassing, &mut MessageRequests) -> Result<(), TransportError>,
+        bytes: Bytes,
         then: Then,
     ) {
-        let mut requests = Vec::with_capacity(1);
-        match begin(&mut *self.transport, &mut requests) {
-            Ok(()) => self.in_flight.push(InFlight { requests, buffer, then }),
-            Err(error) => {
-                // What has begun may still use the buffer.
-                std::mem::forget(buffer);
-                self.fail(CONTROL_RUN, JoinError::Transport(error.0));
-            }
+        let mut requests = MessageRequests::default();
+        if let Err(error) = begin(&mut *self.transport, &mut requests) {
+            // What has begun may still use the bytes.
+            std::mem::forget(bytes);
+            return self.fail(CONTROL_RUN, JoinError::Transport(error.0));
         }
-    }
-
-    fn send_stage(&mut self, key: OperationKey, stage: u8) {
-        let Some(operation) = self.operations.get(&key) else { return };
-        let what = operation.what.clone();
-        let messages: Vec<(usize, usize, Vec<Segment>)> =
-            operation.peers().map(|p| (p, operation.processes[p].rank, operation.outgoing(stage, p))).collect();
-        for (peer, rank, segments) in messages {
-            let length: usize = segments.iter().map(|s| s.length).sum();
-            if length == 0 {
-                continue;
-            }
-            let subject = Subject::Part { key, stage, what: what.clone() };
-            if length <= INLINE {
-                // SAFETY: the operation's memory is there.
-                let bytes = unsafe { pack(&segments) };
-                self.announce(rank, &Message { subject, payload: Payload::Inline(bytes) });
-                continue;
-            }
-            let tag = self.tag(rank);
-            self.announce(rank, &Message { subject, payload: Payload::Follows { tag, length } });
-            if let [Segment { address, length }] = segments[..] {
-                if let Some(operation) = self.operations.get_mut(&key) {
-                    operation.sending[usize::from(stage)].insert(peer);
-                }
-                let then = Then::Sent(key, stage, peer);
-                // SAFETY: the operation's memory stays until it is done, which it is not before this is sent.
-                self.transmit(|t, r| unsafe { t.send(rank, tag, address as *const u8, length, r) }, Vec::new(), then);
-            } else {
-                // SAFETY: the operation's memory is there.
-                let bytes = unsafe { pack(&segments) };
-                let address = bytes.as_ptr();
-                // SAFETY: the bytes are kept until they are sent; moving the vector does not move them.
-                self.transmit(|t, r| unsafe { t.send(rank, tag, address, length, r) }, bytes, Then::Nothing);
-            }
-        }
-    }
-
-    /// Takes up a part of a collective that was announced.
-    fn part(&mut self, rank: usize, key: OperationKey, stage: u8, what: String, payload: Payload) {
-        if self.is_closed(key.run) {
-            return self.discard(rank, payload);
-        }
-        let early = |engine: &mut Engine, what, payload| {
-            engine.early.entry(key).or_default().push((rank, stage, what, payload));
-        };
-        let Some(operation) = self.operations.get_mut(&key) else { return early(self, what, payload) };
-        let disagree = |operation: &Operation, what: String| {
-            let places = operation.process(rank).map(|p| operation.processes[p].places[0]);
-            JoinError::Disagree { device: places.map_or(key.first, |p| operation.participants[p]), what }
-        };
-        let length = match &payload {
-            Payload::Inline(bytes) => bytes.len(),
-            Payload::Follows { length, .. } => *length,
-        };
-        let peer = operation.process(rank).filter(|_| stage < 2 && operation.what == what);
-        let Some(peer) = peer else {
-            let error = disagree(operation, what);
-            return self.fail_operation(key, error);
-        };
-        operation.heard[usize::from(stage)].insert(peer);
-        if !operation.may_receive(stage, peer) {
-            return early(self, what, payload);
-        }
-        let segments = operation.incoming(stage, peer);
-        let expected: usize = segments.iter().map(|s| s.length).sum();
-        if length != expected {
-            let error = disagree(operation, format!("{what} ({length} bytes instead of {expected})"));
-            return self.fail_operation(key, error);
-        }
-        match payload {
-            Payload::Inline(bytes) => {
-                // SAFETY: the segments are those of the operation's memory, and as long as the bytes.
-                unsafe { unpack(&bytes, &segments) };
-                self.received(key, stage, peer);
-            }
-            Payload::Follows { tag, length } => {
-                if let [Segment { address, .. }] = segments[..] {
-                    let then = Then::Received(key, stage, peer, Vec::new());
-                    // SAFETY: the operation's memory stays until it is done, which it is not before this has come.
-                    let begin = |t: &mut dyn MessagePassing, r: &mut Vec<MessageRequest>| unsafe {
-                        t.receive(rank, tag, address as *mut u8, length, r)
-                    };
-                    self.transmit(begin, Vec::new(), then);
-                } else {
-                    let mut buffer = vec![0; length];
-                    let address = buffer.as_mut_ptr();
-                    // SAFETY: the buffer is kept until the bytes have come; moving the vector does not move them.
-                    let begin = |t: &mut dyn MessagePassing, r: &mut Vec<MessageRequest>| unsafe {
-                        t.receive(rank, tag, address, length, r)
-                    };
-                    self.transmit(begin, buffer, Then::Received(key, stage, peer, segments));
+        if let (Bytes::Announcement(_), Some(request)) = (&bytes, requests.last()) {
+            // Mostly it is out at once.
+            match self.transport.is_complete(request) {
+                Ok(true) => requests.pop(),
+                Ok(false) => {}
+                Err(error) => {
+                    std::mem::forget(bytes);
+                    return self.fail(CONTROL_RUN, JoinError::Transport(error.0));
                 }
             }
         }
-    }
-
-    /// Receives bytes that nobody wants.
-    fn discard(&mut self, rank: usize, payload: Payload) {
-        let Payload::Follows { tag, length } = payload else { return };
-        let mut buffer = vec![0; length];
-        let address = buffer.as_mut_ptr();
-        // SAFETY: the buffer is kept until the bytes have come; moving the vector does not move them.
-        self.transmit(|t, r| unsafe { t.receive(rank, tag, address, length, r) }, buffer, Then::Nothing);
-    }
-
-    fn received(&mut self, key: OperationKey, stage: u8, peer: usize) {
-        if let Some(operation) = self.operations.get_mut(&key) {
-            operation.missing[usize::from(stage)].remove(&peer);
-        }
-    }
-
-    /// Lets an operation go on with what has come.
-    fn advance(&mut self, key: OperationKey) {
-        loop {
-            let Some(operation) = self.operations.get_mut(&key) else { return };
-            // SAFETY: the operation's memory stays until it is done.
-            let another_stage = unsafe { operation.advance() };
-            if operation.is_done() {
-                operation.status.is_done.store(true, Ordering::Release);
-                self.operations.remove(&key);
-                return;
-            }
-            if another_stage {
-                self.send_stage(key, 1);
-            }
-            let waiting = self.early.remove(&key).unwrap_or_default();
-            let before = waiting.len();
-            for (rank, stage, what, payload) in waiting {
-                self.part(rank, key, stage, what, payload);
-            }
-            let after = self.early.get(&key).map_or(0, Vec::len);
-            if !another_stage && after == before {
-                return;
-            }
-        }
-    }
-
-    fn fail_operation(&mut self, key: OperationKey, error: JoinError) {
-        if let Some(operation) = self.operations.get(&key) {
-            let mut slot = operation.status.error.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            slot.get_or_insert(error);
+        match bytes {
+            Bytes::Announcement(buffer) if requests.last().is_none() => self.keep(buffer),
+            bytes => self.in_flight.push(InFlight { requests, bytes, then }),
         }
     }
 
@@ -393,11 +307,12 @@ impl Engine {
         if self.broken.is_some() || self.ended {
             return false;
         }
+        let mut buffer = self.spare_buffer();
         loop {
-            match self.transport.probe(ANNOUNCE) {
-                Ok(Some((rank, length))) => {
+            match self.transport.next_announcement(&mut buffer) {
+                Ok(Some(rank)) => {
                     changed = true;
-                    self.read_announcement(rank, length);
+                    self.read_announcement(rank, &buffer);
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -406,6 +321,7 @@ impl Engine {
                 }
             }
         }
+        self.keep(buffer);
         let mut n = 0;
         while n < self.in_flight.len() {
             match self.complete(n) {
@@ -426,7 +342,7 @@ impl Engine {
 
     fn complete(&mut self, n: usize) -> Result<bool, TransportError> {
         let requests = &mut self.in_flight[n].requests;
-        while let Some(&request) = requests.last() {
+        while let Some(request) = requests.last() {
             if !self.transport.is_complete(request)? {
                 return Ok(false);
             }
@@ -436,94 +352,84 @@ impl Engine {
     }
 
     fn follow(&mut self, done: InFlight) {
-        match done.then {
-            Then::Nothing => {}
-            Then::Sent(key, stage, peer) => {
-                if let Some(operation) = self.operations.get_mut(&key) {
-                    operation.sending[usize::from(stage)].remove(&peer);
+        match (done.then, done.bytes) {
+            (Then::Nothing, Bytes::Announcement(buffer)) => self.keep(buffer),
+            (Then::Nothing, _) => {}
+            (Then::Sent(key, stage, peer), _) => self.sent(key, stage, peer),
+            (Then::Received(key, stage, peer, segments), bytes) => {
+                if let (Bytes::Packed(buffer), true) = (&bytes, self.operations.contains_key(&key)) {
+                    // SAFETY: the segments are those of the operation's memory, which stays until it is done; the buffer
+                    // is as long as all of them.
+                    unsafe { super::engine_state::unpack(buffer.address() as *const u8, &segments) };
                 }
-                self.advance(key);
+                self.received(key, stage, peer);
             }
-            Then::Received(key, stage, peer, segments) => {
-                if self.operations.contains_key(&key) {
-                    // SAFETY: the segments are those of the operation's memory, which stays until it is done.
-                    unsafe { unpack(&done.buffer, &segments) };
-                    self.received(key, stage, peer);
-                    self.advance(key);
-                }
-            }
-            Then::Mail(mailbox, letter) => {
+            (Then::Mail(mailbox, letter), Bytes::Mail(message)) => {
                 let queue = self.mail.get_mut(&mailbox);
                 let is_it = |m: &&mut MailState| matches!(m, MailState::Coming(n) if *n == letter);
                 if let Some(place) = queue.and_then(|q| q.iter_mut().find(is_it)) {
-                    *place = MailState::Here(done.buffer);
+                    *place = MailState::Here(message);
                 }
             }
+            (Then::Mail(..), _) => {}
         }
     }
 
-    fn read_announcement(&mut self, rank: usize, length: usize) {
-        let mut bytes = vec![0; length];
-        let mut requests = Vec::new();
-        // SAFETY: the buffer is kept until the bytes have come, which is awaited here: they are at hand.
-        let begun = unsafe { self.transport.receive(rank, ANNOUNCE, bytes.as_mut_ptr(), length, &mut requests) };
-        let mut ended = begun;
-        for request in requests {
-            while ended.is_ok() {
-                match self.transport.is_complete(request) {
-                    Ok(true) => break,
-                    Ok(false) => std::hint::spin_loop(),
-                    Err(error) => ended = Err(error),
-                }
-            }
+    /// Receives bytes that nobody wants.
+    pub(super) fn discard(&mut self, rank: usize, payload: &Payload<'_>) {
+        if let &Payload::Follows { tag, length } = payload {
+            self.receive_mail(rank, tag, length, Then::Nothing);
         }
-        if let Err(error) = ended {
-            std::mem::forget(bytes);
-            return self.fail(CONTROL_RUN, JoinError::Transport(error.0));
-        }
-        let Some(Message { subject, payload }) = Message::decode(&bytes) else {
+    }
+
+    fn receive_mail(&mut self, rank: usize, tag: i32, length: usize, then: Then) {
+        let mut buffer = vec![0; length];
+        let address = buffer.as_mut_ptr();
+        // SAFETY: the buffer is kept until the bytes have come; moving the vector does not move them.
+        let receive =
+            |t: &mut dyn MessagePassing, r: &mut MessageRequests| unsafe { t.receive(rank, tag, address, length, r) };
+        self.transmit(receive, Bytes::Mail(buffer), then);
+    }
+
+    fn read_announcement(&mut self, rank: usize, bytes: &[u8]) {
+        let Some(Message { subject, payload }) = Message::read(bytes) else {
             let why = format!("process {rank} sends what is no message");
             return self.fail(CONTROL_RUN, JoinError::Transport(why));
         };
         match subject {
             Subject::Part { key, stage, what } => {
-                self.part(rank, key, stage, what, payload);
+                self.part(rank, key, stage, &what, payload);
                 self.advance(key);
             }
-            Subject::Mail { run, .. } if self.is_closed(run) && run != CONTROL_RUN => self.discard(rank, payload),
+            Subject::Mail { run, .. } if run != CONTROL_RUN && self.is_closed(run) => self.discard(rank, &payload),
             Subject::Mail { run, channel, from, to } => {
                 let mailbox = (run, channel, from, to);
+                let queue = self.mail.entry(mailbox).or_default();
                 match payload {
-                    Payload::Inline(message) => {
-                        self.mail.entry(mailbox).or_default().push_back(MailState::Here(message));
-                    }
+                    Payload::Inline(message) => queue.push_back(MailState::Here(message.into_owned())),
                     Payload::Follows { tag, length } => {
                         self.next_letter += 1;
                         let letter = self.next_letter;
-                        self.mail.entry(mailbox).or_default().push_back(MailState::Coming(letter));
-                        let mut buffer = vec![0; length];
-                        let address = buffer.as_mut_ptr();
-                        // SAFETY: the buffer is kept until the bytes have come; moving the vector does not move them.
-                        let begin = |t: &mut dyn MessagePassing, r: &mut Vec<MessageRequest>| unsafe {
-                            t.receive(rank, tag, address, length, r)
-                        };
-                        self.transmit(begin, buffer, Then::Mail(mailbox, letter));
+                        queue.push_back(MailState::Coming(letter));
+                        self.receive_mail(rank, tag, length, Then::Mail(mailbox, letter));
                     }
                 }
             }
-            Subject::Finished { run, device } => {
-                if self.is_closed(run) {
-                    return;
+            Subject::Finished { series, device, below, others } => {
+                let runs = RunSet { below, others: others.into_iter().collect() };
+                for (run, state) in &self.runs {
+                    if run >> SERIES_SHIFT == series
+                        && runs.contains(run & NUMBER)
+                        && let Some(listener) = state.listener.as_ref().and_then(std::sync::Weak::upgrade)
+                    {
+                        listener.finished(device);
+                    }
                 }
-                let state = self.runs.entry(run).or_default();
-                state.finished.insert(device);
-                if let Some(listener) = state.listener.as_ref().and_then(std::sync::Weak::upgrade) {
-                    listener.finished(device);
-                }
+                self.finished.insert((series, device), runs);
             }
             Subject::Failed { run, device, why } => {
                 if run == CONTROL_RUN || !self.is_closed(run) {
-                    self.fail(run, JoinError::PeerFailed { rank, device, why });
+                    self.fail(run, JoinError::PeerFailed { rank, device, why: why.into_owned() });
                 }
             }
         }
@@ -531,6 +437,7 @@ impl Engine {
 
     /// Lets what was sent go out, also when everything else has ended.
     pub(crate) fn flush(&mut self) {
+        self.tell_finished();
         let broken = self.broken.take();
         self.progress();
         self.broken = broken.or(self.broken.take());

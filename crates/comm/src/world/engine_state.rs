@@ -1,11 +1,12 @@
 //! What the engine keeps: mailboxes, runs, and bytes on their way.
 
-use super::message::OperationKey;
-use super::message_passing::MessageRequest;
+use super::message::{OperationKey, Payload};
+use super::message_passing::MessageRequests;
 use super::operation::Segment;
+use super::staging::StagingBuffer;
 use crate::rendezvous::JoinError;
-use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Runs are numbered within their series, in so many bits.
 pub(crate) const SERIES_SHIFT: u32 = 40;
@@ -21,11 +22,28 @@ pub(crate) trait RunListener: Send + Sync {
 /// A mailbox: run, channel, sender and receiver.
 pub(crate) type Mailbox = (u64, i64, usize, usize);
 
-/// The runs of a series that are over: all below the first, and the others.
-#[derive(Debug, Default)]
-pub(crate) struct ClosedRuns {
-    pub(crate) first_open: u64,
+/// Runs of a series: all below a number, and some others.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunSet {
+    pub(crate) below: u64,
     pub(crate) others: BTreeSet<u64>,
+}
+
+impl RunSet {
+    pub(crate) fn insert(&mut self, number: u64) {
+        if number != self.below {
+            self.others.insert(number);
+            return;
+        }
+        self.below += 1;
+        while self.others.remove(&self.below) {
+            self.below += 1;
+        }
+    }
+
+    pub(crate) fn contains(&self, number: u64) -> bool {
+        number < self.below || self.others.contains(&number)
+    }
 }
 
 /// The number of a run within its series.
@@ -42,26 +60,49 @@ pub(crate) enum MailState {
 #[derive(Default)]
 pub(crate) struct RunState {
     pub(crate) listener: Option<std::sync::Weak<dyn RunListener>>,
-    pub(crate) finished: FxHashSet<usize>,
     pub(crate) failure: Option<JoinError>,
 }
 
 impl std::fmt::Debug for RunState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RunState")
-            .field("finished", &self.finished)
-            .field("failure", &self.failure)
-            .finish_non_exhaustive()
+        f.debug_struct("RunState").field("failure", &self.failure).finish_non_exhaustive()
     }
+}
+
+/// A part of a collective that was announced before this process was ready for it.
+#[derive(Debug)]
+pub(crate) struct EarlyPart {
+    pub(crate) rank: usize,
+    pub(crate) stage: u8,
+    pub(crate) what: String,
+    pub(crate) payload: Payload<'static>,
+}
+
+/// A part of a collective that is being received or was announced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TagNote {
+    pub(crate) key: OperationKey,
+    pub(crate) stage: u8,
+    pub(crate) is_received: bool,
 }
 
 /// Bytes on their way.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    pub(crate) requests: Vec<MessageRequest>,
-    /// Keeps what is sent, or takes what comes.
-    pub(crate) buffer: Vec<u8>,
+    pub(crate) requests: MessageRequests,
+    pub(crate) bytes: Bytes,
     pub(crate) then: Then,
+}
+
+/// Keeps what is sent, or takes what comes.
+#[derive(Debug)]
+pub(crate) enum Bytes {
+    /// They are those of an operation.
+    OfOperation,
+    Announcement(Vec<u8>),
+    Mail(Vec<u8>),
+    /// Pieces of arrays put together, for all to whom they are sent.
+    Packed(Arc<StagingBuffer>),
 }
 
 /// What follows when bytes have gone or come.
@@ -75,25 +116,31 @@ pub(crate) enum Then {
     Mail(Mailbox, u64),
 }
 
+/// Puts the bytes of segments together.
+///
 /// # Safety
 /// The segments must be there.
-pub(crate) unsafe fn pack(segments: &[Segment]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(segments.iter().map(|s| s.length).sum());
+pub(crate) unsafe fn pack(segments: &[Segment]) -> StagingBuffer {
+    let packed = StagingBuffer::new(segments.iter().map(|s| s.length).sum());
+    let mut to = packed.address();
     for s in segments {
-        // SAFETY: the caller's promise.
-        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(s.address as *const u8, s.length) });
+        // SAFETY: the caller's promise; the buffer is as long as all of them, and nobody else's.
+        unsafe { std::ptr::copy_nonoverlapping(s.address as *const u8, to as *mut u8, s.length) };
+        to += s.length;
     }
-    bytes
+    packed
 }
 
+/// Puts bytes where they belong.
+///
 /// # Safety
-/// The segments must be there, nobody else's, and together no longer than the bytes.
-pub(crate) unsafe fn unpack(bytes: &[u8], segments: &[Segment]) {
-    let mut first = 0;
+/// The segments must be there, nobody else's, and so many bytes must lie at `from`.
+pub(crate) unsafe fn unpack(mut from: *const u8, segments: &[Segment]) {
     for s in segments {
-        let part = &bytes[first..first + s.length];
         // SAFETY: the caller's promise.
-        unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), s.address as *mut u8, s.length) };
-        first += s.length;
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, s.address as *mut u8, s.length);
+            from = from.add(s.length);
+        }
     }
 }

@@ -5,10 +5,13 @@
 
 mod across_processes;
 mod engine;
+mod engine_parts;
 mod engine_state;
+mod group;
 mod message;
 pub mod message_passing;
 mod operation;
+mod peer_set;
 mod staging;
 #[cfg(test)]
 mod tests;
@@ -17,11 +20,16 @@ use crate::communicator::Communicator;
 use crate::rendezvous::JoinError;
 use across_processes::AcrossProcesses;
 use engine::Engine;
+use group::DeviceMap;
 use message::CONTROL_RUN;
 use message_passing::MessagePassing;
+use operation::Operation;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+
+pub(crate) use message::{ANNOUNCEMENT_BYTES, OperationKey};
+pub(crate) use operation::OperationStatus;
 
 /// All processes of a job, as one of them sees it.
 #[derive(Debug)]
@@ -35,20 +43,27 @@ pub struct World {
 #[derive(Debug)]
 pub(crate) struct WorldState {
     engine: Mutex<Engine>,
-    /// Told when something is under way that a thread should see to.
+    /// Collectives that nobody waits for yet: the communication thread begins them, whoever has the engine just now.
+    inbox: Mutex<Vec<(OperationKey, Operation)>>,
+    /// Told when something is under way that the communication thread should see to; its lock is the inbox's.
     begun: Condvar,
+    /// Whether it has to be told: it sleeps.
+    sleeps: AtomicBool,
     /// Devices that wait, and see to everything meanwhile.
     waiting: AtomicUsize,
     /// Raised when the process is told to end.
     interrupt: Option<&'static AtomicBool>,
     /// What devices wait for, for whoever finds that they do so for too long.
-    waits: Mutex<Vec<Wait>>,
+    waits: Mutex<Vec<WaitRecord>>,
+    /// Where the devices of runs are, of the last runs.
+    maps: Mutex<Vec<Arc<DeviceMap>>>,
+    /// How often a thread that waits asks before it lets others have the processor.
+    spins: u32,
 }
 
 /// A device's wait for other processes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wait {
-    number: usize,
     /// The collective: the instruction and where it comes from.
     pub name: String,
     /// When it should be over.
@@ -57,9 +72,19 @@ pub struct Wait {
     pub ranks: Vec<usize>,
 }
 
+/// The same as it is kept.
+#[derive(Debug)]
+struct WaitRecord {
+    number: usize,
+    status: Arc<OperationStatus>,
+    until: Instant,
+    /// Once it is known who is late.
+    late: Option<Vec<usize>>,
+}
+
 /// Takes note of a wait as long as it lasts.
 pub(crate) struct WaitNote<'w> {
-    waits: &'w Mutex<Vec<Wait>>,
+    waits: &'w Mutex<Vec<WaitRecord>>,
     number: usize,
 }
 
@@ -69,7 +94,7 @@ impl WaitNote<'_> {
         ranks.dedup();
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(wait) = waits.iter_mut().find(|w| w.number == self.number) {
-            wait.ranks = ranks;
+            wait.late = Some(ranks);
         }
     }
 }
@@ -84,6 +109,12 @@ impl Drop for WaitNote<'_> {
 const IDLE: Duration = Duration::from_millis(50);
 /// How long a thread that waits asks again and again before it lets go of its processor now and then.
 const EAGER: Duration = Duration::from_millis(2);
+/// How often a thread that waits asks again and again at first, where it has a processor for itself.
+const SPINS: u32 = 200;
+/// How many times it asks between two looks at the clock and at who is late.
+const LOOKS: u32 = 64;
+/// How many maps of devices are kept.
+const KEPT_MAPS: usize = 16;
 /// How long what was sent may take to go out before the job ends.
 const FLUSH: Duration = Duration::from_secs(30);
 
@@ -102,10 +133,14 @@ impl World {
         let (rank, size) = (transport.rank(), transport.size());
         let shared = Arc::new(WorldState {
             engine: Mutex::new(Engine::new(transport)),
+            inbox: Mutex::default(),
             begun: Condvar::new(),
+            sleeps: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             interrupt,
             waits: Mutex::default(),
+            maps: Mutex::default(),
+            spins: if is_crowded() { 0 } else { SPINS },
         });
         let weak = Arc::downgrade(&shared);
         // Without this thread everything still goes on, but only while a device waits.
@@ -125,8 +160,8 @@ impl World {
 
     /// The process of each of so many devices: every process owns as many as another, or one more, in order.
     pub fn owners(&self, devices: usize) -> Vec<usize> {
-        let owner = |d: usize| (0..self.size).rev().find(|&r| r * devices / self.size <= d).unwrap_or(0);
-        (0..devices).map(owner).collect()
+        let first = |rank: usize| rank * devices / self.size;
+        (0..self.size).flat_map(|rank| std::iter::repeat_n(rank, first(rank + 1) - first(rank))).collect()
     }
 
     /// The run of that number in a series. Processes that run programs together number these alike, from 0 and each once;
@@ -138,20 +173,20 @@ impl World {
 
     /// How the devices of a run meet, device `d` being in the process `owners[d]`.
     pub fn communicator(&self, run: u64, owners: Vec<usize>, time_limit: Duration) -> Arc<dyn Communicator> {
-        AcrossProcesses::open(self.shared.clone(), self.rank, run, owners, time_limit)
+        AcrossProcesses::open(self.shared.clone(), run, self.shared.map(owners, self.rank), time_limit)
     }
 
     /// Sends bytes to a process, outside of runs.
     pub fn send(&self, to: usize, channel: i64, message: Vec<u8>) {
         self.shared.lock().post(to, (CONTROL_RUN, channel, self.rank, to), message);
-        self.shared.begun.notify_all();
+        self.shared.wake();
     }
 
     /// Takes the next message that a process sent to this one on a channel.
     pub fn receive(&self, from: usize, channel: i64, time_limit: Duration) -> Result<Vec<u8>, SilentRanks> {
         let mailbox = (CONTROL_RUN, channel, from, self.rank);
         let silent = |why| SilentRanks { ranks: vec![from], why };
-        let taken = self.shared.poll(CONTROL_RUN, time_limit, |engine| engine.take(&mailbox).map(Ok));
+        let taken = self.shared.poll(CONTROL_RUN, time_limit, |engine, _| engine.take(&mailbox).map(Ok));
         taken.map_err(|stop| silent(stop.error(Vec::new())))?.map_err(silent)
     }
 
@@ -175,7 +210,13 @@ impl World {
     /// What devices here wait for just now, the longest wait first. It can be asked whatever the library does: some libraries
     /// never return from a call when a process that they read from has died.
     pub fn waits(&self) -> Vec<Wait> {
-        self.shared.waits.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let waits = self.shared.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let one = |w: &WaitRecord| Wait {
+            name: w.status.name.to_string(),
+            until: w.until,
+            ranks: w.late.clone().unwrap_or_else(|| w.status.group.peers.clone()),
+        };
+        waits.iter().map(one).collect()
     }
 
     /// Ends this process at once, without a word to the library.
@@ -232,33 +273,100 @@ impl WorldState {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn note_wait(&self, name: &str, time_limit: Duration) -> WaitNote<'_> {
+    /// Where the devices are; the same for all runs with these owners.
+    fn map(&self, owners: Vec<usize>, rank: usize) -> Arc<DeviceMap> {
+        let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(map) = maps.iter().find(|m| m.owners == owners) {
+            return map.clone();
+        }
+        if maps.len() >= KEPT_MAPS {
+            maps.remove(0);
+        }
+        let map = Arc::new(DeviceMap::new(owners, rank));
+        maps.push(map.clone());
+        map
+    }
+
+    pub(crate) fn note_wait(&self, status: &Arc<OperationStatus>, until: Instant) -> WaitNote<'_> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let wait = Wait { number, name: name.to_owned(), until: Instant::now() + time_limit, ranks: Vec::new() };
+        let wait = WaitRecord { number, status: status.clone(), until, late: None };
         self.waits.lock().unwrap_or_else(PoisonError::into_inner).push(wait);
         WaitNote { waits: &self.waits, number }
     }
 
+    /// Wakes the communication thread.
     pub(crate) fn wake(&self) {
-        self.begun.notify_all();
+        if self.sleeps.load(Ordering::SeqCst) {
+            // Under its lock, so that it does not miss this between its last look and its sleep.
+            drop(self.lock_inbox());
+            self.begun.notify_all();
+        }
     }
 
-    /// Sees to what is under way until `ready` gives something, or there is no use in waiting.
+    fn lock_inbox(&self) -> MutexGuard<'_, Vec<(OperationKey, Operation)>> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a collective: here if the device waits for it at once, else on the communication thread.
+    ///
+    /// # Safety
+    /// As for [`Engine::begin`].
+    pub(crate) unsafe fn begin(&self, key: OperationKey, operation: Operation, waits: bool) {
+        if waits {
+            // SAFETY: the caller's promise.
+            unsafe { self.lock().begin(key, operation) };
+        } else {
+            self.lock_inbox().push((key, operation));
+            self.wake();
+        }
+    }
+
+    /// Begins what devices have left to be begun.
+    fn empty_inbox(&self, engine: &mut Engine) {
+        let begun = std::mem::take(&mut *self.lock_inbox());
+        for (key, operation) in begun {
+            // SAFETY: whoever left it promised that.
+            unsafe { engine.begin(key, operation) };
+        }
+    }
+
+    /// Whether memory of devices may still be written to or read by what is under way in a run.
+    pub(crate) fn touches_memory(&self, run: u64) -> bool {
+        let engine = self.lock();
+        self.lock_inbox().retain(|(key, _)| key.run != run);
+        engine.touches_memory(run)
+    }
+
+    /// Sees to what is under way until `ready` gives something, or there is no use in waiting. `ready` is told whether it is
+    /// time for a closer look: something has happened, or nothing has for a while.
     pub(crate) fn poll<T>(
         &self,
         run: u64,
         time_limit: Duration,
-        mut ready: impl FnMut(&mut Engine) -> Option<T>,
+        mut ready: impl FnMut(&mut Engine, bool) -> Option<T>,
     ) -> Result<T, Stop> {
         let begun = Instant::now();
         let _waiting = Waiting::new(&self.waiting);
-        let mut last_change = begun;
+        let (mut last_change, mut asked) = (begun, 0u32);
         loop {
             let mut engine = self.lock();
+            self.empty_inbox(&mut engine);
             let changed = engine.progress();
-            if let Some(value) = ready(&mut engine) {
+            asked = asked.saturating_add(1);
+            let closer = changed || asked.is_multiple_of(LOOKS) || asked > self.spins;
+            if let Some(value) = ready(&mut engine, closer) {
+                let is_busy = engine.is_busy();
+                drop(engine);
+                if is_busy {
+                    self.wake();
+                }
                 return Ok(value);
+            }
+            if !closer {
+                drop(engine);
+                std::hint::spin_loop();
+                continue;
             }
             if let Some(why) = engine.failure(run) {
                 return Err(Stop::Failed(why));
@@ -272,14 +380,32 @@ impl WorldState {
                 return Err(Stop::Interrupted);
             }
             if changed {
-                last_change = now;
+                (last_change, asked) = (now, 0);
             }
-            match now - last_change < EAGER {
-                true => std::thread::yield_now(),
-                false => std::thread::sleep(Duration::from_micros(100)),
+            if asked > self.spins {
+                match now - last_change < EAGER {
+                    true => std::thread::yield_now(),
+                    false => std::thread::sleep(Duration::from_micros(100)),
+                }
             }
         }
     }
+}
+
+/// Whether this machine runs more processes of the job than it has processors, as far as the launcher says.
+fn is_crowded() -> bool {
+    let processors = online_processors().or_else(|| std::thread::available_parallelism().ok().map(usize::from));
+    crate::launcher::processes_beside().unwrap_or(1) > processors.unwrap_or(1)
+}
+
+/// The processors of the machine, whether this process may use them or not.
+pub fn online_processors() -> Option<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    let count = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(last.trim().parse::<usize>().ok()? + 1 - first.trim().parse::<usize>().ok()?)
+    };
+    text.trim().split(',').map(count).sum()
 }
 
 /// Counts a thread that waits.
@@ -300,19 +426,38 @@ impl Drop for Waiting<'_> {
 
 /// What the communication thread does, as long as the world is there.
 fn communicate(world: &Weak<WorldState>) {
+    let mut idle = 0u32;
     while let Some(world) = world.upgrade() {
         // A device that waits sees to everything.
-        let is_waited = world.waiting.load(Ordering::Relaxed) > 0;
-        let mut engine = world.lock();
-        let changed = !is_waited && engine.progress();
-        if !engine.is_busy() || is_waited {
-            drop(world.begun.wait_timeout(engine, IDLE).unwrap_or_else(PoisonError::into_inner));
-        } else {
-            drop(engine);
-            match changed {
-                true => std::thread::yield_now(),
-                false => std::thread::sleep(Duration::from_micros(20)),
+        if world.waiting.load(Ordering::Relaxed) == 0 {
+            let mut engine = world.lock();
+            world.empty_inbox(&mut engine);
+            let changed = engine.progress();
+            if engine.is_busy() {
+                drop(engine);
+                idle = if changed { 0 } else { idle.saturating_add(1) };
+                match idle {
+                    _ if idle < world.spins => std::hint::spin_loop(),
+                    0..10_000 => std::thread::yield_now(),
+                    _ => std::thread::sleep(Duration::from_micros(20)),
+                }
+                continue;
             }
         }
+        idle = 0;
+        world.sleeps.store(true, Ordering::SeqCst);
+        // Who has begun something since the last look may not have seen that this thread sleeps.
+        if world.waiting.load(Ordering::SeqCst) == 0 && world.lock().is_busy() {
+            world.sleeps.store(false, Ordering::SeqCst);
+            continue;
+        }
+        let inbox = world.lock_inbox();
+        match inbox.is_empty() {
+            true => drop(world.begun.wait_timeout(inbox, IDLE).unwrap_or_else(PoisonError::into_inner)),
+            // The engine is never locked under the inbox.
+            false => drop(inbox),
+        }
+        world.sleeps.store(false, Ordering::SeqCst);
+        world.lock().tell_finished();
     }
 }

@@ -4,14 +4,16 @@
 //! is only moved goes straight to its place. A reduction brings the contributions of all devices to the process that
 //! reduces them, in the order of the group, so that the bits are those of the in-process transport; only where any order
 //! gives the same bits are the devices of a process combined first. A short all-reduce is done by every process; a long
-//! one is cut into a slice for each process, which reduces it and shares the result in a second stage.
+//! one is cut into a slice for each process, which reduces it and shares the result in a second stage. Very long ones go
+//! piece after piece, so that what has come is reduced while it is near.
 
+use super::group::Group;
+use super::peer_set::PeerSet;
 use super::staging::StagingBuffer;
 use crate::collective::{Collective, CollectiveKind, ParticipantMemory, source_of};
 use crate::rendezvous::JoinError;
-use rustc_hash::FxHashSet;
 use std::ops::Range;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 /// Bytes in memory.
@@ -23,6 +25,8 @@ pub(crate) struct Segment {
 
 /// An all-reduce of so many bytes or less is done by every process.
 const SHORT: usize = 8 << 10;
+/// The bytes of a slice of a piece.
+const SLICE_OF_PIECE: usize = 128 << 10;
 
 /// How a collective is done among processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,73 +41,72 @@ enum Algorithm {
     ReduceBlocks,
 }
 
-/// A process of the group.
-#[derive(Debug)]
-pub(crate) struct ProcessOfGroup {
-    pub(crate) rank: usize,
-    /// The places of its devices in the group.
-    pub(crate) places: Vec<usize>,
-}
-
 /// What becomes of a collective; whoever waits for it looks here.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct OperationStatus {
     /// What a device here calls it.
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
+    pub(crate) group: Arc<Group>,
+    /// Pieces that are not done.
+    pub(crate) pieces_left: AtomicUsize,
     pub(crate) is_done: AtomicBool,
     pub(crate) error: Mutex<Option<JoinError>>,
 }
 
-/// A collective that all devices of this process have come to.
-#[derive(Debug)]
-pub(crate) struct Operation {
-    pub(crate) what: String,
-    pub(crate) participants: Vec<usize>,
-    pub(crate) processes: Vec<ProcessOfGroup>,
-    /// The number of this process among them.
-    me: usize,
-    pub(crate) stage: u8,
-    /// Who has said something in each stage.
-    pub(crate) heard: [FxHashSet<usize>; 2],
-    /// From whom bytes are still to come in each stage.
-    pub(crate) missing: [FxHashSet<usize>; 2],
-    /// To whom arrays are still being sent in each stage.
-    pub(crate) sending: [FxHashSet<usize>; 2],
-    pub(crate) status: Arc<OperationStatus>,
-    collective: Arc<Collective>,
-    algorithm: Algorithm,
-    /// The arrays of this process's devices, in the order of their places.
-    memory: Vec<ParticipantMemory>,
-    /// What this process contributes to reductions: the operands of each device, or those of all combined.
-    contributions: Vec<Vec<usize>>,
-    /// What other processes contribute, by their number.
-    inputs: Vec<StagingBuffer>,
+impl OperationStatus {
+    pub(crate) fn new(name: Arc<str>, group: Arc<Group>) -> OperationStatus {
+        let (pieces_left, is_done) = (AtomicUsize::new(1), AtomicBool::new(false));
+        OperationStatus { name, group, pieces_left, is_done, error: Mutex::new(None) }
+    }
+}
+
+/// What this process contributes to reductions: the operands of each device, or those of all combined.
+#[derive(Debug, Default)]
+struct Contributions {
+    operands: Vec<Vec<usize>>,
     /// The operands combined.
     _combined: Vec<StagingBuffer>,
 }
 
+/// A collective that all devices of this process have come to, or a piece of it.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) what: Arc<str>,
+    pub(crate) group: Arc<Group>,
+    pub(crate) stage: u8,
+    /// Which piece it is, of how many.
+    pub(crate) piece: usize,
+    pub(crate) pieces: usize,
+    /// Who has not announced yet what it sends in each stage.
+    pub(crate) unheard: [PeerSet; 2],
+    /// From whom bytes are still to come in each stage.
+    pub(crate) missing: [PeerSet; 2],
+    /// From whom bytes are being received in each stage.
+    pub(crate) posted: [PeerSet; 2],
+    /// To whom arrays are still being sent in each stage.
+    pub(crate) sending: [PeerSet; 2],
+    pub(crate) status: Arc<OperationStatus>,
+    collective: Arc<Collective>,
+    algorithm: Algorithm,
+    /// The arrays of this process's devices, in the order of their places.
+    memory: Arc<Vec<ParticipantMemory>>,
+    contributions: Arc<Contributions>,
+    /// What other processes contribute, one after another, and where each begins.
+    inputs: StagingBuffer,
+    input_at: Vec<usize>,
+}
+
 impl Operation {
-    /// A collective of `participants`, of which `memory` are those here (by place, in order), with `process_of` each device.
+    /// A collective of a group, of which `memory` are the devices here (by place, in order).
     ///
     /// # Safety
     /// The memory must be as the collective says and stay until the operation is done; the group must fit.
     pub(crate) unsafe fn new(
-        what: String,
-        participants: Vec<usize>,
-        process_of: &dyn Fn(usize) -> usize,
-        rank: usize,
+        what: Arc<str>,
         collective: Arc<Collective>,
         memory: Vec<ParticipantMemory>,
+        status: Arc<OperationStatus>,
     ) -> Operation {
-        let mut processes: Vec<ProcessOfGroup> = Vec::new();
-        for (place, &device) in participants.iter().enumerate() {
-            let rank = process_of(device);
-            match processes.iter_mut().find(|p| p.rank == rank) {
-                Some(process) => process.places.push(place),
-                None => processes.push(ProcessOfGroup { rank, places: vec![place] }),
-            }
-        }
-        let me = processes.iter().position(|p| p.rank == rank).unwrap_or(0);
         let bytes: usize = collective.arrays.iter().map(|a| a.bytes).sum();
         let algorithm = match &collective.kind {
             CollectiveKind::AllReduce(_) if bytes <= SHORT => Algorithm::ReduceAll,
@@ -111,80 +114,119 @@ impl Operation {
             CollectiveKind::ReduceScatter(_) => Algorithm::ReduceBlocks,
             _ => Algorithm::Move,
         };
-        let mut operation = Operation {
+        let group = status.group.clone();
+        let pieces = match algorithm {
+            Algorithm::ReduceSlices => (bytes / (SLICE_OF_PIECE * group.processes.len())).max(1),
+            _ => 1,
+        };
+        status.pieces_left.store(pieces, std::sync::atomic::Ordering::Relaxed);
+        Operation {
             what,
-            participants,
-            processes,
-            me,
+            group,
             stage: 0,
-            heard: Default::default(),
+            piece: 0,
+            pieces,
+            unheard: Default::default(),
             missing: Default::default(),
+            posted: Default::default(),
             sending: Default::default(),
-            status: Arc::default(),
+            status,
             collective,
             algorithm,
-            memory,
-            contributions: Vec::new(),
-            inputs: Vec::new(),
-            _combined: Vec::new(),
+            memory: Arc::new(memory),
+            contributions: Arc::default(),
+            inputs: StagingBuffer::default(),
+            input_at: Vec::new(),
+        }
+    }
+
+    /// Another piece of the same, prepared as well.
+    pub(crate) fn other_piece(&self, piece: usize) -> Operation {
+        let mut operation = Operation {
+            what: self.what.clone(),
+            group: self.group.clone(),
+            stage: 0,
+            piece,
+            pieces: self.pieces,
+            unheard: Default::default(),
+            missing: Default::default(),
+            posted: Default::default(),
+            sending: Default::default(),
+            status: self.status.clone(),
+            collective: self.collective.clone(),
+            algorithm: self.algorithm,
+            memory: self.memory.clone(),
+            contributions: self.contributions.clone(),
+            inputs: StagingBuffer::default(),
+            input_at: Vec::new(),
         };
-        // SAFETY: the caller's promise.
-        unsafe { operation.prepare() };
+        operation.expect();
         operation
     }
 
-    /// Does what needs no other process.
+    /// Does what needs no other process, and says what comes from whom. Nothing is sent or received before.
     ///
     /// # Safety
     /// As for [`Operation::new`].
-    unsafe fn prepare(&mut self) {
+    pub(crate) unsafe fn prepare(&mut self) {
         if self.algorithm == Algorithm::Move {
             // SAFETY: the caller's promise.
             unsafe { self.move_locally() };
+        } else if self.is_exact() && self.memory.len() > 1 {
+            // SAFETY: the caller's promise.
+            self.contributions = Arc::new(unsafe { self.combined() });
         } else {
-            self.contributions = self.memory.iter().map(|m| m.operands.clone()).collect();
-            if self.is_exact() && self.memory.len() > 1 {
-                // SAFETY: the caller's promise.
-                unsafe { self.combine() };
-            }
+            let operands = self.memory.iter().map(|m| m.operands.clone()).collect();
+            self.contributions = Arc::new(Contributions { operands, _combined: Vec::new() });
         }
+        self.expect();
+    }
+
+    /// Makes room for what comes from whom.
+    fn expect(&mut self) {
         for peer in self.peers() {
             let length: usize = match self.algorithm {
                 Algorithm::Move => self.incoming(0, peer).iter().map(|s| s.length).sum(),
                 _ => self.input_bytes(peer),
             };
-            if length > 0 {
-                self.missing[0].insert(peer);
-            }
-            if self.algorithm == Algorithm::ReduceSlices && self.slice_bytes(peer) > 0 {
-                self.missing[1].insert(peer);
+            let comes = [length > 0, self.algorithm == Algorithm::ReduceSlices && self.slice_bytes(peer) > 0];
+            for (stage, _) in comes.into_iter().enumerate().filter(|c| c.1) {
+                self.missing[stage].insert(peer);
+                self.unheard[stage].insert(peer);
             }
         }
         if self.algorithm != Algorithm::Move {
-            let input = |peer| {
-                if peer == self.me { StagingBuffer::default() } else { StagingBuffer::new(self.input_bytes(peer)) }
-            };
-            self.inputs = (0..self.processes.len()).map(input).collect();
+            let mut end = 0;
+            for process in 0..self.group.processes.len() {
+                self.input_at.push(end);
+                end += if process == self.group.me { 0 } else { self.input_bytes(process) };
+            }
+            self.inputs = StagingBuffer::new(end);
         }
+    }
+
+    /// Where what a process contributes lies.
+    fn input(&self, process: usize) -> usize {
+        self.inputs.address() + self.input_at[process]
     }
 
     /// The other processes, by number.
     pub(crate) fn peers(&self) -> impl Iterator<Item = usize> + use<> {
-        let me = self.me;
-        (0..self.processes.len()).filter(move |&p| p != me)
+        let me = self.group.me;
+        (0..self.group.processes.len()).filter(move |&p| p != me)
     }
 
     /// The number of the process of that rank.
     pub(crate) fn process(&self, rank: usize) -> Option<usize> {
-        self.processes.iter().position(|p| p.rank == rank)
+        self.group.processes.iter().position(|p| p.rank == rank)
     }
 
-    fn group(&self) -> usize {
-        self.participants.len()
+    fn members(&self) -> usize {
+        self.group.participants.len()
     }
 
     fn own_places(&self) -> &[usize] {
-        &self.processes[self.me].places
+        &self.group.processes[self.group.me].places
     }
 
     fn reducer_width(&self, n: usize) -> usize {
@@ -203,15 +245,17 @@ impl Operation {
 
     /// How many contributions a process makes.
     fn contributions_of(&self, process: usize) -> usize {
-        if self.is_exact() { 1 } else { self.processes[process].places.len() }
+        if self.is_exact() { 1 } else { self.group.processes[process].places.len() }
     }
 
-    /// The bytes of array `n` that a process reduces in a sliced all-reduce.
+    /// The bytes of array `n` that a process reduces in a piece of a sliced all-reduce.
     fn slice(&self, n: usize, process: usize) -> Range<usize> {
-        let (width, count) = (self.reducer_width(n), self.processes.len());
+        let (width, count) = (self.reducer_width(n), self.group.processes.len());
         let elements = self.collective.arrays[n].bytes / width;
-        let at = |k: usize| (elements as u128 * k as u128 / count as u128) as usize * width;
-        at(process)..at(process + 1)
+        let parts = self.pieces as u128 * count as u128;
+        let at = |k: usize| (elements as u128 * k as u128 / parts) as usize * width;
+        let part = self.piece * count + process;
+        at(part)..at(part + 1)
     }
 
     fn slice_bytes(&self, process: usize) -> usize {
@@ -228,9 +272,9 @@ impl Operation {
         match self.algorithm {
             Algorithm::Move => 0,
             Algorithm::ReduceAll => arrays.map(|n| self.collective.arrays[n].bytes).sum(),
-            Algorithm::ReduceSlices => self.slice_bytes(self.me),
+            Algorithm::ReduceSlices => self.slice_bytes(self.group.me),
             Algorithm::ReduceBlocks => {
-                arrays.map(|n| self.collective.result_bytes(n, self.group())).sum::<usize>() * self.own_places().len()
+                arrays.map(|n| self.collective.result_bytes(n, self.members())).sum::<usize>() * self.own_places().len()
             }
         }
     }
@@ -245,12 +289,12 @@ impl Operation {
 
     /// What goes to a process in a stage.
     pub(crate) fn outgoing(&self, stage: u8, peer: usize) -> Vec<Segment> {
-        let (mut segments, group) = (Vec::new(), self.group());
+        let (mut segments, group) = (Vec::new(), self.members());
         let arrays = 0..self.collective.arrays.len();
         match (self.algorithm, stage) {
             (Algorithm::Move, _) => {
-                for (&source, memory) in self.own_places().iter().zip(&self.memory) {
-                    for &target in self.receivers(&self.processes[peer].places) {
+                for (&source, memory) in self.own_places().iter().zip(self.memory.iter()) {
+                    for &target in self.receivers(&self.group.processes[peer].places) {
                         for n in arrays.clone() {
                             for m in self.collective.moves(n, group, source, target) {
                                 push(&mut segments, memory.operands[n] + m.from.start, m.from.len());
@@ -260,12 +304,12 @@ impl Operation {
                 }
             }
             (Algorithm::ReduceAll, _) => {
-                for operands in &self.contributions {
+                for operands in &self.contributions.operands {
                     arrays.clone().for_each(|n| push(&mut segments, operands[n], self.collective.arrays[n].bytes));
                 }
             }
             (Algorithm::ReduceSlices, 0) => {
-                for operands in &self.contributions {
+                for operands in &self.contributions.operands {
                     for n in arrays.clone() {
                         let slice = self.slice(n, peer);
                         push(&mut segments, operands[n] + slice.start, slice.len());
@@ -274,13 +318,13 @@ impl Operation {
             }
             (Algorithm::ReduceSlices, _) => {
                 for n in arrays {
-                    let slice = self.slice(n, self.me);
+                    let slice = self.slice(n, self.group.me);
                     push(&mut segments, self.memory[0].results[n] + slice.start, slice.len());
                 }
             }
             (Algorithm::ReduceBlocks, _) => {
-                for operands in &self.contributions {
-                    for &target in &self.processes[peer].places {
+                for operands in &self.contributions.operands {
+                    for &target in &self.group.processes[peer].places {
                         for n in arrays.clone() {
                             let block = self.collective.block(n, group);
                             for row in 0..self.collective.arrays[n].rows {
@@ -296,11 +340,11 @@ impl Operation {
 
     /// Where what comes from a process in a stage is put.
     pub(crate) fn incoming(&self, stage: u8, peer: usize) -> Vec<Segment> {
-        let (mut segments, group) = (Vec::new(), self.group());
+        let (mut segments, group) = (Vec::new(), self.members());
         match (self.algorithm, stage) {
             (Algorithm::Move, _) => {
-                for &source in &self.processes[peer].places {
-                    for (&target, memory) in self.receivers(self.own_places()).iter().zip(&self.memory) {
+                for &source in &self.group.processes[peer].places {
+                    for (&target, memory) in self.receivers(self.own_places()).iter().zip(self.memory.iter()) {
                         for n in 0..self.collective.arrays.len() {
                             for m in self.collective.moves(n, group, source, target) {
                                 push(&mut segments, memory.results[m.result] + m.to, m.from.len());
@@ -315,7 +359,7 @@ impl Operation {
                     push(&mut segments, self.memory[0].results[n] + slice.start, slice.len());
                 }
             }
-            _ => push(&mut segments, self.inputs[peer].address(), self.input_bytes(peer)),
+            _ => push(&mut segments, self.input(peer), self.input_bytes(peer)),
         }
         segments
     }
@@ -323,7 +367,7 @@ impl Operation {
     /// Whether results may be received from a process already: not while the operands that they may take the place of are
     /// still being sent to it.
     pub(crate) fn may_receive(&self, stage: u8, peer: usize) -> bool {
-        stage == 0 || (self.stage >= 1 && !self.sending[0].contains(&peer))
+        stage == 0 || (self.stage >= 1 && !self.sending[0].contains(peer))
     }
 
     /// Goes on where everything of a stage has come: `true` if another stage is to be sent now.
@@ -333,7 +377,7 @@ impl Operation {
     pub(crate) unsafe fn advance(&mut self) -> bool {
         // Every process reduces everything into what may be the place of its operands: those must be sent by then.
         let may_reduce = self.algorithm != Algorithm::ReduceAll || self.sending[0].is_empty();
-        if self.stage == 0 && self.missing[0].is_empty() && may_reduce {
+        if self.stage == 0 && self.has_all(0) && may_reduce {
             self.stage = 1;
             if self.algorithm != Algorithm::Move {
                 // SAFETY: the caller's promise; all contributions have come.
@@ -343,12 +387,16 @@ impl Operation {
                 return true;
             }
         }
-        if self.stage == 1 && self.missing[1].is_empty() && self.sending.iter().all(FxHashSet::is_empty) {
+        if self.stage == 1 && self.has_all(1) && self.sending.iter().all(PeerSet::is_empty) {
             // SAFETY: the caller's promise; nothing is being sent or received any more.
             unsafe { self.copy_to_others() };
             self.stage = 2;
         }
         false
+    }
+
+    fn has_all(&self, stage: usize) -> bool {
+        self.missing[stage].is_empty() && self.unheard[stage].is_empty()
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -358,8 +406,8 @@ impl Operation {
     /// # Safety
     /// As for [`Operation::new`].
     unsafe fn move_locally(&self) {
-        let (places, group) = (self.own_places().to_vec(), self.group());
-        for (&target, to) in places.iter().zip(&self.memory) {
+        let (places, group) = (self.own_places().to_vec(), self.members());
+        for (&target, to) in places.iter().zip(self.memory.iter()) {
             if let CollectiveKind::Permute(pairs) = &self.collective.kind
                 && source_of(pairs, target).is_none()
             {
@@ -368,7 +416,7 @@ impl Operation {
                     unsafe { std::ptr::write_bytes(address as *mut u8, 0, self.collective.arrays[n].bytes) };
                 }
             }
-            for (&source, from) in places.iter().zip(&self.memory) {
+            for (&source, from) in places.iter().zip(self.memory.iter()) {
                 for n in 0..self.collective.arrays.len() {
                     for m in self.collective.moves(n, group, source, target) {
                         let (source, target) = (from.operands[n] + m.from.start, to.results[m.result] + m.to);
@@ -380,16 +428,16 @@ impl Operation {
         }
     }
 
-    /// Combines the operands of this process's devices.
+    /// The operands of this process's devices combined.
     ///
     /// # Safety
     /// As for [`Operation::new`].
-    unsafe fn combine(&mut self) {
+    unsafe fn combined(&self) -> Contributions {
         let (CollectiveKind::AllReduce(reducers) | CollectiveKind::ReduceScatter(reducers)) = &self.collective.kind
         else {
-            return;
+            return Contributions::default();
         };
-        let mut addresses = Vec::new();
+        let (mut addresses, mut buffers) = (Vec::new(), Vec::new());
         for (n, reducer) in reducers.iter().enumerate() {
             let bytes = self.collective.arrays[n].bytes;
             let combined = StagingBuffer::new(bytes);
@@ -397,24 +445,24 @@ impl Operation {
             // SAFETY: the caller's promise.
             unsafe { reducer.reduce(&from, &[combined.address()], bytes / reducer.element_bytes().max(1)) };
             addresses.push(combined.address());
-            self._combined.push(combined);
+            buffers.push(combined);
         }
-        self.contributions = vec![addresses];
+        Contributions { operands: vec![addresses], _combined: buffers }
     }
 
     /// Where the contributions lie that this process reduces, in the order of the group: how far into each of them the
     /// bytes at `in_operand` of an operand, or at `in_input` of what has come, are.
     fn sources(&self, n: usize, in_operand: usize, in_input: usize) -> Vec<usize> {
         let each = self.input_bytes_of_one();
-        let of = |process: usize, k: usize| match process == self.me {
-            true => self.contributions[k][n] + in_operand,
-            false => self.inputs[process].address() + k * each + in_input,
+        let of = |process: usize, k: usize| match process == self.group.me {
+            true => self.contributions.operands[k][n] + in_operand,
+            false => self.input(process) + k * each + in_input,
         };
         if self.is_exact() {
-            return (0..self.processes.len()).map(|process| of(process, 0)).collect();
+            return (0..self.group.processes.len()).map(|process| of(process, 0)).collect();
         }
-        let mut at = vec![(0, 0); self.group()];
-        for (process, p) in self.processes.iter().enumerate() {
+        let mut at = vec![(0, 0); self.members()];
+        for (process, p) in self.group.processes.iter().enumerate() {
             p.places.iter().enumerate().for_each(|(k, &place)| at[place] = (process, k));
         }
         at.into_iter().map(|(process, k)| of(process, k)).collect()
@@ -427,14 +475,14 @@ impl Operation {
         else {
             return;
         };
-        let (group, mut in_input) = (self.group(), 0);
+        let (group, mut in_input) = (self.members(), 0);
         let targets = if self.algorithm == Algorithm::ReduceBlocks { self.own_places().to_vec() } else { vec![0] };
         for (t, &target) in targets.iter().enumerate() {
             for (n, reducer) in reducers.iter().enumerate() {
                 let (whole, width) = (self.collective.arrays[n].bytes, reducer.element_bytes().max(1));
                 let (rows, length) = match self.algorithm {
                     Algorithm::ReduceBlocks => (self.collective.arrays[n].rows, self.collective.block(n, group)),
-                    Algorithm::ReduceSlices => (1, self.slice(n, self.me).len()),
+                    Algorithm::ReduceSlices => (1, self.slice(n, self.group.me).len()),
                     _ => (1, whole),
                 };
                 for row in 0..rows {
@@ -443,7 +491,7 @@ impl Operation {
                             ((row * group + target) * length, self.memory[t].results[n] + row * length)
                         }
                         Algorithm::ReduceSlices => {
-                            let start = self.slice(n, self.me).start;
+                            let start = self.slice(n, self.group.me).start;
                             (start, self.memory[0].results[n] + start)
                         }
                         _ => (0, self.memory[0].results[n]),
@@ -474,11 +522,14 @@ impl Operation {
         }
         let (first, others) = self.memory.split_at(1);
         for n in 0..self.collective.arrays.len() {
-            let bytes = self.collective.result_bytes(n, self.group());
+            let bytes = match self.algorithm {
+                Algorithm::ReduceSlices => self.slice(n, 0).start..self.slice(n, self.group.processes.len() - 1).end,
+                _ => 0..self.collective.result_bytes(n, self.members()),
+            };
             for other in others.iter().filter(|o| o.results[n] != first[0].results[n]) {
-                let (from, to) = (first[0].results[n] as *const u8, other.results[n] as *mut u8);
+                let (from, to) = ((first[0].results[n] + bytes.start) as *const u8, other.results[n] + bytes.start);
                 // SAFETY: the caller's promise.
-                unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+                unsafe { std::ptr::copy_nonoverlapping(from, to as *mut u8, bytes.len()) };
             }
         }
     }
@@ -486,13 +537,13 @@ impl Operation {
     /// The participants from which something is still to come.
     pub(crate) fn absent(&self) -> Vec<usize> {
         let stage = usize::from(self.stage.min(1));
-        let missing = &self.missing[stage];
-        let mut silent: Vec<usize> = missing.iter().copied().filter(|p| !self.heard[stage].contains(p)).collect();
+        let mut silent: Vec<usize> = self.unheard[stage].iter().collect();
         if silent.is_empty() {
             // All have said that something comes; it does not.
-            silent = missing.iter().chain(self.sending.iter().flatten()).copied().collect();
+            silent = self.missing[stage].iter().chain(self.sending.iter().flat_map(PeerSet::iter)).collect();
         }
-        let devices = |&p: &usize| self.processes[p].places.iter().map(|&place| self.participants[place]);
+        let group = &self.group;
+        let devices = |&p: &usize| group.processes[p].places.iter().map(|&place| group.participants[place]);
         let mut absent: Vec<usize> = silent.iter().flat_map(devices).collect();
         absent.sort_unstable();
         absent.dedup();

@@ -1,7 +1,7 @@
 //! Collectives among processes that are threads here: every kind, any split of the devices, and faults.
 
 use super::World;
-use super::message_passing::{MessagePassing, MessageRequest, TransportError};
+use super::message_passing::{ANNOUNCEMENT_TAG, MessagePassing, MessageRequest, MessageRequests, TransportError};
 use crate::collective::tests::{in_process, operands, sample};
 use crate::rendezvous::{JoinError, RendezvousKey, Whereabouts};
 use crate::{Collective, CollectiveKind, CollectiveRequest, Communicator, ParticipantMemory, Serial};
@@ -52,7 +52,7 @@ impl MessagePassing for TestTransport {
         tag: i32,
         bytes: *const u8,
         length: usize,
-        requests: &mut Vec<MessageRequest>,
+        requests: &mut MessageRequests,
     ) -> Result<(), TransportError> {
         // SAFETY: the bytes are there, as the caller promises.
         let bytes = unsafe { std::slice::from_raw_parts(bytes, length) }.to_vec();
@@ -70,7 +70,7 @@ impl MessagePassing for TestTransport {
         tag: i32,
         bytes: *mut u8,
         length: usize,
-        requests: &mut Vec<MessageRequest>,
+        requests: &mut MessageRequests,
     ) -> Result<(), TransportError> {
         requests.push(MessageRequest(self.requests.len() as u64));
         self.requests.push(TestRequest::Receive { from, tag, address: bytes as usize, length });
@@ -91,9 +91,17 @@ impl MessagePassing for TestTransport {
             }
         }
     }
-    fn probe(&mut self, tag: i32) -> Result<Option<(usize, usize)>, TransportError> {
-        let wire = self.wires[self.rank].lock().unwrap();
-        Ok(wire.iter().find(|l| l.1 == tag).map(|l| (l.0, l.2.len())))
+    fn max_tag(&self) -> i32 {
+        1 << 20
+    }
+    fn next_announcement(&mut self, buffer: &mut Vec<u8>) -> Result<Option<usize>, TransportError> {
+        let mut wire = self.wires[self.rank].lock().unwrap();
+        let Some(n) = wire.iter().position(|l| l.1 == ANNOUNCEMENT_TAG) else { return Ok(None) };
+        let (from, _, bytes, taken) = wire.remove(n).unwrap();
+        assert!(bytes.len() <= super::ANNOUNCEMENT_BYTES);
+        *buffer = bytes;
+        taken.store(true, Ordering::SeqCst);
+        Ok(Some(from))
     }
     fn finalize(&mut self) -> Result<(), TransportError> {
         Ok(())
@@ -158,8 +166,18 @@ fn collective(
         results: results.iter_mut().map(|a| a.as_mut_ptr() as usize).collect(),
     };
     let key = RendezvousKey::Channel(1);
-    let request =
-        CollectiveRequest { key, participants: group, what, name: what, collective: work, memory, parallel: &Serial };
+    let what = &Arc::from(what);
+    let waits = !device.is_multiple_of(3);
+    let request = CollectiveRequest {
+        key,
+        participants: group,
+        what,
+        name: what,
+        collective: work,
+        memory,
+        parallel: &Serial,
+        waits,
+    };
     // SAFETY: the arrays are as long as the collective says and kept until the wait has ended, or for ever.
     let met = unsafe { communicator.start(device, &request) };
     match met.and_then(|arrival| communicator.wait(device, arrival)) {
@@ -223,11 +241,12 @@ fn results_may_take_the_place_of_operands() {
                 let request = CollectiveRequest {
                     key: RendezvousKey::Instruction(4),
                     participants: &[0, 1, 2],
-                    what: "in place",
-                    name: "in place",
+                    what: &Arc::from("in place"),
+                    name: &Arc::from("in place"),
                     collective: &work,
                     memory,
                     parallel: &Serial,
+                    waits: true,
                 };
                 // SAFETY: the array is as long as the collective says, and kept until the wait has ended.
                 let arrival = unsafe { c.start(d, &request) }.unwrap();

@@ -195,7 +195,7 @@ fn meet(
     if !work.fits(group.len()) || !sizes_fit || !made.iter().enumerate().all(has_size) {
         return Err(unfit(device, i, group));
     }
-    let what = purpose_of(device.module(), i);
+    let what = Arc::from(purpose_of(device.module(), i));
     let memory = ParticipantMemory {
         operands: operands.iter().map(|a| a.bytes().as_ptr() as usize).collect(),
         results: made.iter_mut().map(|a| a.bytes_mut().as_mut_ptr() as usize).collect(),
@@ -204,10 +204,11 @@ fn meet(
         key: key_of(device.module(), i),
         participants: group,
         what: &what,
-        name: &name_of(device.module(), i),
+        name: &Arc::from(name_of(device.module(), i)),
         collective: &Arc::new(work),
         memory,
         parallel: &Serial,
+        waits: true,
     };
     let communicator = &device.shared.communicator;
     // SAFETY: the arrays are as long as the collective says (checked above), and nothing touches them before the wait has

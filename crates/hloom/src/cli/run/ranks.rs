@@ -228,11 +228,10 @@ impl Ranks {
     /// The ranks of one host share its processors; all ranks use as many threads, so that they compile the same program.
     fn agree_on_threads(&mut self) -> Result<()> {
         let available = hloom::runtime::pool::Pool::available_threads();
-        let variables = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"];
-        let beside = variables.iter().find_map(|name| std::env::var(name).ok()?.parse::<usize>().ok()).unwrap_or(1);
+        let beside = hloom::comm::processes_beside().unwrap_or(1);
         // A rank that is bound has its processors for itself.
         let all = std::thread::available_parallelism().map_or(1, usize::from);
-        let bound = available < online_processors().unwrap_or(all);
+        let bound = available < hloom::comm::world::online_processors().unwrap_or(all);
         let own = if bound { available } else { (available / beside).max(1) };
         let said = self.exchange(THREADS, &(own as u64).to_le_bytes())?;
         let number = |bytes: &Vec<u8>| <[u8; 8]>::try_from(&bytes[..]).map_or(1, u64::from_le_bytes) as usize;
@@ -374,16 +373,6 @@ fn words(ranks: &[usize]) -> String {
         Some((only, [])) => format!("rank {only}"),
         Some((last, others)) => format!("ranks {} and {last}", others.join(", ")),
     }
-}
-
-/// The processors of the machine, whether this process may use them or not.
-fn online_processors() -> Option<usize> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
-    let count = |range: &str| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        Some(last.trim().parse::<usize>().ok()? + 1 - first.trim().parse::<usize>().ok()?)
-    };
-    text.trim().split(',').map(count).sum()
 }
 
 /// FNV-1a: the same on every rank, whatever the build.
