@@ -218,14 +218,15 @@ pub(crate) struct BenchArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct DiffArgs {
-    /// The first module
+    /// The first module, or a dump folder
     pub(crate) a: String,
-    /// The second module
+    /// The second module, or another dump folder
     pub(crate) b: String,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write a page to look at here, and print only the summary
+    /// Write a page to look at here (of folders: a page for each pair that differs, into this folder), and print only the
+    /// summary
     #[arg(long, value_name = "OUT")]
     pub(crate) html: Option<String>,
 }

@@ -1,7 +1,9 @@
-//! `hloom diff`: what differs in two modules, renaming and reordering set aside.
+//! `hloom diff`: what differs in two modules, or in those of two dump folders, renaming and reordering set aside.
 //!
 //! The exit status is the answer: 0 when nothing differs, 1 when something does. So whatever keeps the command from
 //! answering is 2, a file that cannot be read like a command line that makes no sense.
+
+mod folders;
 
 use super::args::DiffArgs;
 use super::{Outcome, Result, Stop, input, json, output, progress};
@@ -18,6 +20,16 @@ pub(crate) fn run(args: &DiffArgs) -> Result {
 fn answer(args: &DiffArgs) -> Result {
     if args.a == "-" && args.b == "-" {
         return Err(super::usage_error("standard input can be only one of the two modules"));
+    }
+    let is_folder = |path: &str| hloom::paths::to_path(path).is_dir();
+    match (is_folder(&args.a), is_folder(&args.b)) {
+        (true, true) => return folders::answer(args),
+        (false, false) => {}
+        (a_is, _) => {
+            let (folder, file) = if a_is { (&args.a, &args.b) } else { (&args.b, &args.a) };
+            let message = format!("`{folder}` is a folder and `{file}` is not: give two modules, or two dump folders");
+            return Err(super::usage_error(&message));
+        }
     }
     let (a, b) = (input::load_verified(&args.a)?, input::load_verified(&args.b)?);
     let found = {

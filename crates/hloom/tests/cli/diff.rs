@@ -45,3 +45,47 @@ fn a_file_that_cannot_be_read_is_2() {
     folder.hloom(&["diff", "missing.hlo", "a.hlo"]).exits(2);
     folder.hloom(&["diff", "-", "-"]).exits(2);
 }
+
+#[test]
+fn modules_of_two_dump_folders_are_paired_by_what_they_are_called() {
+    let after = |number: usize, name: &str| format!("module_{number:04}.{name}.cpu_after_optimizations.txt");
+    let changed = PROGRAM.replace("constant(2)", "constant(3)");
+    let folder = Folder::new("diff-folders")
+        .with(&format!("a/{}", after(6, "jit_f")), PROGRAM)
+        .with(&format!("a/{}", after(7, "jit_g")), PROGRAM)
+        .with(&format!("a/{}", after(8, "jit_f")), PROGRAM)
+        .with("a/notes.md", "nothing")
+        .with(&format!("b/{}", after(2, "jit_g")), changed)
+        .with(&format!("b/{}", after(3, "jit_f")), PROGRAM)
+        .with(&format!("b/{}", after(9, "jit_h")), PROGRAM);
+    let ran = folder.hloom(&["diff", "a", "b"]).exits(1);
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert_eq!(lines[0], "modules: 1 different, 2 without another, 1 equal");
+    assert_eq!(lines[1], "module_0006.jit_f: no difference: 5 instructions each");
+    assert!(lines[2].starts_with("module_0007.jit_g: 1 difference (1 constant"), "{}", ran.stdout);
+    assert!(lines.contains(&"module_0008.jit_f: is only in a") && lines.contains(&"module_0009.jit_h: is only in b"));
+    let ran = folder.hloom(&["diff", "a", "b", "--json"]).exits(1);
+    let json: serde_json::Value = serde_json::from_str(&ran.stdout).expect("it is JSON");
+    assert_eq!((&json["equal"], &json["modules"][0]["diff"]["equal"]), (&false.into(), &true.into()));
+    folder.hloom(&["diff", "a", "b", "--html", "pages"]).exits(1);
+    assert!(folder.read("pages/module_0007.jit_g.html").contains("module_0002.jit_g"));
+    folder.hloom(&["diff", "a", "a"]).exits(0);
+    folder.hloom(&["diff", "a", &format!("b/{}", after(3, "jit_f"))]).exits(2);
+}
+
+#[test]
+fn a_folder_with_a_broken_module_is_2_and_the_others_are_compared() {
+    let folder = Folder::new("diff-folders-bad")
+        .with("a/one.hlo", PROGRAM)
+        .with("a/two.hlo", "HloModule x\nnonsense")
+        .with("b/one.hlo", PROGRAM)
+        .with("b/two.hlo", PROGRAM)
+        .with("empty/notes.md", "nothing");
+    let ran = folder.hloom(&["diff", "a", "b"]).exits(2);
+    assert!(
+        ran.stdout.starts_with("modules: 1 that cannot be compared, 1 equal\none.hlo: no difference"),
+        "{}",
+        ran.stdout
+    );
+    folder.hloom(&["diff", "a", "empty"]).exits(2);
+}
