@@ -44,6 +44,11 @@ gathered = multihost_utils.process_allgather(shifted, tiled=True)
 assert np.array_equal(gathered, np.roll(np.arange(4 * count), 2)), gathered
 everyone = multihost_utils.process_allgather(np.array([jax.process_index()]))
 assert sorted(everyone.ravel()) == list(range(count)), everyone
+# A program on a device of another process is run there.
+there = jax.sharding.SingleDeviceSharding(jax.local_devices(process_index=1)[0])
+more = jax.jit(lambda a: a + 1)(jax.device_put(np.arange(4.0, dtype=np.float32), there))
+more.block_until_ready()
+assert [s.data.tolist() for s in more.addressable_shards] == [[1, 2, 3, 4]] * (jax.process_index() == 1)
 multihost_utils.sync_global_devices("the end")
 print("well")
 """

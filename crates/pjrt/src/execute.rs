@@ -33,6 +33,10 @@ pub(crate) fn execute(args: &mut LoadedExecutableExecuteArgs) -> Result<(), Stat
     let context = options.map_or(Handle::null(), |o| o.context);
     let context = if context.is_null() { UserContext::default() } else { context.get()?.snapshot() };
     let devices = devices(program, args)?;
+    if devices.is_empty() {
+        // All its devices are in other processes: these run it.
+        return Ok(());
+    }
     // SAFETY: the caller's lists: of arguments for each device, each of one buffer per argument.
     let lists: SmallVec<[&[Handle<Buffer>]; 1]> = unsafe {
         let lists = slice(args.argument_lists, devices.len());
