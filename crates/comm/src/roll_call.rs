@@ -1,8 +1,8 @@
 //! Which ranks of this host have started, and which have died: what no message can tell.
 //!
 //! Every rank holds a lock on a file of its own as long as it lives, in a folder of the job; the system lets go of the lock
-//! when the process is no more, however it ended. A rank that ends by itself says so in its file first. No data go this
-//! way. Where ranks are on several hosts each sees those of its own.
+//! when the process is no more, however it ended. Its file says which process it is; a rank that ends by itself says so in
+//! it first. No data go this way. Where ranks are on several hosts each sees those of its own.
 
 use crate::launcher::LaunchedProcess;
 use std::fs::{self, File};
@@ -43,8 +43,9 @@ impl RollCall {
     fn join_in(folder: &Path, process: LaunchedProcess, all_here: bool) -> Option<RollCall> {
         let LaunchedProcess { rank, size } = process;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).ok()?;
-        let own =
+        let mut own =
             File::options().read(true).write(true).create(true).truncate(true).open(file_of(folder, rank)).ok()?;
+        own.write_all(std::process::id().to_string().as_bytes()).ok()?;
         lock(&own, libc::LOCK_EX).then_some(RollCall { folder: folder.to_owned(), rank, size, all_here, _own: own })
     }
 
@@ -58,9 +59,19 @@ impl RollCall {
     pub fn dead(&self) -> Vec<usize> {
         let is_dead = |rank: &usize| {
             let Ok(file) = File::open(file_of(&self.folder, *rank)) else { return false };
-            lock(&file, libc::LOCK_SH) && fs::read(file_of(&self.folder, *rank)).is_ok_and(|said| said != ENDED)
+            lock(&file, libc::LOCK_SH)
+                && fs::read(file_of(&self.folder, *rank)).is_ok_and(|said| !said.starts_with(ENDED))
         };
         (0..self.size).filter(|&rank| rank != self.rank).filter(is_dead).collect()
+    }
+
+    /// The ranks of this host that are stopped: they neither go on nor end.
+    pub fn stopped(&self) -> Vec<usize> {
+        let is_stopped = |rank: &usize| {
+            let said = fs::read_to_string(file_of(&self.folder, *rank)).ok();
+            said.and_then(|id| id.parse().ok()).is_some_and(is_stopped)
+        };
+        (0..self.size).filter(|&rank| rank != self.rank).filter(is_stopped).collect()
     }
 
     /// Says that this rank ends by itself, or is told to.
@@ -86,6 +97,12 @@ fn file_of(folder: &Path, rank: usize) -> PathBuf {
 fn lock(file: &File, how: i32) -> bool {
     // SAFETY: the file is open.
     unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) == 0 }
+}
+
+/// Whether a process is stopped, by a signal or by a debugger.
+fn is_stopped(id: u32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    text.rsplit_once(')').is_some_and(|(_, after)| after.trim_start().starts_with(['T', 't']))
 }
 
 /// The name, parent and time of start of a process.
@@ -146,6 +163,25 @@ mod tests {
         drop(third);
         drop(second);
         assert_eq!((first.missing(), first.dead()), (vec![], vec![1]));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn stopped_ranks_are_known() {
+        let folder = std::env::temp_dir().join(format!("hloom-roll-call-stopped-{}", std::process::id()));
+        let first = rank(&folder, 0);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        fs::write(file_of(&folder, 1), child.id().to_string()).unwrap();
+        assert_eq!(first.stopped(), Vec::<usize>::new());
+        // SAFETY: the process is the one that was started here.
+        unsafe { libc::kill(child.id() as i32, libc::SIGSTOP) };
+        let begun = std::time::Instant::now();
+        while first.stopped().is_empty() && begun.elapsed().as_secs() < 20 {
+            std::thread::yield_now();
+        }
+        assert_eq!(first.stopped(), [1]);
+        child.kill().unwrap();
+        child.wait().unwrap();
         fs::remove_dir_all(&folder).unwrap();
     }
 

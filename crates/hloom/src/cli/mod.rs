@@ -62,17 +62,22 @@ impl Outcome {
         };
         diagnostics.iter().map(outcome).max().unwrap_or(Outcome::InputAtFault)
     }
-}
 
-impl From<Outcome> for ExitCode {
-    fn from(outcome: Outcome) -> ExitCode {
-        ExitCode::from(match outcome {
+    /// The exit status.
+    pub(crate) fn code(self) -> u8 {
+        match self {
             Outcome::Well => 0,
             Outcome::InputAtFault => 1,
             Outcome::UsageAtFault => 2,
             Outcome::Bug => 3,
             Outcome::MachineAtFault => 4,
-        })
+        }
+    }
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> ExitCode {
+        ExitCode::from(outcome.code())
     }
 }
 

@@ -71,6 +71,10 @@ pub(super) fn run(args: &RunArgs, process: LaunchedProcess) -> Result {
             ranks.world.flush(Duration::from_millis(10));
             std::thread::sleep(Duration::from_millis(10));
         }
+        if is_interrupted() {
+            // It does not wait for this rank to put everything away either.
+            World::leave(i32::from(outcome.code()));
+        }
     } else {
         roll.iter().for_each(RollCall::end);
     }
@@ -107,7 +111,9 @@ fn join(process: LaunchedProcess, time_limit: Duration, roll: &Option<RollCall>)
             Err(RecvTimeoutError::Timeout) if begun.elapsed() < time_limit && !is_interrupted() => {}
             Err(_) if is_interrupted() => {
                 let message = format!("rank {rank} was told to end before all {size} ranks had started");
-                return Err(fault(message, &dead(roll).into_iter().collect::<Vec<_>>()));
+                let missing = roll.as_ref().map_or_else(Vec::new, RollCall::missing);
+                let late = (!missing.is_empty()).then(|| format!("{} had not started", words(&missing)));
+                return Err(fault(message, &dead(roll).into_iter().chain(late).collect::<Vec<_>>()));
             }
             Err(_) => {
                 let seconds = time_limit.as_secs();
@@ -161,11 +167,15 @@ fn watch_over(world: &Arc<World>, roll: &Arc<Option<RollCall>>) {
     });
 }
 
-/// Names the ranks that have died.
+/// Names the ranks that have died or are stopped.
 fn dead(roll: &Option<RollCall>) -> Option<String> {
-    let dead = roll.as_ref().map_or_else(Vec::new, RollCall::dead);
-    let has = if dead.len() == 1 { "has" } else { "have" };
-    (!dead.is_empty()).then(|| format!("{} {has} died", words(&dead)))
+    let roll = roll.as_ref()?;
+    let say = |ranks: Vec<usize>, one: &str, many: &str| {
+        let verb = if ranks.len() == 1 { one } else { many };
+        (!ranks.is_empty()).then(|| format!("{} {verb}", words(&ranks)))
+    };
+    let said = [say(roll.dead(), "has died", "have died"), say(roll.stopped(), "is stopped", "are stopped")];
+    said.into_iter().flatten().reduce(|a, b| format!("{a}, {b}"))
 }
 
 fn is_interrupted() -> bool {
