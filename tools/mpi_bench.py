@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Compares hloom on several ranks with plain MPI, with virtual devices in one process, and with XLA:CPU's processes.
 
-    tools/mpi_bench.py [--hloom PATH] [--mpirun CMD] [--ranks 4] [--only allreduce,mlp,overlap,jax] [--json OUT]
+    tools/mpi_bench.py [--hloom PATH] [--mpirun CMD] [--ranks 4] [--only allreduce,chain,mlp,overlap,jax] [--json OUT]
 
-- allreduce: 1 KB to 256 MB, against MPI_Allreduce of the same bytes (a C program, compiled here by mpicc)
+- allreduce: a step of one all-reduce of 1 KB to 256 MB, against MPI_Allreduce of the same bytes (a C program, compiled
+  here by mpicc); a step is a whole run of a program
+- chain: each of 64 all-reduces in one program, one after another
 - mlp: a program for as many devices as ranks (--mlp FILE), against the same on virtual devices of one process
 - overlap: how much of the time of gathers is hidden (--fsdp FILE), from --trace, against MPI_Allgather of the same bytes
 - jax: a data-parallel training step on processes of the plugin and of XLA:CPU (gloo)
@@ -67,6 +69,20 @@ ENTRY e {{
   ROOT sum = f32[{size}] all-reduce(x), to_apply=add, replica_groups={{}}
 }}
 """
+
+CHAIN = """HloModule chain, replica_count={ranks}
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}}
+ENTRY e {{
+  x0 = f32[{size}] parameter(0)
+{chain}
+  ROOT end = f32[{size}] negate(x{length})
+}}
+"""
+CHAIN_LENGTH = 64
 
 JAX_STEP = r"""
 import os, sys, time
@@ -143,6 +159,19 @@ class Bench:
             mpi, ours = (min(column) for column in zip(*pairs))
             self.note(f"all-reduce {size >> 10} KB", mpi, ours, "plain MPI")
 
+    def chain(self) -> None:
+        for size in [1 << n for n in range(10, 21, 2)]:
+            link = "  x{next} = f32[{size}] all-reduce(x{last}), to_apply=add, replica_groups={{}}, channel_id={next}"
+            links = [link.format(next=n + 1, last=n, size=size // 4) for n in range(CHAIN_LENGTH)]
+            file = self.folder / "chain.hlo"
+            file.write_text(CHAIN.format(ranks=self.args.ranks, size=size // 4, chain="\n".join(links), length=CHAIN_LENGTH))
+            pairs = [
+                (self.plain("reduce", size, 200), self.hloom(file, self.args.ranks, 20) / CHAIN_LENGTH)
+                for _ in range(self.args.repeat)
+            ]
+            mpi, ours = (min(column) for column in zip(*pairs))
+            self.note(f"all-reduce {size >> 10} KB in a chain", mpi, ours, "plain MPI")
+
     def mlp(self) -> None:
         file = pathlib.Path(self.args.mlp or ROOT / "examples/tensor_parallel_mlp.hlo")
         pairs = [(self.hloom(file, 1, 10), self.hloom(file, self.args.ranks, 10)) for _ in range(self.args.repeat)]
@@ -152,7 +181,8 @@ class Bench:
     def overlap(self) -> None:
         file = pathlib.Path(self.args.fsdp or ROOT / "examples/fsdp_mlp.hlo")
         trace = self.folder / "trace.json"
-        self.launch([self.args.hloom, "run", str(file), "--seed", "1", "--trace", str(trace), "--bench", "10"], self.args.ranks)
+        threads = ["--threads", str(self.args.threads)] if self.args.threads else []
+        self.launch([self.args.hloom, "run", str(file), "--seed", "1", "--trace", str(trace), "--bench", "10", *threads], self.args.ranks)
         events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X" and e["pid"] == 0]
         gathers = [e for e in events if e["args"]["opcode"].startswith("all-gather")]
         exposed = sum(e["dur"] for e in gathers) / 1e3
@@ -190,7 +220,7 @@ class Bench:
         return float(texts[0].split()[-1])
 
     def note(self, what: str, theirs: float, ours: float, who: str) -> None:
-        print(f"{what}: {ours:.3f} ms, {who} {theirs:.3f} ms: {ours / theirs:.2f} times", flush=True)
+        print(f"{what}: {ours:.4f} ms, {who} {theirs:.4f} ms: {ours / theirs:.2f} times", flush=True)
         self.results[what] = {"hloom_ms": ours, "other_ms": theirs, "other": who}
         self.save()
 
@@ -215,7 +245,7 @@ def main() -> int:
     parser.add_argument("--mpicc", default=shutil.which("mpicc.openmpi") or "mpicc")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--only", default="allreduce,mlp,overlap,jax")
+    parser.add_argument("--only", default="allreduce,chain,mlp,overlap,jax")
     parser.add_argument("--mlp")
     parser.add_argument("--fsdp")
     parser.add_argument("--json", type=pathlib.Path)
