@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn shards_make_the_whole_again_though_the_last_are_not_full() {
-        let axes = DeviceAxes::new(4, std::iter::empty());
+        let axes = DeviceAxes::new(4, std::iter::empty(), &[]);
         let spec = Spec::tiled([smallvec![0], smallvec![1]]);
         let dims = [3, 5];
         let whole: Vec<u8> = (0..15).collect();

@@ -272,3 +272,31 @@ fn idle_axes_share_a_dot_whose_operands_want_the_same_axis() {
     let depth = made.module[lhs].shape.as_array().map_or(0, |a| a.dims()[1]);
     assert_eq!(elements(dot) * depth, 16 * 24 * 32 / 8, "every device has an eighth of the work");
 }
+
+#[test]
+fn results_in_other_orders_of_devices_are_computed_where_they_are_wanted() {
+    // A mirrored array on mirrored devices: nothing moves but what uneven shards lack.
+    let reverse = |n: i64, order: &str| {
+        format!(
+            "HloModule m\nENTRY e {{
+              x = f32[{n}] parameter(0), sharding={{devices=[4]<=[4]}}
+              ROOT r = f32[{n}] reverse(x), dimensions={{0}}, sharding={{devices=[4]{order}}}
+            }}"
+        )
+    };
+    assert_eq!(sent(4, &reverse(12, "3,2,1,0")), [""; 0]);
+    assert_eq!(sent(4, &reverse(11, "3,2,1,0")), ["collective-permute f32[1]"]);
+    assert_eq!(sent(4, &reverse(12, "0,1,2,3")), ["collective-permute f32[3]"]);
+    assert_eq!(sent(4, &reverse(12, "2,3,0,1")), ["collective-permute f32[3]"]);
+    // What every device can compute is computed for the shard that is wanted there.
+    let text = "HloModule m\nENTRY e {
+        x = f32[2,8] parameter(0), sharding={replicated}
+        s = f32[2,8] parameter(1), sharding={devices=[1,4]<=[4]}
+        b = f32[6,2,8] broadcast(x), dimensions={1,2}, sharding={devices=[1,1,4]<=[4]}
+        n = f32[6,2,8] negate(b), sharding={devices=[1,1,4]2,0,3,1}
+        t = f32[2,8] negate(s), sharding={devices=[1,4]<=[4]}
+        ROOT r = (f32[6,2,8], f32[2,8]) tuple(n, t),
+          sharding={{devices=[1,1,4]2,0,3,1}, {devices=[1,4]<=[4]}}
+      }";
+    assert_eq!(sent(4, text), [""; 0]);
+}

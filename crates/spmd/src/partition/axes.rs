@@ -6,7 +6,7 @@
 //! is its coordinates read in mixed radix, axis 0 the most significant.
 
 use hloom_ir::device_list::{IotaTransform, ReplicaGroups};
-use hloom_ir::sharding::{Sharding, ShardingKind, SubgroupType, Subgroups, TileAssignment, TileDevices};
+use hloom_ir::sharding::{LeafSharding, Sharding, ShardingKind, SubgroupType, Subgroups, TileAssignment, TileDevices};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 
@@ -71,8 +71,13 @@ pub struct DeviceAxes {
 pub type TileAxes = SmallVec<[AxisList; 4]>;
 
 impl DeviceAxes {
-    /// Axes fine enough for all the shardings given, as far as one grid can be.
-    pub fn new<'s>(devices: i64, shardings: impl Iterator<Item = &'s Sharding>) -> DeviceAxes {
+    /// Axes fine enough for all the shardings given, as far as one grid can be. Arguments and results in another order of
+    /// devices than the grid's have to be moved: the order is theirs, by their bytes, and then that of most others.
+    pub fn new<'s>(
+        devices: i64,
+        shardings: impl Iterator<Item = &'s Sharding>,
+        edges: &[(&LeafSharding, f64)],
+    ) -> DeviceAxes {
         let mut cuts = vec![1, devices];
         let mut seen = rustc_hash::FxHashSet::default();
         let mut tilings: Vec<TileAssignment> = Vec::new();
@@ -97,7 +102,16 @@ impl DeviceAxes {
             }
         }
         let plain = DeviceAxes::with_cuts(devices, cuts, None);
-        let fitting = |axes: &DeviceAxes| tilings.iter().filter(|t| axes.tile_axes(t).is_some()).count();
+        let mut edges_of: rustc_hash::FxHashMap<TileAssignment, f64> = rustc_hash::FxHashMap::default();
+        for (leaf, bytes) in edges {
+            if let Some(tiles) = tiles_of(&leaf.kind) {
+                *edges_of.entry(tiles.into_owned()).or_default() += bytes;
+            }
+        }
+        let fitting = |axes: &DeviceAxes| {
+            let fits: Vec<&TileAssignment> = tilings.iter().filter(|t| axes.tile_axes(t).is_some()).collect();
+            (fits.iter().filter_map(|t| edges_of.get(*t)).sum::<f64>(), fits.len())
+        };
         let mut best = (fitting(&plain), plain);
         // Devices in an order of their own: then the numbers are logical ones.
         let cuts: Vec<i64> = best.1.strides.iter().copied().chain([devices]).collect();
@@ -106,7 +120,7 @@ impl DeviceAxes {
             TileDevices::Iota(_) => None,
         });
         for order in listed.filter(|o| o.len() as i64 == devices && is_permutation(o)).take(MOST_ORDERS) {
-            if best.0 == tilings.len() {
+            if best.0.1 == tilings.len() {
                 break;
             }
             let relabelled = DeviceAxes::with_cuts(devices, cuts.clone(), Some(order.clone()));

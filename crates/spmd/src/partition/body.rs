@@ -73,6 +73,8 @@ pub(crate) struct Body<'p, 's> {
     coordinates: FxHashMap<AxisList, InstructionId>,
     constants: FxHashMap<(ElementType, Vec<u8>), InstructionId>,
     logical: Option<InstructionId>,
+    /// Of the program's arguments, by device, which shard it has.
+    pub entries: FxHashMap<InstructionId, Vec<i64>>,
     /// The instruction of the source that is being partitioned.
     pub at: Option<InstructionId>,
     /// Why collectives are added just now.
@@ -94,6 +96,7 @@ impl<'p, 's> Body<'p, 's> {
             coordinates: FxHashMap::default(),
             constants: FxHashMap::default(),
             logical: None,
+            entries: FxHashMap::default(),
             at: None,
             reason: Reason::Reshard,
             root: None,

@@ -128,6 +128,7 @@ impl Partitioner<'_> {
             body.p.target.instruction_mut(id).common.rare = source[parameter].common.rare.clone();
             let mut value = body.unpack(id, &source[parameter].shape, &mut specs.iter().cloned())?;
             if is_entry && let Some(placements) = body.p.parameters.get(n).cloned() {
+                body.remember_entry(&value, &mut placements.iter());
                 value = body.entered(value, &mut placements.iter())?;
             }
             body.values.insert(parameter, value);

@@ -28,6 +28,7 @@ pub mod plan;
 mod predict;
 mod product_convolution;
 mod reduce;
+mod relocate;
 mod reshape;
 mod reshard;
 mod rule;
@@ -45,6 +46,7 @@ use custom::{CustomPartitioner, NoCustomPartitioner};
 use hloom_ir::diagnostic::{Diagnostic, codes::passes as codes};
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::module::Module;
+use hloom_ir::sharding::LeafSharding;
 use placement::Placement;
 use rustc_hash::{FxHashMap, FxHashSet};
 use spec::{Reduction, Spec};
@@ -151,6 +153,23 @@ pub fn partition(source: &Module, devices: i64) -> Result<Partitioned, Diagnosti
     partition_with(source, devices, &NoCustomPartitioner)
 }
 
+/// The shardings stated of the program's arguments and results, and the bytes of each.
+fn arguments_and_results(source: &Module) -> Vec<(&LeafSharding, f64)> {
+    let Some(entry) = source.entry() else { return Vec::new() };
+    let mut stated = Vec::new();
+    for i in source.parameters(entry).into_iter().chain(source.root(entry)) {
+        let leaves = source[i].common.sharding.as_deref().map_or(&[][..], |s| s.leaves());
+        for (n, (_, shape)) in source[i].shape.leaves().into_iter().enumerate() {
+            let leaf = if leaves.len() == 1 { leaves.first() } else { leaves.get(n) };
+            if let (Some(leaf), Some(array)) = (leaf, shape.as_array()) {
+                let bits = array.element_count().unwrap_or(0) as f64 * array.element_type.bits() as f64;
+                stated.push((leaf, bits / 8.0));
+            }
+        }
+    }
+    stated
+}
+
 /// The same, with a partitioner for calls that it knows.
 pub fn partition_with(
     source: &Module,
@@ -161,7 +180,8 @@ pub fn partition_with(
         return Err(error(format!("a program cannot be partitioned for {devices} devices")));
     }
     let all = || source.computations().iter().flat_map(|&c| source[c].instructions());
-    let axes = DeviceAxes::new(devices, all().filter_map(|&i| source[i].common.sharding.as_deref()));
+    let stated = all().filter_map(|&i| source[i].common.sharding.as_deref());
+    let axes = DeviceAxes::new(devices, stated, &arguments_and_results(source));
     if axes.len() > 60 {
         return Err(error(format!("{devices} devices make a grid of too many axes")));
     }

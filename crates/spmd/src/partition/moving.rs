@@ -390,14 +390,32 @@ impl Body<'_, '_> {
         let mut local = self.resharded(&part, &spec)?;
         local.free = None;
         let zero = self.zero(shape.element_type)?;
+        // Where another order of devices is stated, it may be the mirrored one: elements are put right within the shards
+        // as they lie, and then the shards change places, or do not.
+        let mirrored = self.is_off_grid(at);
         for &d in &changed {
             let list = spec.dims[d].clone();
             if !list.is_empty() {
-                let (starts, size) = window(self.axes().product(&list), d);
+                let (mut starts, size) = window(self.axes().product(&list), d);
+                if mirrored {
+                    starts.reverse();
+                }
                 local.id = self.read_window(&local, d, &list, &starts, size, zero)?;
             }
         }
-        let id = self.add(Op::Reverse { dimensions: dimensions.clone() }, &[local.id])?;
+        let mut id = self.add(Op::Reverse { dimensions: dimensions.clone() }, &[local.id])?;
+        let lists = changed.iter().map(|&d| spec.dims[d].clone()).filter(|l| !l.is_empty());
+        let lists: Vec<AxisList> = lists.filter(|_| mirrored).collect();
+        if !lists.is_empty() {
+            let axes = self.axes();
+            let mirror = |logical: i64| {
+                lists
+                    .iter()
+                    .fold(logical, |n, l| axes.with_coordinate(n, l, axes.product(l) - 1 - axes.coordinate(n, l)))
+            };
+            let pairs = (0..axes.devices()).map(|n| (axes.device(n), axes.device(mirror(n)))).collect();
+            id = self.permute(id, pairs, &lists.concat())?;
+        }
         Ok(self.array(id, shape, spec))
     }
 }

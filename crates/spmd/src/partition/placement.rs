@@ -8,6 +8,7 @@ use super::axes::{DeviceAxes, tiles_of};
 use super::body::{Body, Part, Val};
 use super::spec::Spec;
 use hloom_ir::device_list::ReplicaGroups;
+use hloom_ir::entity::InstructionId;
 use hloom_ir::sharding::{LeafSharding, ShardingKind, Subgroups, TileDevices};
 
 /// How an array of the program's arguments or results lies.
@@ -51,10 +52,28 @@ impl Placement {
         self.stated.as_ref().map_or_else(|| self.spec.to_sharding(axes), |s| s.sharding.clone())
     }
 
-    /// From where to where shards go on their way into the program.
-    fn moves(&self, axes: &DeviceAxes) -> Option<Vec<(i64, i64)>> {
+    /// By device, the number of the shard that it has.
+    fn shards(&self, axes: &DeviceAxes) -> Vec<i64> {
+        let used: Vec<u8> = self.spec.used().list().to_vec();
+        let mut shards = vec![0; axes.devices() as usize];
+        for logical in 0..axes.devices() {
+            if let Some(shard) = shards.get_mut(self.device(axes, logical) as usize) {
+                *shard = axes.coordinate(logical, &used);
+            }
+        }
+        shards
+    }
+
+    /// By device, where the shard comes from that it works on (`into` the program), or that it is to have at the end.
+    fn sources(&self, axes: &DeviceAxes, into: bool) -> Option<Vec<i64>> {
         let stated = self.stated.as_ref()?;
-        Some((0..).zip(&stated.devices).map(|(logical, &from)| (from, axes.device(logical))).collect())
+        let mut sources = vec![0; stated.devices.len()];
+        for (logical, &outside) in (0..).zip(&stated.devices) {
+            let inside = axes.device(logical);
+            let (to, from) = if into { (inside, outside) } else { (outside, inside) };
+            *sources.get_mut(usize::try_from(to).ok()?)? = from;
+        }
+        Some(sources)
     }
 }
 
@@ -112,18 +131,35 @@ impl Body<'_, '_> {
         self.relocated(value, placements, true)
     }
 
+    /// Takes down which shards of an argument devices have.
+    pub(crate) fn remember_entry(&mut self, value: &Val, placements: &mut std::slice::Iter<'_, Placement>) {
+        match value {
+            Val::Array(part) => {
+                if let Some(placement) = placements.next() {
+                    let shards = placement.shards(self.axes());
+                    self.entries.insert(part.id, shards);
+                }
+            }
+            Val::Tuple(elements) => elements.iter().for_each(|e| self.remember_entry(e, placements)),
+            Val::Other(_) => {
+                placements.next();
+            }
+        }
+    }
+
+    /// Whether the order of devices that is stated of an array of the source is none that the grid expresses.
+    pub(crate) fn is_off_grid(&self, i: InstructionId) -> bool {
+        let leaves = self.p.source[i].common.sharding.as_deref().map_or(&[][..], |s| s.leaves());
+        leaves.iter().filter_map(|l| tiles_of(&l.kind)).any(|tiles| self.axes().tile_axes(&tiles).is_none())
+    }
+
     fn relocated(&mut self, value: Val, placements: &mut std::slice::Iter<'_, Placement>, leaves: bool) -> Emit<Val> {
         Ok(match value {
             Val::Array(part) => {
-                let moves = placements.next().and_then(|p| Some((p.spec.clone(), p.moves(self.axes())?)));
-                let Some((spec, moves)) = moves else { return Ok(Val::Array(part)) };
+                let sources = placements.next().and_then(|p| Some((p.spec.clone(), p.sources(self.axes(), !leaves)?)));
+                let Some((spec, sources)) = sources else { return Ok(Val::Array(part)) };
                 let part = if leaves { self.resharded(&part, &spec)? } else { part };
-                let pairs = match leaves {
-                    true => moves.into_iter().map(|(outside, inside)| (inside, outside)).collect(),
-                    false => moves,
-                };
-                let all = self.axes().all().list();
-                let id = self.permute(part.id, pairs, &all)?;
+                let id = self.relocate(part.id, &sources)?;
                 Val::Array(Part { id, free: None, ..part })
             }
             Val::Tuple(elements) => {

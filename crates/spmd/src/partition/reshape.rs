@@ -365,7 +365,7 @@ mod tests {
     }
 
     fn grid() -> DeviceAxes {
-        DeviceAxes::new(8, std::iter::empty())
+        DeviceAxes::new(8, std::iter::empty(), &[])
     }
 
     fn spec(dims: &[&[u8]]) -> Spec {
