@@ -9,7 +9,7 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::sharding::{Sharding, ShardingKind, same_devices};
 use hloom_spmd::PropagationOptions;
-use hloom_spmd::gspmd::propagate_known;
+use hloom_spmd::gspmd::{annotations_to_copies, propagate_known};
 use serde_json::Value;
 use std::path::Path;
 
@@ -94,15 +94,23 @@ fn shardings_are_those_that_gspmd_expects() {
             allow_propagation_to_output: flags(&how["allow_propagation_to_output"], true),
             allow_propagation_to_parameters: flags(&how["allow_propagation_to_parameters"], true),
             is_spmd: how["is_spmd"] == true,
+            cse_prevention_only: how["cse_prevention_only"] == true,
         };
+        // One name is given several answers there.
+        if case["ambiguous"] == true {
+            continue;
+        }
         if let Err(errors) = propagate_known(&mut module, &options) {
             println!("{name}: {errors:?}");
+        }
+        if !options.cse_prevention_only {
+            annotations_to_copies(&mut module);
         }
         for expected in case["expect"].as_array().into_iter().flatten() {
             // What a test gets at by code has no name here.
             let of = expected["of"].as_str().unwrap_or("?");
             let i = instruction(&module, of);
-            if of == "?" || case["ambiguous"].as_array().is_some_and(|a| a.iter().any(|n| n == of)) {
+            if of == "?" {
                 continue;
             }
             let Some(met) = met(&module, i, &expected["is"]) else { continue };
@@ -116,5 +124,5 @@ fn shardings_are_those_that_gspmd_expects() {
     }
     println!("{good} of {all} expected shardings");
     assert!(all > 50, "these cannot be all");
-    assert!(good * 100 >= all * 92, "{good} of {all} expected shardings");
+    assert!(good * 100 >= all * 97, "{good} of {all} expected shardings");
 }

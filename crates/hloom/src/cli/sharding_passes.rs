@@ -74,9 +74,9 @@ fn options(name: &str) -> std::result::Result<PropagationOptions, Diagnostic> {
         return Err(Diagnostic::error(&UNKNOWN_PASS, message).blame(Blame::Data));
     };
     let bad = |what: &str| {
-        Diagnostic::error(&BAD_PASS_OPTION, format!("`{PROPAGATION}` has no option `{what}`"))
-            .blame(Blame::Data)
-            .help("it has is_spmd, allow_propagation_to_output and allow_propagation_to_parameters, each true or false")
+        Diagnostic::error(&BAD_PASS_OPTION, format!("`{PROPAGATION}` has no option `{what}`")).blame(Blame::Data).help(
+            "it has is_spmd, allow_propagation_to_output, allow_propagation_to_parameters and cse_prevention_only",
+        )
     };
     for option in rest.trim_matches(['\'', '"', '{', '}']).split_whitespace() {
         let (key, value) = option.split_once('=').ok_or_else(|| bad(option))?;
@@ -89,6 +89,7 @@ fn options(name: &str) -> std::result::Result<PropagationOptions, Diagnostic> {
             || value.trim_matches(['[', ']', '{', '}']).split(',').map(flag).collect::<std::result::Result<_, _>>();
         match key {
             "is_spmd" => options.is_spmd = flag(value)?,
+            "cse_prevention_only" => options.cse_prevention_only = flag(value)?,
             "allow_propagation_to_output" => options.allow_propagation_to_output = flags()?,
             "allow_propagation_to_parameters" => options.allow_propagation_to_parameters = flags()?,
             _ => return Err(bad(option)),
@@ -107,6 +108,9 @@ fn over_hlo(file: &str, options: &PropagationOptions) -> Result<String> {
         // What nothing is known of stays without a sharding.
         false => gspmd::propagate_known(&mut module, options),
     };
+    if !options.cse_prevention_only {
+        gspmd::annotations_to_copies(&mut module);
+    }
     if let Err(diagnostics) = done {
         output::show(&source, Some(&module), &diagnostics);
         return Err(Stop(Outcome::InputAtFault));

@@ -66,11 +66,35 @@ pub fn propagate_known(
     let steps = report_of(&built, module, &computations);
     for &c in &computations {
         for i in module[c].instructions().to_vec() {
-            let sharding = edges.result(module, &built, &known, i, given.get(&i));
+            let is_meant = !options.cse_prevention_only || is_scalar_broadcast(module, i);
+            let sharding = match is_meant {
+                true => edges.result(module, &built, &known, i, given.get(&i)),
+                false => given.get(&i).cloned(),
+            };
             module.instruction_mut(i).common.sharding = sharding.map(Box::new);
         }
     }
     Ok(steps)
+}
+
+fn is_scalar_broadcast(module: &Module, i: InstructionId) -> bool {
+    let scalar = |&o: &InstructionId| module[o].shape.as_array().is_some_and(|a| a.rank() == 0);
+    matches!(module[i].op, Op::Broadcast { .. }) && module[i].operands().iter().all(scalar)
+}
+
+/// Makes copies of the calls that do nothing but state a sharding; they keep it.
+pub fn annotations_to_copies(module: &mut Module) {
+    for c in module.computations().to_vec() {
+        for i in module[c].instructions().to_vec() {
+            let states = matches!(&module[i].op, Op::CustomCall(call) if &*call.target == "Sharding");
+            if states && module[i].operands().len() == 1 && module[i].common.sharding.is_some() {
+                let instruction = module.instruction_mut(i);
+                instruction.op = Op::Copy;
+                instruction.common.backend_config = None;
+                module.rename(i, "copy");
+            }
+        }
+    }
 }
 
 /// Which parameters and results may be given shardings.

@@ -97,6 +97,7 @@ pub(super) fn rule_of(module: &Module, i: InstructionId, tiles: bool) -> Option<
                 output_spatial: &d.output_spatial,
                 feature_group_count: c.feature_group_count,
                 batch_group_count: c.batch_group_count,
+                tiles,
             };
             ops::convolution(s, &dims)
         }

@@ -34,6 +34,8 @@ pub struct PropagationOptions {
     pub allow_propagation_to_parameters: Vec<bool>,
     /// Whether all devices run one program: then tiles may be replicated over some of them.
     pub is_spmd: bool,
+    /// Whether only broadcasts of scalars are given shardings, so that those that are to lie differently stay apart.
+    pub cse_prevention_only: bool,
 }
 
 impl Default for PropagationOptions {
@@ -42,6 +44,7 @@ impl Default for PropagationOptions {
             allow_propagation_to_output: vec![false],
             allow_propagation_to_parameters: vec![false],
             is_spmd: true,
+            cse_prevention_only: false,
         }
     }
 }

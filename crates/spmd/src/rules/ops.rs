@@ -201,6 +201,31 @@ pub(crate) struct ConvolutionDims<'a> {
     pub output_spatial: &'a [i64],
     pub feature_group_count: i64,
     pub batch_group_count: i64,
+    /// Whether it is as GSPMD sees it: spatial dimensions of one element are of the batch, and through a kernel that is
+    /// larger than the result only the batch goes.
+    pub tiles: bool,
+}
+
+impl ConvolutionDims<'_> {
+    /// Whether windows are smaller than the result, or small at all.
+    fn has_small_kernel(&self, kernel: &[i64], result: &[i64]) -> bool {
+        let of = |dims: &[i64], d: i64| usize::try_from(d).ok().and_then(|d| dims.get(d)).copied().unwrap_or(1);
+        let (mut window, mut windows) = (1i64, 1i64);
+        self.kernel_spatial.iter().zip(self.output_spatial).enumerate().all(|(n, (&k, &o))| {
+            let (size, count) = (of(kernel, k), of(result, o));
+            (window, windows) = (window.saturating_mul(size), windows.saturating_mul(count));
+            size < count || n >= 2 && size <= 3 && window < windows
+        })
+    }
+
+    /// Whether some spatial dimension is one of a dot: contracted, or of one operand only.
+    fn is_dot(&self, lhs: &[i64], kernel: &[i64]) -> bool {
+        let of = |dims: &[i64], d: i64| usize::try_from(d).ok().and_then(|d| dims.get(d)).copied().unwrap_or(1);
+        self.input_spatial.iter().zip(self.kernel_spatial).all(|(&i, &k)| {
+            let (n, size) = (of(lhs, i), of(kernel, k));
+            n == size || n == 1 || size == 1
+        })
+    }
 }
 
 /// A convolution: batch and features as in a dot, along the spatial dimensions windows and what is in them.
@@ -213,9 +238,16 @@ pub(crate) fn convolution(s: Shapes<'_>, c: &ConvolutionDims<'_>) -> Rule {
         b.pass(&[at(c.input_batch), at(c.kernel_output_feature)], &[at(c.output_feature)], c.batch_group_count);
     }
     b.pass(&[at(c.input_batch)], &[at(c.output_batch)], of(out, c.output_batch));
+    if c.tiles && !c.is_dot(lhs, rhs) && !c.has_small_kernel(rhs, out) {
+        return b.build();
+    }
     for ((&i, &k), &o) in c.input_spatial.iter().zip(c.kernel_spatial).zip(c.output_spatial) {
         let (windows, window) = (of(out, o), of(rhs, k));
         let mut left = of(lhs, i);
+        if c.tiles && (left, window, windows) == (1, 1, 1) {
+            b.pass(&[at(i), at(k)], &[at(o)], 1);
+            continue;
+        }
         let mut order = [(windows, false), (window, true)];
         if windows < window {
             order.reverse();

@@ -173,6 +173,7 @@ impl Reader<'_, '_> {
             output_spatial: &self.part_ints(id, "output_spatial_dimensions"),
             feature_group_count: self.int("feature_group_count").unwrap_or(1),
             batch_group_count: self.int("batch_group_count").unwrap_or(1),
+            tiles: false,
         };
         Some(ops::convolution(s, &c))
     }
