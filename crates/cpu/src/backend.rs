@@ -57,6 +57,8 @@ static PIPELINE: &[PipelineStep] = &[
     ),
     Once("hoist-invariants"),
     Once("unroll-double-buffers"),
+    Once("reassociate-all-reduces"),
+    Once("scatter-all-reduces"),
     Fixpoint(2, &["simplify", "cse", "dce"]),
     // Not made asynchronous here (`start-collectives`): the engine comes to a collective where it stands in the list and
     // waits for it before the first step that needs it, so that a start and a done would say nothing new.

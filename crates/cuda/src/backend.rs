@@ -48,6 +48,8 @@ static PIPELINE: &[PipelineStep] = &[
     ),
     Once("hoist-invariants"),
     Once("unroll-double-buffers"),
+    Once("reassociate-all-reduces"),
+    Once("scatter-all-reduces"),
     Fixpoint(2, &["simplify", "cse", "dce"]),
     Once("combine-collectives"),
     Once("remove-barriers"),
