@@ -201,8 +201,7 @@ impl PtxBuilder {
         let index = self.parameters.len();
         self.parameters.push(".u64");
         let name = format!("[p{index}]");
-        let generic = self.define(Class::B64, "ld.param.u64", &[&name]);
-        self.define(Class::B64, "cvta.to.global.u64", &[&generic])
+        self.define(Class::B64, "ld.param.u64", &[&name])
     }
 
     /// A new parameter of 32 bits.

@@ -173,6 +173,7 @@ impl Sort<'_> {
             (Some([area, _]), None) => ranking.write_places(k, area),
             (None, _) => {}
         }
+        rank::loaded(k);
         let shift = def!(k, B32, "mov.u32", 0);
         let next = k.label();
         k.place(next);
@@ -311,6 +312,7 @@ impl Sort<'_> {
 
         let keys = Area { width: sorted.width, ..unsorted };
         ranking.load(k, Elements { array: input, bytes: key_bytes, first }, count, keys);
+        rank::loaded(k);
         let shift = def!(k, B32, "mul.lo.u32", pass, DIGIT_BITS);
         ranking.count(k, keys, shift, count);
         // Thread d looks after digit d: how many keys of it come before this tile's in the row.
@@ -328,22 +330,14 @@ impl Sort<'_> {
                 places.set(k, from, to);
             }
         });
-        let before = rank::look_back(k, digit_state, in_row, total);
-        let bases = {
-            let row_histogram = def!(k, B64, "mad.lo.s64", wide_row, u64::from(4 * DIGITS * passes), histogram);
-            let digit = def!(k, B64, "cvt.u64.u32", thread);
-            let address = def!(k, B64, "mad.lo.s64", digit, 4, row_histogram);
-            let address = def!(k, B64, "mad.lo.s64", wide_pass, u64::from(4 * DIGITS), address);
-            let in_row = def!(k, B32, "ld.global.u32", at(address, 0));
-            let smaller = ranking.exclusive_sum(k, in_row);
-            def!(k, B32, "add.s32", smaller, before)
-        };
-        ranking.publish_bases(k, bases);
         let row = |array, bytes| Elements { array, bytes, first: row_first };
-        ranking.scatter(k, [sorted, sorted], shift, row(output, key_bytes), count);
+        let mut moved = vec![(sorted, row(output, key_bytes))];
         if let (Some(array), Some(target), Some(places)) = (payload_input, payload_output, places) {
             let bytes = self.payload.bytes();
             let values = Area { width: if bytes == 8 { 8 } else { 4 }, ..unsorted };
+            // The keys as they came have been read by all: their room is the values', which come while others are waited
+            // for.
+            emit!(k, "bar.sync", 0);
             let loaded = k.label();
             if self.payload == Payload::Index {
                 let stored = k.label();
@@ -355,9 +349,20 @@ impl Sort<'_> {
             }
             ranking.load_to(k, Elements { array, bytes, first }, count, places, values);
             k.place(loaded);
-            emit!(k, "bar.sync", 0);
-            ranking.scatter(k, [sorted, values], shift, row(target, bytes), count);
+            moved.push((values, row(target, bytes)));
         }
+        let before = rank::look_back(k, digit_state, in_row, total);
+        let bases = {
+            let row_histogram = def!(k, B64, "mad.lo.s64", wide_row, u64::from(4 * DIGITS * passes), histogram);
+            let address = def!(k, B64, "mad.wide.u32", thread, 4, row_histogram);
+            let address = def!(k, B64, "mad.wide.u32", pass, 4 * DIGITS, address);
+            let in_row = def!(k, B32, "ld.global.u32", at(address, 0));
+            let smaller = ranking.exclusive_sum(k, in_row);
+            def!(k, B32, "add.s32", smaller, before)
+        };
+        rank::loaded(k);
+        ranking.publish_bases(k, bases);
+        ranking.scatter(k, sorted, &moved, shift, count);
     }
 
     /// The values that did not travel, fetched by the index that did.

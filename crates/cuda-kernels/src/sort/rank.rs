@@ -6,7 +6,7 @@
 
 use super::{DIGIT_BITS, DIGITS, ITEMS, STATE_START};
 use crate::order::KeyOrder;
-use crate::ptx::{Class, PtxBuilder, Reg, at, def, emit};
+use crate::ptx::{Address, Class, PtxBuilder, Reg, Tuple, at, def, emit};
 
 /// Elements of a tile in shared memory, in the order of their places.
 #[derive(Clone, Copy)]
@@ -67,11 +67,19 @@ pub(super) struct Elements {
 }
 
 impl Elements {
-    /// The address of the element so many after the first.
-    fn address(self, k: &mut PtxBuilder, place: Reg) -> Reg {
-        let wide = def!(k, B64, "cvt.u64.u32", place);
-        let element = def!(k, B64, "add.s64", self.first, wide);
-        def!(k, B64, "mad.lo.s64", element, self.bytes, self.array)
+    /// The address of the first.
+    fn start(self, k: &mut PtxBuilder) -> Reg {
+        def!(k, B64, "mad.lo.s64", self.first, self.bytes, self.array)
+    }
+
+    /// The address of the element so many after the first, which is at `start`.
+    fn address(self, k: &mut PtxBuilder, start: Reg, place: Reg) -> Reg {
+        def!(k, B64, "mad.wide.u32", place, self.bytes, start)
+    }
+
+    /// Whether a copy that a thread does not wait for can move an element.
+    fn is_copied(self) -> bool {
+        self.bytes >= 4
     }
 }
 
@@ -156,10 +164,17 @@ impl Ranking {
         self.each(k, 1, |k, place, _| body(k, place));
     }
 
-    /// The thread's elements of the tile, at its places; those past `count` are 0.
+    /// The thread's elements of the tile, at its places; those past `count` are 0. They are there after [`loaded`].
     pub(super) fn load(&self, k: &mut PtxBuilder, from: Elements, count: Reg, to: Area) {
+        let start = from.start(k);
+        if from.is_copied() {
+            return self.each_key(k, |k, place| {
+                let slot = to.slot(k, place);
+                copy(k, from, start, place, count, slot);
+            });
+        }
         self.each(k, LOADS, |k, place, number| {
-            let address = from.address(k, place);
+            let address = from.address(k, start, place);
             let values = self.loads(k, from.bytes, address, place, count, number);
             let slot = to.slot(k, place);
             for (i, value) in (0..).zip(values) {
@@ -169,9 +184,8 @@ impl Ranking {
     }
 
     fn loads(&self, k: &mut PtxBuilder, bytes: u32, address: Reg, place: Reg, count: Reg, number: u32) -> Vec<Reg> {
-        let (class, zero) = if bytes == 8 { (Class::B64, "mov.u64") } else { (Class::B32, "mov.u32") };
         let load = |i: u32| {
-            let value = k.define(class, zero, &[&0]);
+            let value = def!(k, B32, "mov.u32", 0);
             let exists = self.exists(k, place, i, count);
             let from = at(address, i64::from(32 * i * bytes));
             k.guarded(exists, true, |k| emit!(k, &format!("ld.global.u{}", 8 * bytes), value, from));
@@ -220,9 +234,12 @@ impl Ranking {
     /// barrier; afterwards starts of digits are in shared memory.
     pub(super) fn count(&self, k: &mut PtxBuilder, keys: Area, shift: Reg, count: Reg) {
         emit!(k, "bar.sync", 0);
-        let mine = def!(k, B32, "mad.lo.u32", self.thread, 4, self.shared);
-        for i in 0..(DIGITS * self.warps).div_ceil(self.threads()) {
-            emit!(k, "st.shared.u32", at(mine, i64::from(self.counts + 4 * i * self.threads())), 0);
+        let mine = def!(k, B32, "mad.lo.u32", self.thread, 16, self.shared);
+        let zero = def!(k, B32, "mov.u32", 0);
+        // Eight counts a thread.
+        for half in 0..2 {
+            let to = at(mine, i64::from(self.counts + 16 * half * self.threads()));
+            emit!(k, "st.shared.v4.u32", to, Tuple(&[zero; 4]));
         }
         emit!(k, "bar.sync", 0);
         let warp_counts = self.warp_counts(k);
@@ -268,10 +285,18 @@ impl Ranking {
         });
     }
 
-    /// Loads elements and puts each where `places` says that its key is.
+    /// Loads elements and puts each where `places` says that its key is. They are there after [`loaded`].
     pub(super) fn load_to(&self, k: &mut PtxBuilder, from: Elements, count: Reg, places: Area, to: Area) {
+        let start = from.start(k);
+        if from.is_copied() {
+            return self.each_key(k, |k, place| {
+                let target = places.get(k, place);
+                let slot = to.slot(k, target);
+                copy(k, from, start, place, count, slot);
+            });
+        }
         self.each(k, LOADS, |k, place, number| {
-            let address = from.address(k, place);
+            let address = from.address(k, start, place);
             let values = self.loads(k, from.bytes, address, place, count, number);
             let slot = places.slot(k, place);
             for (i, value) in (0..).zip(values) {
@@ -294,35 +319,51 @@ impl Ranking {
     fn start_digits(&self, k: &mut PtxBuilder) {
         let per_thread = DIGITS / self.threads();
         // The thread's digits are adjacent, so that one sum over threads is one over digits.
-        let first_digit = def!(k, B32, "mul.lo.u32", self.thread, per_thread);
-        let slot = def!(k, B32, "mad.lo.u32", first_digit, 4, self.shared);
-        let of = |warp: u32, digit: u32| at(slot, i64::from(self.counts + 4 * (DIGITS * warp + digit)));
-        let mut counts = Vec::new();
+        let slot = def!(k, B32, "mad.lo.u32", self.thread, 4 * per_thread, self.shared);
         let sum = def!(k, B32, "mov.u32", 0);
-        for (digit, warp) in (0..per_thread).flat_map(|digit| (0..self.warps).map(move |warp| (digit, warp))) {
-            let count = def!(k, B32, "ld.shared.u32", of(warp, digit));
+        let nothing = |_: &mut PtxBuilder, _: Reg| {};
+        self.each_count(k, slot, nothing, |k, place| {
+            let count = def!(k, B32, "ld.shared.u32", place);
             emit!(k, "add.s32", sum, sum, count);
-            counts.push((digit, warp, count));
-        }
+        });
         let start = self.exclusive_sum(k, sum);
-        for (digit, warp, count) in counts {
-            if warp == 0 {
-                emit!(k, "st.shared.u32", at(slot, i64::from(self.starts + 4 * digit)), start);
-            }
-            emit!(k, "st.shared.u32", of(warp, digit), start);
+        let keep_start = |k: &mut PtxBuilder, digit| emit!(k, "st.shared.u32", at(digit, self.starts.into()), start);
+        self.each_count(k, slot, keep_start, |k, place| {
+            let count = def!(k, B32, "ld.shared.u32", place);
+            emit!(k, "st.shared.u32", place, start);
             emit!(k, "add.s32", start, start, count);
-        }
+        });
         emit!(k, "bar.sync", 0);
+    }
+
+    /// Goes through the thread's digits, the first of which is at `slot`: `first` is given each, `body` then where the
+    /// count of each warp is.
+    fn each_count(
+        &self,
+        k: &mut PtxBuilder,
+        slot: Reg,
+        first: impl Fn(&mut PtxBuilder, Reg),
+        body: impl Fn(&mut PtxBuilder, Address),
+    ) {
+        k.repeat(DIGITS / self.threads(), |k, digit| {
+            let of_digit = def!(k, B32, "mad.lo.u32", digit, 4, slot);
+            first(k, of_digit);
+            k.repeat(self.warps, |k, warp| {
+                let of_warp = def!(k, B32, "mad.lo.u32", warp, 4 * DIGITS, of_digit);
+                body(k, at(of_warp, self.counts.into()));
+            });
+        });
     }
 
     /// The sum of the values of all threads before this one. Has barriers.
     pub(super) fn exclusive_sum(&self, k: &mut PtxBuilder, value: Reg) -> Reg {
         let inclusive = def!(k, B32, "mov.u32", value);
-        for distance in [1, 2, 4, 8, 16] {
+        k.repeat(5, |k, step| {
+            let distance = def!(k, B32, "shl.b32", 1, step);
             let other = def!(k, B32, "shfl.sync.up.b32", inclusive, distance, 0, -1);
             let has = def!(k, Pred, "setp.ge.u32", self.lane, distance);
             k.guarded(has, true, |k| emit!(k, "add.s32", inclusive, inclusive, other));
-        }
+        });
         let result = def!(k, B32, "sub.s32", inclusive, value);
         if self.warps > 1 {
             let warp = def!(k, B32, "shr.u32", self.thread, 5);
@@ -362,45 +403,64 @@ impl Ranking {
         emit!(k, "bar.sync", 0);
     }
 
-    /// Stores the values of a sorted tile where the digits of their keys say, in the row that starts at `row`'s element.
-    pub(super) fn scatter(&self, k: &mut PtxBuilder, [keys, values]: [Area; 2], shift: Reg, row: Elements, count: Reg) {
-        let zero = def!(k, B32, "mov.u32", 0);
-        let start = row.address(k, zero);
+    /// Stores the elements of a sorted tile where the digits of its keys say: of each area to the row that starts at the
+    /// element beside it.
+    pub(super) fn scatter(&self, k: &mut PtxBuilder, keys: Area, areas: &[(Area, Elements)], shift: Reg, count: Reg) {
+        let starts: Vec<Reg> = areas.iter().map(|(_, row)| row.start(k)).collect();
         self.each_key(k, |k, place| {
             let key = keys.get(k, place);
-            let value = if keys.base == values.base { key } else { values.get(k, place) };
             let digit = self.digit(k, key, shift);
             let slot = def!(k, B32, "mad.lo.u32", digit, 4, self.shared);
             let base = def!(k, B32, "ld.shared.u32", at(slot, self.bases.into()));
             let exists = def!(k, Pred, "setp.lt.u32", place, count);
             let target = def!(k, B32, "add.s32", base, place);
-            let wide = def!(k, B64, "cvt.u64.u32", target);
-            let to = def!(k, B64, "mad.lo.s64", wide, row.bytes, start);
-            k.guarded(exists, true, |k| emit!(k, &format!("st.global.u{}", 8 * row.bytes), at(to, 0), value));
+            for (&(area, row), &start) in areas.iter().zip(&starts) {
+                let value = if area.base == keys.base { key } else { area.get(k, place) };
+                let to = row.address(k, start, target);
+                k.guarded(exists, true, |k| emit!(k, &format!("st.global.u{}", 8 * row.bytes), at(to, 0), value));
+            }
         });
     }
 
     /// Stores a tile as it lies.
     pub(super) fn store(&self, k: &mut PtxBuilder, from: Area, to: Elements, count: Reg) {
+        let start = to.start(k);
         self.each_key(k, |k, place| {
             let value = from.get(k, place);
-            let address = to.address(k, place);
+            let address = to.address(k, start, place);
             let exists = def!(k, Pred, "setp.lt.u32", place, count);
             k.guarded(exists, true, |k| emit!(k, &format!("st.global.u{}", 8 * to.bytes), at(address, 0), value));
         });
     }
 }
 
+/// Starts the copy of the element at a place to a slot of shared memory; of one past `count`, sets the slot to 0.
+fn copy(k: &mut PtxBuilder, from: Elements, start: Reg, place: Reg, count: Reg, slot: Reg) {
+    let address = from.address(k, start, place);
+    let exists = def!(k, Pred, "setp.lt.u32", place, count);
+    let bytes = def!(k, B32, "selp.b32", from.bytes, 0, exists);
+    emit!(k, "cp.async.ca.shared.global", at(slot, 0), at(address, 0), from.bytes, bytes);
+}
+
+/// Waits for what the thread has begun to load.
+pub(super) fn loaded(k: &mut PtxBuilder) {
+    emit!(k, "cp.async.wait_all");
+}
+
 /// The lanes that have the same digit as this one, bit by bit.
 fn same_digit(k: &mut PtxBuilder, digit: Reg) -> Reg {
     let peers = def!(k, B32, "mov.u32", -1);
-    for bit in 0..DIGIT_BITS {
-        let set = def!(k, B32, "and.b32", digit, 1 << bit);
-        let is_set = def!(k, Pred, "setp.ne.u32", set, 0);
-        let ballot = def!(k, B32, "vote.sync.ballot.b32", is_set, -1);
-        k.guarded(is_set, false, |k| emit!(k, "not.b32", ballot, ballot));
-        emit!(k, "and.b32", peers, peers, ballot);
-    }
+    k.repeat(2, |k, half| {
+        let four = def!(k, B32, "shl.b32", half, 2);
+        let bits = def!(k, B32, "shr.u32", digit, four);
+        for bit in 0..DIGIT_BITS / 2 {
+            let set = def!(k, B32, "and.b32", bits, 1 << bit);
+            let is_set = def!(k, Pred, "setp.ne.u32", set, 0);
+            let ballot = def!(k, B32, "vote.sync.ballot.b32", is_set, -1);
+            k.guarded(is_set, false, |k| emit!(k, "not.b32", ballot, ballot));
+            emit!(k, "and.b32", peers, peers, ballot);
+        }
+    });
     peers
 }
 
@@ -473,9 +533,10 @@ pub(super) fn write_histogram(k: &mut PtxBuilder, order: KeyOrder, keys_per_bloc
     let block = def!(k, B32, "mov.u32", "%ctaid.x");
     let (row, part) = row_and_part(k, block, length, keys_per_block, single);
     let mine = def!(k, B32, "mad.lo.u32", thread, 4, shared);
-    for pass in 0..passes {
-        emit!(k, "st.shared.u32", at(mine, i64::from(counts + 4 * DIGITS * pass)), 0);
-    }
+    k.repeat(passes, |k, pass| {
+        let slot = def!(k, B32, "mad.lo.u32", pass, 4 * DIGITS, mine);
+        emit!(k, "st.shared.u32", at(slot, counts.into()), 0);
+    });
     emit!(k, "bar.sync", 0);
     let row = def!(k, B64, "cvt.u64.u32", row);
     let place = def!(k, B32, "mad.lo.u32", part, keys_per_block, thread);
@@ -499,22 +560,23 @@ pub(super) fn write_histogram(k: &mut PtxBuilder, order: KeyOrder, keys_per_bloc
         k.guarded(exists, true, |k| order.load(k, key, address, i64::from(256 * i * bytes)));
         loaded.push((key, exists));
     }
-    for (key, exists) in loaded {
-        let bits = order.rank_bits(k, key);
-        for pass in 0..passes {
+    let loaded: Vec<_> = loaded.into_iter().map(|(key, exists)| (order.rank_bits(k, key), exists)).collect();
+    k.repeat(passes, |k, pass| {
+        let shift = def!(k, B32, "shl.b32", pass, DIGIT_BITS.ilog2());
+        let of_pass = def!(k, B32, "mad.lo.u32", pass, 4 * DIGITS, shared);
+        for &(bits, exists) in &loaded {
             let shifted = match class {
                 Class::B64 => {
-                    let shifted = def!(k, B64, "shr.u64", bits, DIGIT_BITS * pass);
+                    let shifted = def!(k, B64, "shr.u64", bits, shift);
                     def!(k, B32, "cvt.u32.u64", shifted)
                 }
-                _ => def!(k, B32, "shr.u32", bits, DIGIT_BITS * pass),
+                _ => def!(k, B32, "shr.u32", bits, shift),
             };
             let digit = def!(k, B32, "and.b32", shifted, DIGITS - 1);
-            let slot = def!(k, B32, "mad.lo.u32", digit, 4, shared);
-            let to = at(slot, i64::from(counts + 4 * DIGITS * pass));
-            k.guarded(exists, true, |k| emit!(k, "red.shared.add.u32", to, 1));
+            let slot = def!(k, B32, "mad.lo.u32", digit, 4, of_pass);
+            k.guarded(exists, true, |k| emit!(k, "red.shared.add.u32", at(slot, counts.into()), 1));
         }
-    }
+    });
     emit!(k, "add.s32", place, place, 256 * UNROLLED);
     emit!(k, "add.s64", address, address, 256 * UNROLLED * bytes);
     k.branch(next);
@@ -523,8 +585,10 @@ pub(super) fn write_histogram(k: &mut PtxBuilder, order: KeyOrder, keys_per_bloc
     let row_counts = def!(k, B64, "mad.lo.s64", row, u64::from(4 * DIGITS * passes), histogram);
     let wide_thread = def!(k, B64, "cvt.u64.u32", thread);
     let target = def!(k, B64, "mad.lo.s64", wide_thread, 4, row_counts);
-    for pass in 0..passes {
-        let count = def!(k, B32, "ld.shared.u32", at(mine, i64::from(counts + 4 * DIGITS * pass)));
-        emit!(k, "red.global.add.u32", at(target, i64::from(4 * DIGITS * pass)), count);
-    }
+    k.repeat(passes, |k, pass| {
+        let slot = def!(k, B32, "mad.lo.u32", pass, 4 * DIGITS, mine);
+        let count = def!(k, B32, "ld.shared.u32", at(slot, counts.into()));
+        let to = def!(k, B64, "mad.wide.u32", pass, 4 * DIGITS, target);
+        emit!(k, "red.global.add.u32", at(to, 0), count);
+    });
 }
