@@ -1,6 +1,7 @@
 //! Finds attention: a product with V of weights that are a softmax of a product of Q and K.
 
 use hloom_cuda_kernels::attention::{AttentionShape, BiasType, Element};
+use hloom_ir::attributes::{DotAlgorithm, Precision};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
@@ -97,6 +98,9 @@ fn attention_with_weights(module: &Module, dot: InstructionId, product: &Dot, si
     let parts = if side == 0 { [own_free, value_dim] } else { [value_dim, own_free] };
     dims.extend(parts.into_iter().flatten());
     let (result, output) = result(module, dot, dims, value.element, value.row)?;
+    if value.element == Element::F32 && ![dot, scores.dot].iter().all(|&d| multiplies_in_tf32(module, d)) {
+        return None;
+    }
 
     Parts::new(dot, scores, space, [query, key, value], (result, output))
 }
@@ -221,10 +225,22 @@ pub(crate) fn factor(module: &Module, operand: InstructionId, space: &[Option<Di
     furthest.and_then(try_view).or_else(|| nearest().and_then(try_view))
 }
 
+/// Whether a product of f32 may be made with the eleven bits of TF32.
+fn multiplies_in_tf32(module: &Module, dot: InstructionId) -> bool {
+    let Op::Dot(product) = &module[dot].op else { return false };
+    let is_default = product.precision.operand_precision.iter().all(|&p| p == Precision::Default);
+    match product.precision.algorithm {
+        DotAlgorithm::Unset => is_default,
+        DotAlgorithm::Tf32Tf32F32 => true,
+        _ => false,
+    }
+}
+
 fn element_of(module: &Module, id: InstructionId) -> Option<Element> {
     match module[id].shape.element_type()? {
         ElementType::Bf16 => Some(Element::Bf16),
         ElementType::F16 => Some(Element::F16),
+        ElementType::F32 => Some(Element::F32),
         _ => None,
     }
 }

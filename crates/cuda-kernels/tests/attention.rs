@@ -19,22 +19,28 @@ impl Numbers {
     }
 }
 
+fn bytes_of(element: Element) -> usize {
+    if element == Element::F32 { 4 } else { 2 }
+}
+
 fn encode(element: Element, values: &[f32]) -> Vec<u8> {
     values
         .iter()
         .flat_map(|&v| match element {
-            Element::Bf16 => bf16::from_f32(v).to_le_bytes(),
-            Element::F16 => f16::from_f32(v).to_le_bytes(),
+            Element::Bf16 => bf16::from_f32(v).to_le_bytes().to_vec(),
+            Element::F16 => f16::from_f32(v).to_le_bytes().to_vec(),
+            Element::F32 => v.to_le_bytes().to_vec(),
         })
         .collect()
 }
 
 fn decode(element: Element, bytes: &[u8]) -> Vec<f32> {
     bytes
-        .chunks(2)
+        .chunks(bytes_of(element))
         .map(|b| match element {
             Element::Bf16 => bf16::from_le_bytes([b[0], b[1]]).to_f32(),
             Element::F16 => f16::from_le_bytes([b[0], b[1]]).to_f32(),
+            Element::F32 => f32::from_le_bytes([b[0], b[1], b[2], b[3]]),
         })
         .collect()
 }
@@ -161,7 +167,8 @@ fn check_forward(shape: &AttentionShape, tiling: Tiling) {
     let sequence = forward_tiled(shape, HOPPER, tiling).expect("a kernel");
     let operands = operands(shape, &data);
     let rows = (shape.batch * shape.query_heads * shape.query_length) as usize;
-    let results = emulate::run(&sequence, &operands, &[rows * shape.value_dim as usize * 2, rows * 8]);
+    let output_bytes = rows * shape.value_dim as usize * bytes_of(shape.element);
+    let results = emulate::run(&sequence, &operands, &[output_bytes, rows * 8]);
     let results = results.unwrap_or_else(|error| panic!("{error}"));
     let output = decode(shape.element, &results[0]);
     let statistics: Vec<f32> = results[1].chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
@@ -326,6 +333,17 @@ fn bias_and_mask() {
 fn heads_of_256() {
     let tiling = Tiling { consumers: 2, tile: 64, stages: 2, overlapped: true };
     check_forward(&shape((1, 1, 1, 100, 130, 256, 256), Order::HeadsFirst), tiling);
+}
+
+#[test]
+fn f32_by_products_of_tf32() {
+    let single = |sizes, order| AttentionShape { element: Element::F32, ..shape(sizes, order) };
+    check_forward(&single((1, 1, 1, 64, 128, 64, 64), Order::HeadsFirst), SMALL);
+    check_forward(&single((2, 4, 2, 50, 100, 96, 40), Order::PositionsFirst), SMALL);
+    let mut masked = single((1, 2, 1, 70, 90, 32, 128), Order::HeadsFirst);
+    masked.bias = Some((BiasType::F32, ScoreStrides { batch: 0, head: 70 * 90, query: 90, key: 1 }));
+    masked.band.upper = Some(0);
+    check_forward(&masked, Tiling { consumers: 2, ..SMALL });
 }
 
 const SMALL_BACKWARD: BackwardTiling =

@@ -6,7 +6,7 @@
 
 use super::rows::{PLANE_THREADS, RowPlanes, write_planes};
 use super::tiles::SHARED_LIMIT;
-use super::{AttentionShape, HeadStrides, Unsupported, key_gradient, query_gradient};
+use super::{AttentionShape, Element, HeadStrides, Unsupported, key_gradient, query_gradient};
 use crate::launch::{Architecture, KernelArgument, KernelSequence, Launch, PtxKernel, Scratch};
 use crate::ptx::PtxBuilder;
 
@@ -75,6 +75,9 @@ pub fn backward_tiled(
 ) -> Result<KernelSequence, Unsupported> {
     let forward = &shape.forward;
     forward.check(architecture)?;
+    if forward.element == Element::F32 {
+        return Err(Unsupported("the gradient of attention in f32".into()));
+    }
     let gradients = [
         ("the output's gradient", shape.output_gradient),
         ("Q's gradient", shape.query_gradient),

@@ -3,14 +3,14 @@
 //! One warpgroup copies tiles, the others multiply; each of these owns 64 rows. While the softmax of a tile is computed,
 //! the product of the next tile's scores and the product with the last tile's values run on the tensor cores.
 
-use super::rows::{StagedRows, rescale};
+use super::rows::{StagedRows, StoredRows, rescale};
 use super::scores::{ScoreArrays, ScoreRules, array_address};
 use super::tiles::{
     BlockPlace, BlockThreads, Fragment, Left, Major, PRODUCERS, Product, Ring, RingCursor, SHARED_LIMIT, TileCopy,
     TileLayout, TileRange, fence_registers, head_address, pack_fragments, reduce_quad, register_split, visible_tiles,
     wait_barrier, wait_products, wide, zeros,
 };
-use super::{AttentionShape, Tiling, Unsupported};
+use super::{AttentionShape, Element, Tiling, Unsupported, transposed_values};
 use crate::launch::{Architecture, KernelArgument, KernelSequence, Launch, PtxKernel};
 use crate::ptx::{Class, Float, PtxBuilder, Reg, at, def, emit};
 
@@ -39,7 +39,10 @@ pub(super) fn kernels(
     let grid = [shape.query_length.div_ceil(rows), shape.query_heads, shape.batch];
     let launch = Launch { grid, block: [threads, 1, 1], dynamic_shared_bytes, cluster: 1 };
     let kernel = PtxKernel { name: name.to_string(), ptx: k.finish(), launch, arguments };
-    Ok(KernelSequence { kernels: vec![kernel], scratch: Vec::new() })
+    match shape.element {
+        Element::Bf16 | Element::F16 => Ok(KernelSequence { kernels: vec![kernel], scratch: Vec::new() }),
+        Element::F32 => transposed_values::before(kernel, shape, tiling.tile, architecture),
+    }
 }
 
 struct Forward<'a> {
@@ -69,6 +72,16 @@ struct SharedPlan {
 }
 
 impl Forward<'_> {
+    /// Whether V is read with its keys side by side: products of TF32 contract what is adjacent only.
+    fn has_transposed_values(&self) -> bool {
+        self.shape.element == Element::F32
+    }
+
+    /// The columns of the output that are computed.
+    fn value_columns(&self) -> u32 {
+        self.shape.value_dim.next_multiple_of(64)
+    }
+
     fn write(&self, k: &mut PtxBuilder) {
         let shape = self.shape;
         let parameters = Parameters {
@@ -80,12 +93,17 @@ impl Forward<'_> {
             output: k.buffer_parameter(),
             statistics: shape.statistics.then(|| k.buffer_parameter()),
         };
-        let query = TileLayout { rows: self.rows, columns: shape.head_dim.next_multiple_of(64) };
-        let output_bytes = self.rows * shape.value_dim.next_multiple_of(64) * 2;
-        let query_offset = k.shared(query.bytes().max(output_bytes), 1024);
-        let tile = |columns: u32| TileLayout { rows: self.tiling.tile, columns: columns.next_multiple_of(64) };
-        let mut keys = Ring::new(k, tile(shape.head_dim), self.tiling.stages);
-        let mut values = Ring::new(k, tile(shape.value_dim), self.tiling.stages);
+        let head_units = (shape.head_dim * shape.element.units()).next_multiple_of(64);
+        let value_columns = self.value_columns();
+        let query = TileLayout { rows: self.rows, columns: head_units };
+        let staged_bytes = if self.has_transposed_values() { 0 } else { self.rows * value_columns * 2 };
+        let query_offset = k.shared(query.bytes().max(staged_bytes), 1024);
+        let mut keys = Ring::new(k, TileLayout { rows: self.tiling.tile, columns: head_units }, self.tiling.stages);
+        let value_tile = match self.has_transposed_values() {
+            false => TileLayout { rows: self.tiling.tile, columns: value_columns },
+            true => TileLayout { rows: value_columns, columns: self.tiling.tile * shape.element.units() },
+        };
+        let mut values = Ring::new(k, value_tile, self.tiling.stages);
         keys.place_barriers(k);
         values.place_barriers(k);
         let query_barrier = k.shared(8, 8);
@@ -138,20 +156,21 @@ impl Forward<'_> {
     ) {
         let shape = self.shape;
         let number = def!(k, B32, "sub.s32", thread, 128 * self.tiling.consumers);
-        let query = head_address(k, parameters.query, place.batch, place.query_head, shape.query);
-        let query_source = (shape.query_length, 2 * shape.query.row);
-        let copy = TileCopy::new(k, (plan.query, shape.head_dim), query_source, PRODUCERS, query, number);
+        let element = shape.element;
+        let head_units = shape.head_dim * element.units();
+        let (query_strides, key_strides) = (shape.query.in_units(element), shape.key.in_units(element));
+        let query = head_address(k, parameters.query, place.batch, place.query_head, query_strides);
+        let query_source = (shape.query_length, 2 * query_strides.row);
+        let copy = TileCopy::new(k, (plan.query, head_units), query_source, PRODUCERS, query, number);
         let query_tile = def!(k, B32, "add.s32", shared, plan.query_offset);
         copy.start(k, first_row, query_tile);
         let barrier = at(shared, i64::from(plan.query_barrier));
         emit!(k, "cp.async.mbarrier.arrive.noinc.shared::cta.b64", barrier);
 
-        let key = head_address(k, parameters.key, place.batch, place.kv_head, shape.key);
-        let value = head_address(k, parameters.value, place.batch, place.kv_head, shape.value);
-        let key_source = (shape.kv_length, 2 * shape.key.row);
-        let value_source = (shape.kv_length, 2 * shape.value.row);
-        let keys = TileCopy::new(k, (plan.keys.layout, shape.head_dim), key_source, PRODUCERS, key, number);
-        let values = TileCopy::new(k, (plan.values.layout, shape.value_dim), value_source, PRODUCERS, value, number);
+        let key = head_address(k, parameters.key, place.batch, place.kv_head, key_strides);
+        let key_source = (shape.kv_length, 2 * key_strides.row);
+        let keys = TileCopy::new(k, (plan.keys.layout, head_units), key_source, PRODUCERS, key, number);
+        let values = self.value_copy(k, parameters.value, plan, place, number);
         let key_cursor = RingCursor::new(k, plan.keys, shared);
         let value_cursor = RingCursor::new(k, plan.values, shared);
         let left = def!(k, B32, "mov.u32", range.count);
@@ -160,10 +179,15 @@ impl Forward<'_> {
         let row = def!(k, B32, "mul.lo.u32", last, self.tiling.tile);
         let next = k.label();
         k.place(next);
-        for (copy, cursor) in [(&keys, &key_cursor), (&values, &value_cursor)] {
+        for (copy, cursor, by_columns) in
+            [(&keys, &key_cursor, false), (&values, &value_cursor, self.has_transposed_values())]
+        {
             cursor.wait_free(k);
             let tile = cursor.tile(k);
-            copy.start(k, row, tile);
+            match by_columns {
+                false => copy.start(k, row, tile),
+                true => copy.start_at_column(k, (row, 2 * element.units()), tile),
+            }
             cursor.fill(k);
             cursor.advance(k);
         }
@@ -173,6 +197,27 @@ impl Forward<'_> {
         k.branch_uniform_if(more, next);
         // A block must not end while its copies are under way.
         emit!(k, "cp.async.wait_all");
+    }
+
+    /// How tiles of V are copied.
+    fn value_copy(
+        &self,
+        k: &mut PtxBuilder,
+        base: Reg,
+        plan: &SharedPlan,
+        place: &BlockPlace,
+        number: Reg,
+    ) -> TileCopy {
+        let (shape, layout) = (self.shape, plan.values.layout);
+        let (strides, columns, length) = match self.has_transposed_values() {
+            false => (shape.value, shape.value_dim, shape.kv_length),
+            true => {
+                let strides = transposed_values::strides(shape, self.tiling.tile).in_units(shape.element);
+                (strides, layout.columns, shape.value_dim)
+            }
+        };
+        let value = head_address(k, base, place.batch, place.kv_head, strides);
+        TileCopy::new(k, (layout, columns), (length, 2 * strides.row), PRODUCERS, value, number)
     }
 
     /// The warps that multiply.
@@ -207,14 +252,15 @@ impl Forward<'_> {
         let key_base = def!(k, B32, "add.s32", shared, plan.keys.tiles);
         let key = super::tiles::descriptor(k, key_base, plan.keys.layout, Major::Columns);
         let value_base = def!(k, B32, "add.s32", shared, plan.values.tiles);
-        let value = super::tiles::descriptor(k, value_base, plan.values.layout, Major::Rows);
+        let contracted = if self.has_transposed_values() { Major::Columns } else { Major::Rows };
+        let value = super::tiles::descriptor(k, value_base, plan.values.layout, contracted);
         let key_cursor = RingCursor::new(k, plan.keys, shared);
         let value_cursor = RingCursor::new(k, plan.values, shared);
 
         let tile = self.tiling.tile;
-        let value_columns = plan.values.layout.columns;
+        let value_columns = self.value_columns();
         let scores = k.regs(Class::F32, (tile / 2) as usize);
-        let weights = k.regs(Class::B32, (tile / 4) as usize);
+        let weights = k.regs(Class::B32, (tile / 4 * shape.element.units()) as usize);
         let output = zeros(k, value_columns / 2);
         let softmax = OnlineSoftmax::new(k, &rules);
 
@@ -245,9 +291,9 @@ impl Forward<'_> {
                 left: Left::Registers(&weights),
                 right,
                 right_layout: plan.values.layout,
-                contracted: Major::Rows,
+                contracted,
                 width: value_columns,
-                steps: tile / 16,
+                steps: tile * shape.element.units() / 16,
                 accumulates: true,
             };
             product.start(k);
@@ -307,17 +353,22 @@ impl Forward<'_> {
         wait_products(k, 0);
 
         softmax.finish(k, &output);
-        let out = head_address(k, parameters.output, place.batch, place.query_head, shape.output);
-        let staging = StagedRows {
-            element,
+        let output_strides = shape.output.in_units(shape.element);
+        let out = head_address(k, parameters.output, place.batch, place.query_head, output_strides);
+        let rows = StoredRows {
             columns: shape.value_dim,
-            row_bytes: 2 * shape.output.row,
+            row_bytes: 2 * output_strides.row,
             length: shape.query_length,
             whole: shape.query_length.is_multiple_of(self.rows),
-            slice_bytes: plan.query.slice_bytes(),
         };
-        let staging_base = def!(k, B32, "add.s32", shared, plan.query_offset);
-        staging.store(k, &fragment, &output, (staging_base, group), out, group_row);
+        match shape.element {
+            Element::F32 => rows.store(k, &fragment, &output, out, group_row),
+            Element::Bf16 | Element::F16 => {
+                let staging_base = def!(k, B32, "add.s32", shared, plan.query_offset);
+                let staging = StagedRows { element, rows, slice_bytes: plan.query.slice_bytes() };
+                staging.store(k, &fragment, &output, (staging_base, group), out, group_row);
+            }
+        }
         if let Some(base) = parameters.statistics {
             let head = def!(k, B32, "mad.lo.u32", place.batch, shape.query_heads, place.query_head);
             let head = wide(k, head);

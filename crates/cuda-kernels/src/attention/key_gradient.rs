@@ -5,7 +5,7 @@
 //! that follow, and no tile is ever transposed.
 
 use super::backward::{BackwardShape, BackwardTiling, KeyOutputs};
-use super::rows::{RowPlanes, StagedRows};
+use super::rows::{RowPlanes, StagedRows, StoredRows};
 use super::scores::{ScoreArrays, ScoreRules, array_address};
 use super::tiles::{
     BlockPlace, BlockThreads, Fragment, Left, Major, PRODUCERS, Product, Ring, RingCursor, TileCopy, TileLayout,
@@ -371,14 +371,13 @@ impl KeyGradient<'_> {
         for (base, strides, sums, layout, offset, columns) in results {
             let Some(base) = base else { continue };
             let out = head_address(k, base, place.batch, place.kv_head, strides);
-            let staging = StagedRows {
-                element,
+            let rows = StoredRows {
                 columns,
                 row_bytes: 2 * strides.row,
                 length: forward.kv_length,
                 whole: forward.kv_length.is_multiple_of(64 * self.consumers),
-                slice_bytes: layout.slice_bytes(),
             };
+            let staging = StagedRows { element, rows, slice_bytes: layout.slice_bytes() };
             let staging_base = def!(k, B32, "add.s32", block.shared, offset);
             staging.store(k, &fragment, sums, (staging_base, block.group), out, group_row);
         }

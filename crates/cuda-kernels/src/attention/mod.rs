@@ -11,6 +11,7 @@ mod query_gradient;
 mod rows;
 mod scores;
 mod tiles;
+mod transposed_values;
 
 pub use backward::{BackwardShape, BackwardTiling, backward, backward_tiled, gradient};
 
@@ -37,6 +38,8 @@ pub enum Element {
     Bf16,
     /// IEEE half.
     F16,
+    /// Single precision, multiplied with the eleven bits of TF32. There is the forward pass only.
+    F32,
 }
 
 impl Element {
@@ -44,6 +47,15 @@ impl Element {
         match self {
             Element::Bf16 => "bf16",
             Element::F16 => "f16",
+            Element::F32 => "tf32",
+        }
+    }
+
+    /// What tiles count in: an element has so many units of two bytes.
+    pub(crate) fn units(self) -> u32 {
+        match self {
+            Element::Bf16 | Element::F16 => 1,
+            Element::F32 => 2,
         }
     }
 }
@@ -60,6 +72,12 @@ pub struct HeadStrides {
 }
 
 impl HeadStrides {
+    /// The same in units of two bytes.
+    fn in_units(self, element: Element) -> HeadStrides {
+        let times = |stride: u64| stride * u64::from(element.units());
+        HeadStrides { batch: times(self.batch), head: times(self.head), row: times(self.row) }
+    }
+
     fn check(&self, name: &str) -> Result<(), Unsupported> {
         if [self.batch, self.head, self.row].iter().any(|stride| stride % 8 != 0) {
             return Err(Unsupported(format!("rows of {name} that do not start at multiples of 16 bytes")));
@@ -178,8 +196,9 @@ impl AttentionShape {
             return refuse("attention over an empty dimension".into());
         }
         for dim in [self.head_dim, self.value_dim] {
-            if dim == 0 || dim % 8 != 0 || dim > 256 {
-                return refuse(format!("a head of {dim} elements: 8 to 256 in steps of 8 are known"));
+            let most = 256 / self.element.units();
+            if dim == 0 || dim % 8 != 0 || dim > most {
+                return refuse(format!("a head of {dim} elements: 8 to {most} in steps of 8 are known"));
             }
         }
         if !self.query_heads.is_multiple_of(self.kv_heads) {
@@ -217,7 +236,7 @@ pub struct Tiling {
 impl Tiling {
     /// The tiling for the forward pass of heads of that size.
     pub fn for_forward(shape: &AttentionShape) -> Tiling {
-        let widest = shape.head_dim.max(shape.value_dim).next_multiple_of(64);
+        let widest = (shape.head_dim.max(shape.value_dim) * shape.element.units()).next_multiple_of(64);
         // Three warpgroups with tiles of 64 keep up with two that have tiles of 128, and are assembled in half the time.
         let most = if widest <= 128 { 3 } else { 2 };
         let consumers = shape.query_length.div_ceil(64).clamp(1, most);

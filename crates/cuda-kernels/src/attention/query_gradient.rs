@@ -4,7 +4,7 @@
 //! gradient), and that of Q its product with K.
 
 use super::backward::{BackwardShape, BackwardTiling};
-use super::rows::{RowPlanes, StagedRows};
+use super::rows::{RowPlanes, StagedRows, StoredRows};
 use super::scores::{ScoreArrays, ScoreRules, array_address};
 use super::tiles::{
     BlockPlace, BlockThreads, Fragment, Left, Major, PRODUCERS, Product, Ring, RingCursor, TileCopy, TileLayout,
@@ -275,14 +275,13 @@ impl QueryGradient<'_> {
             emit!(k, "mul.f32", sum, sum, Float(forward.scale));
         }
         let out = head_address(k, parameters.query_gradient, place.batch, place.query_head, self.shape.query_gradient);
-        let staging = StagedRows {
-            element,
+        let rows = StoredRows {
             columns: forward.head_dim,
             row_bytes: 2 * self.shape.query_gradient.row,
             length: forward.query_length,
             whole: forward.query_length.is_multiple_of(64 * self.consumers),
-            slice_bytes: plan.query.slice_bytes(),
         };
+        let staging = StagedRows { element, rows, slice_bytes: plan.query.slice_bytes() };
         let staging_base = def!(k, B32, "add.s32", block.shared, plan.query_offset);
         staging.store(k, &fragment, &sums, (staging_base, block.group), out, group_row);
     }

@@ -12,9 +12,9 @@ pub(super) fn rescale(k: &mut PtxBuilder, sums: &[Reg], factors: [Reg; 2]) {
     }
 }
 
-/// Rows of an accumulator on their way to global memory, through shared memory so that whole lines are written.
-pub(super) struct StagedRows {
-    pub element: &'static str,
+/// Rows of an accumulator in global memory.
+#[derive(Clone, Copy)]
+pub(super) struct StoredRows {
     /// Elements of a row that exist.
     pub columns: u32,
     pub row_bytes: u64,
@@ -22,6 +22,35 @@ pub(super) struct StagedRows {
     pub length: u32,
     /// Whether all rows of all blocks exist.
     pub whole: bool,
+}
+
+impl StoredRows {
+    /// Stores the 64 rows of a warpgroup as f32, which start at row `group_row` of the head at `target`: of each row four
+    /// threads write 32 bytes at once.
+    pub(super) fn store(&self, k: &mut PtxBuilder, fragment: &Fragment, sums: &[Reg], target: Reg, group_row: Reg) {
+        let row = def!(k, B32, "add.s32", group_row, fragment.row);
+        let first = def!(k, B64, "mad.wide.u32", fragment.column, 4, target);
+        for below in [0, 1] {
+            let here = def!(k, B32, "add.s32", row, 8 * below);
+            let row_wide = wide(k, here);
+            let address = def!(k, B64, "mad.lo.s64", row_wide, self.row_bytes, first);
+            let exists = (!self.whole).then(|| def!(k, Pred, "setp.lt.u32", here, self.length));
+            for block in 0..self.columns as usize / 8 {
+                let pair = Tuple(&sums[4 * block + 2 * below..][..2]);
+                let to = at(address, 32 * block as i64);
+                match exists {
+                    Some(exists) => k.guarded(exists, true, |k| emit!(k, "st.global.v2.f32", to, pair)),
+                    None => emit!(k, "st.global.v2.f32", to, pair),
+                }
+            }
+        }
+    }
+}
+
+/// Rows of an accumulator on their way to global memory, through shared memory so that whole lines are written.
+pub(super) struct StagedRows {
+    pub element: &'static str,
+    pub rows: StoredRows,
     /// Bytes from slice to slice of the staging tile.
     pub slice_bytes: u32,
 }
@@ -38,6 +67,7 @@ impl StagedRows {
         target: Reg,
         group_row: Reg,
     ) {
+        let StoredRows { columns, row_bytes, length, whole } = self.rows;
         // All four warps have read what lies there.
         let id = def!(k, B32, "add.s32", group, 1);
         emit!(k, "bar.sync", id, 128);
@@ -66,7 +96,7 @@ impl StagedRows {
         let first = def!(k, B32, "mad.lo.u32", fragment.warp, 16, group_row);
         let row = def!(k, B32, "add.s32", first, row_in_pass);
         let row_wide = wide(k, row);
-        let row_address = def!(k, B64, "mad.lo.s64", row_wide, self.row_bytes, target);
+        let row_address = def!(k, B64, "mad.lo.s64", row_wide, row_bytes, target);
         let piece_offset = def!(k, B64, "mul.wide.u32", piece, 16);
         let address = def!(k, B64, "add.s64", row_address, piece_offset);
         let column = def!(k, B32, "shl.b32", piece, 3);
@@ -80,13 +110,13 @@ impl StagedRows {
                 let values = k.regs(Class::B32, 4);
                 let source = at(from, i64::from(pass * 4 * SLICE_BYTES + slice * self.slice_bytes));
                 emit!(k, "ld.shared.v4.b32", Tuple(&values), source);
-                let to = at(address, (u64::from(4 * pass) * self.row_bytes + u64::from(slice) * 128) as i64);
+                let to = at(address, (u64::from(4 * pass) * row_bytes + u64::from(slice) * 128) as i64);
                 let mut guards = Vec::new();
-                if !self.whole {
-                    guards.push(def!(k, Pred, "setp.lt.u32", here, self.length));
+                if !whole {
+                    guards.push(def!(k, Pred, "setp.lt.u32", here, length));
                 }
-                if (slice + 1) * 64 > self.columns {
-                    guards.push(def!(k, Pred, "setp.lt.u32", column, self.columns.saturating_sub(slice * 64)));
+                if (slice + 1) * 64 > columns {
+                    guards.push(def!(k, Pred, "setp.lt.u32", column, columns.saturating_sub(slice * 64)));
                 }
                 if let [first, second] = guards[..] {
                     emit!(k, "and.pred", first, first, second);
@@ -235,7 +265,8 @@ pub(super) fn write_planes(k: &mut PtxBuilder, shape: &BackwardShape, planes: Ro
 /// The two floats of a packed pair, the lower first.
 fn unpack(k: &mut PtxBuilder, element: super::Element, pair: Reg) -> [Reg; 2] {
     match element {
-        super::Element::Bf16 => {
+        // Of f32 there are no gradients, and no pairs.
+        super::Element::Bf16 | super::Element::F32 => {
             let low = def!(k, B32, "shl.b32", pair, 16);
             let high = def!(k, B32, "and.b32", pair, "0xFFFF0000");
             [low, high].map(|bits| def!(k, F32, "mov.b32", bits))

@@ -91,7 +91,10 @@ impl Product<'_> {
         debug_assert_eq!(self.accumulator.len() as u32, self.width / 2);
         let yes = def!(k, Pred, "setp.eq.u32", 0, 0);
         let first = if self.accumulates { yes } else { def!(k, Pred, "setp.ne.u32", 0, 0) };
-        let opcode = format!("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{e}.{e}", self.width, e = self.element);
+        // Of TF32, a step of 32 bytes has 8 elements, and columns are contracted only.
+        let is_narrow = self.element != "tf32";
+        let depth = if is_narrow { 16 } else { 8 };
+        let opcode = format!("wgmma.mma_async.sync.aligned.m64n{}k{depth}.f32.{e}.{e}", self.width, e = self.element);
         let transposed = i32::from(self.contracted == Major::Rows);
         for step in 0..self.steps {
             let keep = if step == 0 { first } else { yes };
@@ -99,11 +102,17 @@ impl Product<'_> {
             match self.left {
                 Left::Shared(descriptor, layout) => {
                     let left = offset_descriptor(k, descriptor, step_offset(layout, Major::Columns, step));
-                    emit!(k, &opcode, Tuple(self.accumulator), left, right, keep, 1, 1, 0, transposed);
+                    match is_narrow {
+                        true => emit!(k, &opcode, Tuple(self.accumulator), left, right, keep, 1, 1, 0, transposed),
+                        false => emit!(k, &opcode, Tuple(self.accumulator), left, right, keep, 1, 1),
+                    }
                 }
                 Left::Registers(regs) => {
-                    let fragment = &regs[4 * step as usize..4 * step as usize + 4];
-                    emit!(k, &opcode, Tuple(self.accumulator), Tuple(fragment), right, keep, 1, 1, transposed);
+                    let fragment = Tuple(&regs[4 * step as usize..4 * step as usize + 4]);
+                    match is_narrow {
+                        true => emit!(k, &opcode, Tuple(self.accumulator), fragment, right, keep, 1, 1, transposed),
+                        false => emit!(k, &opcode, Tuple(self.accumulator), fragment, right, keep, 1, 1),
+                    }
                 }
             }
         }
@@ -292,11 +301,21 @@ impl TileCopy {
 
     /// Starts the copies of the tile whose first row is `first_row`, into shared memory at `tile`.
     pub(super) fn start(&self, k: &mut PtxBuilder, first_row: Reg, tile: Reg) {
-        let offset = def!(k, B64, "mul.wide.u32", first_row, self.row_bytes);
-        let source = def!(k, B64, "add.s64", self.source, offset);
+        let source = def!(k, B64, "mad.wide.u32", first_row, self.row_bytes, self.source);
+        let row = def!(k, B32, "add.s32", first_row, self.row);
+        self.start_from(k, (source, row), tile);
+    }
+
+    /// Starts the copies of the tile that begins in row 0 at the column that lies so many times `bytes` behind the first.
+    pub(super) fn start_at_column(&self, k: &mut PtxBuilder, (column, bytes): (Reg, u32), tile: Reg) {
+        let source = def!(k, B64, "mad.wide.u32", column, bytes, self.source);
+        self.start_from(k, (source, self.row), tile);
+    }
+
+    /// Starts the copies of a tile of which this thread's first row is `row`, and its first piece is at `source`.
+    fn start_from(&self, k: &mut PtxBuilder, (source, row): (Reg, Reg), tile: Reg) {
         let target = def!(k, B32, "add.s32", tile, self.target);
         let rows_at_once = self.threads / 8;
-        let row = def!(k, B32, "add.s32", first_row, self.row);
         for pass in 0..self.layout.rows / rows_at_once {
             let whole = self.length.is_multiple_of(self.layout.rows);
             let row_bytes = if whole {
@@ -356,8 +375,15 @@ impl Fragment {
     }
 }
 
-/// Packs pairs of accumulated columns to the left factor of a product: 4 registers for each 16 columns.
+/// Packs pairs of accumulated columns to the left factor of a product: 4 registers for each 16 columns. Of TF32 there are 4
+/// for each 8, in which even columns come before odd ones: the rows of the other factor have to lie in that order.
 pub(super) fn pack_fragments(k: &mut PtxBuilder, element: &str, sums: &[Reg], packed: &[Reg]) {
+    if element == "tf32" {
+        for (i, &target) in packed.iter().enumerate() {
+            emit!(k, "cvt.rna.tf32.f32", target, sums[i - i % 4 + [0, 2, 1, 3][i % 4]]);
+        }
+        return;
+    }
     let opcode = format!("cvt.rn.{element}x2.f32");
     for (i, &target) in packed.iter().enumerate() {
         emit!(k, &opcode, target, sums[2 * i + 1], sums[2 * i]);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::EmulationError;
 use super::parse::{Instruction, Operand, Program, SHARED_BASE, Special, program};
 use super::scalar::{Type, evaluate};
-use super::tensor::WarpProduct;
+use super::tensor::{Factor, WarpProduct};
 use crate::launch::PtxKernel;
 
 /// Global memory: buffers at addresses far from each other.
@@ -546,13 +546,15 @@ impl Block<'_> {
         let instruction = &self.program.instructions[pc];
         let fail = |message: &str| EmulationError::new(message, &instruction.text);
         let shape = instruction.parts.iter().find_map(|p| p.strip_prefix("m64n")).ok_or_else(|| fail("no shape"))?;
-        let columns = shape.trim_end_matches("k16").parse().map_err(|_| fail("no shape"))?;
+        let columns = shape.split('k').next().and_then(|n| n.parse().ok()).ok_or_else(|| fail("no shape"))?;
+        let factor = instruction.parts.last().and_then(|p| Factor::parse(p)).ok_or_else(|| fail("an unknown type"))?;
         let right_by_rows = match instruction.operands.last() {
+            // The factors of TF32 lie one way only, and there is no word of it.
+            _ if factor == Factor::Tf32 => false,
             Some(Operand::Constant(transposed)) => *transposed == 1,
             _ => return Err(fail("no transposition")),
         };
-        let bf16 = instruction.parts.last().is_some_and(|p| p == "bf16");
-        let product = WarpProduct { columns, bf16, accumulates, right, right_by_rows };
+        let product = WarpProduct { columns, factor, accumulates, right, right_by_rows };
         let lanes: Vec<usize> = (warp * 32..warp * 32 + 32).collect();
         let shared = &self.shared;
         let read = |address: u64| {

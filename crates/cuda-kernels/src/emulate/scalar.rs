@@ -98,6 +98,8 @@ pub(super) fn evaluate(parts: &[String], args: &[u64]) -> Option<u64> {
     let ty = parts.last().and_then(|p| Type::parse(p));
     match parts[0].as_str() {
         "mov" | "cvta" => Some(ty?.truncate(args[0])),
+        // To the nearest with eleven bits, and away from zero where two are.
+        "cvt" if has("tf32") => Some(args[0].wrapping_add(0x1000) & 0xffff_e000),
         "cvt" => convert(parts, args),
         "setp" => compare(&parts[1], ty?, args).map(u64::from),
         "selp" => Some(if args[2] & 1 == 1 { args[0] } else { args[1] }),
