@@ -46,6 +46,8 @@ type Places = SmallVec<[Place; 1]>;
 
 /// What is cheap may be made again in each of so many groups at most.
 const MAX_COPIES: usize = 4;
+/// Additions that are done again, for an element that several parts of a concatenation need.
+const MAX_RECOMPUTED: f64 = 48.0;
 /// What costs so much is better made by whole vectors than for each of many rows of at most so many elements.
 const EXPENSIVE: f64 = 8.0;
 const SHORT_ROW: i64 = 48;
@@ -247,7 +249,15 @@ impl Sweep<'_> {
             }
             // What is made once for a whole row costs next to nothing.
             _ if elements(module, i).saturating_mul(16) <= elements(module, result) => true,
-            _ => place.loops.len() == 1 || cost <= self.limits.recomputed_in_row,
+            _ => {
+                let is_along_row = |&l: &InstructionId| l == result || matches!(module[l].op, Op::Reduce { .. });
+                match place.loops.len() {
+                    1 => true,
+                    _ if place.loops.iter().all(is_along_row) => cost <= self.limits.recomputed_in_row,
+                    // The parts of a concatenation share nothing.
+                    loops => cost * (loops - 1) as f64 <= MAX_RECOMPUTED,
+                }
+            }
         }
     }
 }
