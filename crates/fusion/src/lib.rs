@@ -16,6 +16,7 @@ mod short_rows;
 use groups::{Facts, Group};
 use hloom_ir::attributes::FusionKind;
 use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::edit::Outlined;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::op::{Fusion, Op};
@@ -66,7 +67,14 @@ fn fuse(module: &mut Module, context: &Context<'_>) -> usize {
         (is_several(module, &group) && supports(&group, None)).then_some((group, false))
     };
     let decided: Vec<(Group, bool)> = found.into_iter().filter_map(decide).collect();
-    let made = decided.iter().filter(|(group, with_producer)| outline(module, group, *with_producer)).count();
+    // What is made again in a group may be a result of another: all are copied before users turn to the fusions, or that
+    // group would wait for the other, which the order of the groups does not know of.
+    let made: Vec<Outlined> =
+        decided.iter().filter_map(|(group, with_producer)| outline(module, group, *with_producer)).collect();
+    for &(result, value) in made.iter().flat_map(|outlined| &outlined.values) {
+        module.replace_all_uses(result, value).ok();
+    }
+    let made = made.len();
     if made > 0 {
         remove_dead_code(module);
     }
@@ -78,9 +86,9 @@ fn is_several(module: &Module, group: &Group) -> bool {
     group.members.iter().filter(|&&m| !matches!(module[m].op, Op::Constant(_))).nth(1).is_some()
 }
 
-/// Makes a fusion of `group`.
-fn outline(module: &mut Module, group: &Group, with_producer: bool) -> bool {
-    let Some(&last) = group.results.last() else { return false };
+/// Makes a fusion of `group`, which nobody uses yet.
+fn outline(module: &mut Module, group: &Group, with_producer: bool) -> Option<Outlined> {
+    let &last = group.results.last()?;
     let reduces = group.results.iter().any(|&r| matches!(module[r].op, Op::Reduce { .. }));
     let kind = match with_producer {
         true => FusionKind::Output,
@@ -89,5 +97,5 @@ fn outline(module: &mut Module, group: &Group, with_producer: bool) -> bool {
     };
     let name = format!("{}_fusion", module[last].opcode().name().replace('-', "_"));
     let fusion = |calls| Op::Fusion(Box::new(Fusion { kind, calls, output_operand_aliasing: Vec::new() }));
-    module.outline(&group.members, &group.results, &name, fusion).is_ok()
+    module.outline_beside(&group.members, &group.results, &name, fusion).ok()
 }

@@ -204,6 +204,7 @@ impl Module {
 }
 
 mod copy;
+pub use copy::Outlined;
 mod wide;
 
 pub(crate) use wide::{WideUsers, distinct, one_of};

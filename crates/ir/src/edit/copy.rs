@@ -14,6 +14,15 @@ use rustc_hash::FxHashMap;
 /// Which copy stands for an instruction.
 type Copies = FxHashMap<InstructionId, InstructionId>;
 
+/// What was outlined.
+#[derive(Clone, Debug)]
+pub struct Outlined {
+    /// The instruction that calls the new computation.
+    pub call: InstructionId,
+    /// Each of the results, and what has its value now.
+    pub values: Vec<(InstructionId, InstructionId)>,
+}
+
 impl Module {
     /// A copy of `computation` under a name like `name`; computations it calls are shared.
     pub fn clone_computation(&mut self, computation: ComputationId, name: &str) -> ComputationId {
@@ -60,6 +69,22 @@ impl Module {
         name: &str,
         call: impl FnOnce(ComputationId) -> Op,
     ) -> Result<InstructionId, EditError> {
+        let outlined = self.outline_beside(members, results, name, call)?;
+        for &(result, value) in &outlined.values {
+            self.replace_all_uses(result, value)?;
+        }
+        Ok(outlined.call)
+    }
+
+    /// As [`Module::outline`], but users of the results still use the members: of several sets of members that have some
+    /// in common each reads its own only if all are outlined before users change.
+    pub fn outline_beside(
+        &mut self,
+        members: &[InstructionId],
+        results: &[InstructionId],
+        name: &str,
+        call: impl FnOnce(ComputationId) -> Op,
+    ) -> Result<Outlined, EditError> {
         let (Some(&first), Some(&lead)) = (members.first(), results.last()) else {
             return Err(EditError::NoSuchOperand);
         };
@@ -112,6 +137,7 @@ impl Module {
         let common = Common { metadata, ..Common::default() };
         let new = NewInstruction { name: name.into(), op: call(computation), shape, operands: arguments, common };
         let caller = self.add_instruction(home, new);
+        let mut values = Vec::with_capacity(results.len());
         for (n, &result) in results.iter().enumerate() {
             let value = match results {
                 [_] => caller,
@@ -126,9 +152,9 @@ impl Module {
                     self.add_instruction(home, element)
                 }
             };
-            self.replace_all_uses(result, value)?;
+            values.push((result, value));
         }
-        Ok(caller)
+        Ok(Outlined { call: caller, values })
     }
 
     /// Copies `originals` to the end of `into`. Operands that have a copy already are replaced by it; operands without
