@@ -195,3 +195,41 @@ fn what_hlo_does_not_have_is_made_of_what_it_has() {
         assert!(printed.contains(opcode), "{printed}");
     }
 }
+
+#[test]
+fn a_collective_in_two_calls_is_the_collective() {
+    let program = |target: &str, config: &str, result: &str, more: &str| {
+        let frontend = format!("mhlo.frontend_attributes = {{async_collective_config = \"{{{config}}}\"}}");
+        let start = format!("stablehlo.custom_call @{target}-start(%x) {{api_version = 1 : i32, {frontend}{more}}}");
+        format!(
+            "func.func @main(%x: tensor<4xf32>) -> {result} {{\n  %0 = {start} : (tensor<4xf32>) -> {result}\n  \
+             %1 = stablehlo.custom_call @{target}-done(%0) : ({result}) -> {result}\n  return %1 : {result}\n}}\n\
+             func.func private @sum(%a: tensor<f32>, %b: tensor<f32>) -> tensor<f32> {{\n  \
+             %0 = stablehlo.add %a, %b : tensor<f32>\n  return %0 : tensor<f32>\n}}\n"
+        )
+    };
+    let groups = r#"\22replica_groups\22: [[0, 1]], \22channel_id\22: 1, \22use_global_device_ids\22: true"#;
+    let called = ", called_computations = [@sum]";
+    let root = |text: &str| {
+        let module = to_hlo(&read_text(text.as_bytes()).expect("it is well formed")).expect("it can be translated");
+        let root = module.entry().and_then(|e| module.root(e)).expect("a root");
+        let printed = hloom_formats::hlo_text::print(&module, &hloom_formats::hlo_text::PrintOptions::default());
+        let line = printed.lines().rfind(|l| l.trim_start().starts_with("ROOT")).unwrap_or_default().to_owned();
+        (module[root].opcode().name().to_owned(), line)
+    };
+    let (gather, line) =
+        root(&program("all-gather", &format!(r#"\22all_gather_dimension\22: 0, {groups}"#), "tensor<8xf32>", ""));
+    assert_eq!(gather, "all-gather");
+    assert!(line.contains("replica_groups={{0,1}}") && line.contains("channel_id=1"), "{line}");
+    assert_eq!(root(&program("all-reduce", groups, "tensor<4xf32>", called)).0, "all-reduce");
+    let scattered = format!(r#"\22scatter_dimension\22: 0, \22tiled\22: true, {groups}"#);
+    assert_eq!(root(&program("reduce-scatter", &scattered, "tensor<2xf32>", called)).0, "reduce-scatter");
+    let exchanged = format!(r#"\22split_dimension\22: 0, \22concat_dimension\22: 0, \22split_count\22: 2, {groups}"#);
+    assert_eq!(root(&program("all-to-all", &exchanged, "tensor<4xf32>", "")).0, "all-to-all");
+    let permuted = r#"\22permutation\22: [[0, 1], [1, 0]], \22channel_id\22: 1"#;
+    let (permute, line) = root(&program("collective-permute", permuted, "tensor<4xf32>", ""));
+    assert_eq!(permute, "collective-permute");
+    assert!(line.contains("source_target_pairs={{0,1},{1,0}}"), "{line}");
+    let wrong = refused(&program("all-gather", groups, "tensor<8xf32>", ""));
+    assert!(wrong.2.contains("async_collective_config"), "{}", wrong.2);
+}

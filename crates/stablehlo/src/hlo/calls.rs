@@ -11,7 +11,7 @@ use hloom_ir::{ArrayShape, ElementType, Layout, Op, Shape};
 impl Translator<'_, '_> {
     pub(super) fn custom_call(&mut self) -> Translate<()> {
         let target = self.text("call_target_name")?;
-        if self.known_call(target)? {
+        if self.known_call(target)? || self.async_call(target)? {
             return Ok(());
         }
         let m = self.m;

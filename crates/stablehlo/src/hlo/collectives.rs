@@ -140,13 +140,25 @@ impl Translator<'_, '_> {
             let parts = operands.len();
             return self.many_all_to_all(&operands, *collective, split, concat, count, parts);
         };
-        let op = Op::AllToAll { collective, split_dimension: Some(split) };
-        if split == concat {
-            return self.plain(1, op);
-        }
-        let shape = self.result_shape(0)?;
-        let id = self.exchanged(op, x, split, concat, count, shape)?;
+        let id = self.one_all_to_all(x, *collective, split, concat, count)?;
         self.bind(id)
+    }
+
+    /// The exchange of one operand.
+    pub(super) fn one_all_to_all(
+        &mut self,
+        x: InstructionId,
+        collective: Collective,
+        split: i64,
+        concat: i64,
+        count: i64,
+    ) -> Translate<InstructionId> {
+        let op = Op::AllToAll { collective: Box::new(collective), split_dimension: Some(split) };
+        let shape = self.result_shape(0)?;
+        match split == concat {
+            true => self.emit(op, [x].as_slice(), shape),
+            false => self.exchanged(op, x, split, concat, count, shape),
+        }
     }
 
     fn exchanged(

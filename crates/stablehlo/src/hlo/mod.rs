@@ -6,6 +6,7 @@
 //! the program writes; where those are dynamic, they are inferred ([`fold`]). Whether the module makes sense is for the
 //! verifier to say, but nothing here relies on it.
 
+mod async_calls;
 mod attributes;
 mod bits;
 mod calls;
