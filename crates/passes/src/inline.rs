@@ -1,7 +1,8 @@
 //! Call inlining: the body of what is called takes the place of the call.
 //!
 //! Callees come before callers, so that what is inlined has no calls left in it. A program can be written whose calls,
-//! inlined, are exponentially large: when the module has grown enough, the calls that are left stay.
+//! inlined, are exponentially large: when the module has grown enough, the calls that are left stay. So do those that the
+//! front end says are to stay (`inlineable="false"`).
 
 use crate::facts::pinned;
 use crate::pass::{Context, Pass};
@@ -34,7 +35,8 @@ pub(crate) fn inline(module: &mut Module, callee: impl Fn(&Op) -> Option<Computa
     let pinned = pinned(module);
     let mut changes = 0;
     for c in computations(module) {
-        let is_call = |&i: &InstructionId| callee(&module[i].op).is_some();
+        let is_to_stay = |i: InstructionId| module[i].common.frontend_attribute("inlineable") == Some("false");
+        let is_call = |&i: &InstructionId| callee(&module[i].op).is_some() && !is_to_stay(i);
         let calls: Vec<InstructionId> = module[c].instructions().iter().copied().filter(is_call).collect();
         let mut inlined = Vec::new();
         for i in calls {
