@@ -25,6 +25,7 @@ use hloom_ir::ElementType;
 use hloom_ir::layout::{Layout, is_permutation};
 use hloom_ir::shape::ArrayShape;
 use hloom_runtime::Buffer as Data;
+use hloom_runtime::memory::ALIGNMENT;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
@@ -198,13 +199,18 @@ pub(crate) fn from_host(args: &mut ClientBufferFromHostBufferArgs) -> Result<(),
     Ok(())
 }
 
-/// A view of the caller's memory: a copy, so that the caller has it back at once.
+/// A view of the caller's memory: a copy, so that the caller has it back at once. Memory that could not be used as it is
+/// is refused all the same: callers ask for a copy then, or say that there is to be none.
 pub(crate) fn create_view(args: &mut ClientCreateViewOfDeviceBufferArgs) -> Result<(), Status> {
     let client = args.client.get()?;
     let shape = shape(args.element_type, args.dims, args.num_dims, args.layout)?;
     let (device, kind) = place(client, args.device, args.memory)?;
     if args.device_buffer_ptr.is_null() && shape.byte_size() != Some(0) {
         return Err(Status::invalid("the memory is a null pointer"));
+    }
+    let address = args.device_buffer_ptr as usize;
+    if !address.is_multiple_of(ALIGNMENT) && shape.byte_size() != Some(0) {
+        return Err(Status::invalid(format!("the memory at {address:#x} is not aligned to {ALIGNMENT} bytes")));
     }
     let strides = dense_strides(&shape);
     // SAFETY: the caller's array has that shape.

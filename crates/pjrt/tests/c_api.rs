@@ -37,6 +37,7 @@ mod function {
     pub(crate) const INCREASE_REFERENCES: usize = 74;
     pub(crate) const DECREASE_REFERENCES: usize = 75;
     pub(crate) const READY_EVENT: usize = 72;
+    pub(crate) const CREATE_VIEW: usize = 88;
     pub(crate) const CREATE_ALIAS: usize = 115;
     pub(crate) const FULFILL_ALIAS: usize = 116;
     pub(crate) const CREATE_ERROR: usize = 118;
@@ -494,5 +495,29 @@ fn arrays_change_hands_and_types() {
     for buffer in [x, bits.out_buffer, donate.out_buffer] {
         destroy_buffer(buffer);
     }
+    destroy_client(client);
+}
+
+#[test]
+fn views_are_of_aligned_memory() {
+    let client = client(1);
+    let floats: Vec<f32> = (0..64).map(|n| n as f32).collect();
+    let offset = floats.as_ptr().align_offset(64);
+    let view = |first: usize| {
+        let mut view: ClientCreateViewOfDeviceBufferArgs = args();
+        let dims = [4];
+        view.client = client;
+        view.device_buffer_ptr = floats[first..].as_ptr().cast_mut().cast();
+        view.element_type = 11;
+        (view.dims, view.num_dims) = (dims.as_ptr(), dims.len());
+        view.device = device(client, 0);
+        call(function::CREATE_VIEW, &mut view).map(|()| view.buffer)
+    };
+    let buffer = view(offset).expect("a view");
+    assert_eq!(to_host(buffer).expect("its elements"), floats[offset..offset + 4]);
+    destroy_buffer(buffer);
+    let (code, message) = view(offset + 1).expect_err("no view");
+    assert_eq!(code, INVALID_ARGUMENT);
+    assert!(message.contains("is not aligned to 64 bytes"), "{message}");
     destroy_client(client);
 }
