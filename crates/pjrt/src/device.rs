@@ -30,7 +30,7 @@ impl DeviceDescription {
     pub(crate) fn new(id: usize, platform: &str, process: usize) -> DeviceDescription {
         // Whoever takes us for JAX's CPU knows its devices by these names.
         let (debug_string, to_string) = match platform {
-            "cpu" => (format!("TFRT_CPU_{id}"), format!("CpuDevice(id={id})")),
+            "cpu" => (format!("cpu:{id}"), format!("CpuDevice(id={id})")),
             _ => (format!("HLOOM_{id}"), format!("HloomDevice(id={id})")),
         };
         DeviceDescription {
