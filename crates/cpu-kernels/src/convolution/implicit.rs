@@ -383,8 +383,10 @@ impl<S: Copy + Sync, W: Way<S>> Patches<'_, S, W> {
 
 impl<S: Copy + Sync, W: Way<S>> Rows<W::Unit> for Patches<'_, S, W> {
     unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, _: usize, to: *mut W::Unit) -> Placed<W::Unit> {
+        // What lies side by side is copied; taps never do, but where the axis has one element, whose stride is any number.
+        let is_side_by_side = self.runs.along == 1 && !matches!(self.runs.kind, Kind::Taps(_));
         // SAFETY (both): the caller's promise.
-        if self.runs.along == 1 && self.runs.len > 1 {
+        if is_side_by_side && self.runs.len > 1 {
             unsafe { self.copy_rows(rows, depth, to) };
             return Placed { at: to, row: ROW, step: 1 };
         }
