@@ -168,6 +168,11 @@ pub(crate) fn is_elementwise(module: &Module, id: InstructionId, operand: usize)
                 _ => false,
             }
         }
+        // The bounds of a clamp and what a select asks may be one element, read for each of the result.
+        Op::Clamp | Op::Select => {
+            let dims = |id: InstructionId| module[id].shape.as_array().map(|a| a.dims());
+            instruction.operands().get(operand).is_some_and(|&o| dims(o) == dims(id))
+        }
         op => op.is_elementwise(),
     }
 }
