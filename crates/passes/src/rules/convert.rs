@@ -131,7 +131,8 @@ pub(super) fn is_exact(from: ElementType, to: ElementType) -> bool {
     };
     let is_integer = |t: ElementType| t.is_signed_integer() || t.is_unsigned_integer();
     match (from, to) {
-        (Pred, _) => is_integer(to) || digits(to).is_some(),
+        // The one bit of a signed integer is -1.
+        (Pred, _) => is_integer(to) && !(to.is_signed_integer() && to.bits() == 1) || digits(to).is_some(),
         (F16, F32 | F64) | (Bf16, F32 | F64) | (F32, F64) => true,
         _ if is_integer(from) && is_integer(to) => {
             let (a, b) = (from.bits(), to.bits());
@@ -157,7 +158,7 @@ mod tests {
             assert!(is_exact(from, to), "{from:?} to {to:?}");
         }
         for (from, to) in
-            [(S32, F32), (S8, U8), (U8, S8), (F32, Bf16), (F16, Bf16), (Bf16, F16), (F32, S64), (S32, Pred)]
+            [(S32, F32), (S8, U8), (U8, S8), (F32, Bf16), (F16, Bf16), (Bf16, F16), (F32, S64), (S32, Pred), (Pred, S1)]
         {
             assert!(!is_exact(from, to), "{from:?} to {to:?}");
         }
