@@ -93,6 +93,8 @@ fn geometry(
     }
     let times = |many: i64, few: i64| (few > 0 && many % few == 0).then(|| usize::try_from(many / few).ok()).flatten();
     let group = match kind {
+        // Nothing is gathered from any number of devices.
+        CollectiveKind::AllGather | CollectiveKind::ReduceScatter(_) if (size, other) == (0, 0) => GroupSize::Any,
         CollectiveKind::AllGather => GroupSize::Exactly(times(other, size)?),
         CollectiveKind::ReduceScatter(_) => GroupSize::Exactly(times(size, other)?),
         _ => GroupSize::Dividing(usize::try_from(size).ok().filter(|_| size == other)?),
