@@ -167,9 +167,9 @@ impl Making {
             }
             Op::Convert => breaks = operand_is_float && !is_float(&instruction.shape),
             Op::BitcastConvert | Op::Bitcast => (breaks, looks_at_bits) = (true, true),
-            Op::Sort { .. } | Op::TopK { .. } | Op::SelectAndScatter { .. } | Op::ReducePrecision { .. } => {
-                breaks = true
-            }
+            // It has an order for NaNs, by their signs, too.
+            Op::TopK { .. } => (breaks, looks_at_bits) = (true, true),
+            Op::Sort { .. } | Op::SelectAndScatter { .. } | Op::ReducePrecision { .. } => breaks = true,
             Op::Dot(_) | Op::RaggedDot(_) | Op::ScaledDot(_) | Op::Convolution(_) | Op::Fft { .. } => computes = true,
             Op::Cholesky { .. } | Op::TriangularSolve { .. } => (computes, breaks) = (true, true),
             Op::BatchNormTraining { .. } | Op::BatchNormInference { .. } | Op::BatchNormGrad { .. } => computes = true,
