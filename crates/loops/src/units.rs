@@ -4,7 +4,8 @@ use crate::program::LoopProgram;
 use crate::schedule::Schedule;
 use hloom_cost::CoreCost;
 
-/// As many units as a nest should have, so that threads can share them evenly.
+/// As many units as a nest should have, so that threads can share them evenly. With as many rows, no row is shared: memory
+/// plans rely on it (`row_fusion_overwrites` of a machine).
 const ENOUGH_UNITS: i64 = 64;
 
 /// How a nest is cut into units.

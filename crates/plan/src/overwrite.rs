@@ -109,7 +109,8 @@ impl<'a, 'm> Overwrite<'a, 'm> {
         let parameters = module.parameters(fusion.calls);
         let (Some(&parameter), Some(root)) = (parameters.get(slot), module.root(fusion.calls)) else { return false };
         match fusion.kind {
-            FusionKind::Loop | FusionKind::Input => self.all_elementwise(parameter, true),
+            FusionKind::Loop => self.all_elementwise(parameter, true) || self.row_by_row(parameter, root),
+            FusionKind::Input => self.all_elementwise(parameter, true),
             FusionKind::Output if self.target.output_fusion_overwrites => self.all_elementwise(parameter, true),
             FusionKind::Output if module[root].opcode() == Opcode::Add => {
                 let is_product = |&&o: &&InstructionId| matches!(module[o].opcode(), Opcode::Convolution | Opcode::Dot);
@@ -121,6 +122,57 @@ impl<'a, 'm> Overwrite<'a, 'm> {
             }
             _ => self.all_elementwise(parameter, false),
         }
+    }
+
+    /// Whether each row of the result needs the same row of the parameter only, as in a softmax, and the loops go row by
+    /// row: nothing in the fusion makes them go otherwise.
+    fn row_by_row(&self, parameter: InstructionId, root: InstructionId) -> bool {
+        let module = self.dataflow.module();
+        let (Some(least), Some(whole)) = (self.target.row_fusion_overwrites, module[root].shape.as_array()) else {
+            return false;
+        };
+        let row_major = |id: InstructionId| {
+            module[id].shape.as_array().and_then(|a| a.layout.as_ref()).is_none_or(|l| l.is_descending())
+        };
+        let body = module[module[root].parent()].instructions();
+        let is_plain = |&id: &InstructionId| match &module[id].op {
+            Op::Parameter { .. } | Op::Constant(_) | Op::Iota { .. } | Op::Reduce { .. } => row_major(id),
+            Op::Broadcast { dimensions } => row_major(id) && dimensions.is_sorted(),
+            op => row_major(id) && op.is_elementwise(),
+        };
+        if !body.iter().all(is_plain) {
+            return false;
+        }
+        let dims = whole.dims();
+        // How many of the major dimensions say where a value belongs: all of them, or those of its row.
+        let mut kept: FxHashMap<InstructionId, usize> = FxHashMap::default();
+        kept.insert(parameter, dims.len());
+        let (mut stack, mut least_kept) = (vec![parameter], dims.len());
+        while let Some(id) = stack.pop() {
+            let have = kept[&id];
+            for slot in self.dataflow.slots.of(id) {
+                let user = slot.user;
+                let gets = match &module[user].op {
+                    Op::Reduce { dimensions, .. } => {
+                        let rank = have.checked_sub(dimensions.len()).filter(|&r| r > 0);
+                        rank.filter(|&r| dimensions.iter().all(|&d| d >= r as i64) && slot.operand == 0)
+                    }
+                    Op::Broadcast { dimensions } => {
+                        let same = module[user].shape.as_array().is_some_and(|a| a.dims() == dims);
+                        (same && dimensions.iter().copied().eq(0..have as i64)).then_some(dims.len())
+                    }
+                    _ => Some(have),
+                };
+                let Some(gets) = gets.filter(|_| module[user].shape.is_array()) else { return false };
+                least_kept = least_kept.min(gets);
+                match kept.insert(user, gets) {
+                    None => stack.push(user),
+                    Some(before) if before != gets => return false,
+                    Some(_) => {}
+                }
+            }
+        }
+        dims[..least_kept].iter().fold(1i64, |n, &d| n.saturating_mul(d)) >= least
     }
 
     /// Whether everything that reads `from`, directly or not, is done element by element (or makes tuples, where those

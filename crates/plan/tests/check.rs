@@ -356,3 +356,58 @@ ENTRY e {
         assert_eq!(piece.size, 4096, "{name} is a state of the loop, which has f32 in it");
     }
 }
+
+/// A softmax over rows of 100 elements of what a product makes, as one fusion, and a product of it.
+fn softmax(rows: i64, over: &str, kept: &str, reduced: i64) -> String {
+    format!(
+        "HloModule softmax, is_scheduled=true
+
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}}
+
+rows {{
+  p = f32[{rows},100]{{1,0}} parameter(0)
+  e = f32[{rows},100]{{1,0}} exponential(p)
+  z = f32[] constant(0)
+  t = f32[{reduced}]{{0}} reduce(e, z), dimensions={{{over}}}, to_apply=add
+  w = f32[{rows},100]{{1,0}} broadcast(t), dimensions={{{kept}}}
+  ROOT d = f32[{rows},100]{{1,0}} divide(e, w)
+}}
+
+ENTRY e {{
+  x = f32[{rows},8]{{1,0}} parameter(0)
+  y = f32[8,100]{{1,0}} parameter(1)
+  v = f32[100,8]{{1,0}} parameter(2)
+  scores = f32[{rows},100]{{1,0}} dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  weights = f32[{rows},100]{{1,0}} fusion(scores), kind=kLoop, calls=rows
+  ROOT r = f32[{rows},8]{{1,0}} dot(weights, v), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}
+"
+    )
+}
+
+#[test]
+fn a_softmax_is_written_over_its_operand_where_no_row_is_shared_by_threads() {
+    let shares = |text: &str| {
+        let (module, mut assignment) = planned(text);
+        let (from, place) = piece(&module, &mut assignment, "scores");
+        let at = (from, place.offset);
+        let (to, place) = piece(&module, &mut assignment, "weights");
+        at == (to, place.offset)
+    };
+    assert!(shares(&softmax(64, "1", "0", 64)));
+    // A few rows are shared out among threads.
+    assert!(!shares(&softmax(8, "1", "0", 8)));
+    // Columns are not done one after the other.
+    assert!(!shares(&softmax(100, "0", "1", 100)));
+}
+
+#[test]
+fn a_reduction_of_columns_over_its_operand_is_found() {
+    let (module, mut assignment) = planned(&softmax(100, "0", "1", 100));
+    put_onto(&module, &mut assignment, "weights", "scores");
+    finds(&module, &assignment, &codes::OVERLAP, "`weights` is written over `scores`, which it reads");
+}

@@ -35,6 +35,9 @@ pub struct Target {
     /// Whether any output fusion may write over operands that it reads element by element, not only one that adds an
     /// operand to a product.
     pub output_fusion_overwrites: bool,
+    /// From how many rows on a loop fusion whose reductions stay within rows, such as a softmax, may write over an operand
+    /// that it reads: each row is read before it is written, and by one thread. `None` if it never may.
+    pub row_fusion_overwrites: Option<i64>,
     /// Whether code generation writes into `backend_config` after memory is assigned, so that what it adds is not part
     /// of the instructions in a dump.
     pub late_backend_config: bool,
@@ -173,6 +176,7 @@ impl Target {
             all_reduce_overwrites: false,
             power_overwrites: true,
             output_fusion_overwrites: false,
+            row_fusion_overwrites: None,
             late_backend_config: false,
             sorted_computations: false,
             pages: false,
@@ -208,6 +212,7 @@ impl Target {
             "all_reduce_overwrites" => self.all_reduce_overwrites = flag(entry)?,
             "power_overwrites" => self.power_overwrites = flag(entry)?,
             "output_fusion_overwrites" => self.output_fusion_overwrites = flag(entry)?,
+            "row_fusion_overwrites" => self.row_fusion_overwrites = Some(at_least(entry, 1)?),
             "late_backend_config" => self.late_backend_config = flag(entry)?,
             "sorted_computations" => self.sorted_computations = flag(entry)?,
             "pages" => self.pages = flag(entry)?,

@@ -26,7 +26,8 @@ pub(super) fn may_write_over(module: &Module, id: InstructionId, slots: &[usize]
         Op::Fusion(f) if matches!(f.kind, FusionKind::Loop | FusionKind::Input) => {
             let aliased =
                 |slot: &usize| f.output_operand_aliasing.iter().any(|a| usize::try_from(a.operand) == Ok(*slot));
-            slots.iter().all(|slot| aliased(slot) || keeps_elements(module, f.calls, *slot))
+            let keeps = |slot: usize| keeps_elements(module, f.calls, slot) || keeps_rows(module, f.calls, slot);
+            slots.iter().all(|slot| aliased(slot) || keeps(*slot))
         }
         // What updates a part of its first operand must not read the others from there.
         Op::DynamicUpdateSlice | Op::Scatter(_) | Op::SetDimensionSize { .. } => {
@@ -98,6 +99,37 @@ fn keeps_elements(module: &Module, body: ComputationId, slot: usize) -> bool {
         stack.extend(silent);
     }
     true
+}
+
+/// Whether every row of a fusion's result needs that parameter's row at the same place only: what is reduced goes to the
+/// row that it came from, so that rows can be done one after the other.
+fn keeps_rows(module: &Module, body: ComputationId, slot: usize) -> bool {
+    let (Some(&parameter), Some(root)) = (module.parameters(body).get(slot), module.root(body)) else { return true };
+    let sizes = |id: InstructionId| module[id].shape.as_array().map_or(&[][..], |a| a.dims());
+    let whole = sizes(parameter);
+    let mut seen: FxHashSet<InstructionId> = FxHashSet::from_iter([parameter]);
+    let mut stack = vec![parameter];
+    while let Some(id) = stack.pop() {
+        for &user in module[id].users() {
+            let stays = match &module[user].op {
+                Op::Reduce { dimensions, .. } => {
+                    let row = sizes(id).len() - dimensions.len().min(sizes(id).len());
+                    sizes(user) == &whole[..row.min(whole.len())] && dimensions.iter().all(|&d| d as usize >= row)
+                }
+                Op::Broadcast { dimensions } => {
+                    sizes(user) == whole && dimensions.iter().enumerate().all(|(n, &d)| d as usize == n)
+                }
+                _ => !moves_elements(module, user) && whole.starts_with(sizes(user)),
+            };
+            if !stays {
+                return false;
+            }
+            if seen.insert(user) {
+                stack.push(user);
+            }
+        }
+    }
+    sizes(root) == whole
 }
 
 fn moves_nothing(module: &Module, id: InstructionId) -> bool {
