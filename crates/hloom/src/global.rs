@@ -108,7 +108,9 @@ impl Global {
         let mut partitioned = hloom_spmd::partition(&source, devices).map_err(|d| vec![d])?;
         let partition = begun.elapsed();
         let made = std::mem::replace(&mut partitioned.module, Module::new("moved"));
-        let program = verify(made, &VerifyOptions { devices: Some(devices) }).map_err(|invalid| {
+        // Every replica of the program has as many.
+        let all = devices.saturating_mul(source.config.replica_count.max(1));
+        let program = verify(made, &VerifyOptions { devices: Some(all) }).map_err(|invalid| {
             // What is wrong with it is ours to answer for, whatever the program was; its places are none of the source's.
             let ours = |d: Diagnostic| {
                 let at = match d.place {
@@ -123,7 +125,7 @@ impl Global {
         Ok(Global { source, propagation, partitioned, program, propagate, partition })
     }
 
-    /// The shards of whole arguments, for every device.
+    /// The shards of whole arguments, for every device; replicas of the program get the same.
     pub fn cut_inputs(&self, whole: &[Value]) -> Result<Inputs, ExecutionError> {
         let axes = &self.partitioned.axes;
         let devices = axes.devices();
@@ -134,7 +136,8 @@ impl Global {
                 inputs[device as usize].push(self.cut_value(value, &mut placements.iter(), device)?);
             }
         }
-        Ok(inputs)
+        let replicas = usize::try_from(self.source.config.replica_count.max(1)).unwrap_or(1);
+        Ok(std::iter::repeat_n(inputs, replicas).flatten().collect())
     }
 
     fn cut_value(

@@ -300,3 +300,35 @@ fn results_in_other_orders_of_devices_are_computed_where_they_are_wanted() {
       }";
     assert_eq!(sent(4, text), [""; 0]);
 }
+
+#[test]
+fn what_was_widened_travels_narrow() {
+    let text = "HloModule m\nENTRY e {
+        x = bf16[8,4] parameter(0), sharding={devices=[4,1]<=[4]}
+        w = f32[8,4] convert(x), sharding={devices=[4,1]<=[4]}
+        ROOT y = f32[8,4] copy(w), sharding={replicated}
+      }";
+    assert_eq!(sent(4, text), ["all-gather bf16[8,4]"]);
+    // Rows that one device has are put together as they were before.
+    let text = "HloModule m\nENTRY e {
+        table = bf16[64,4] parameter(0), sharding={devices=[4,1]<=[4]}
+        wide = f32[64,4] convert(table), sharding={devices=[4,1]<=[4]}
+        ids = s32[3,1] parameter(1), sharding={replicated}
+        ROOT g = f32[3,4] gather(wide, ids), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0},
+          index_vector_dim=1, slice_sizes={1,4}, sharding={replicated}
+      }";
+    assert_eq!(sent(4, text), ["all-reduce bf16[3,4]"]);
+}
+
+#[test]
+fn two_sums_of_which_a_piece_is_wanted_are_added_before_they_are_scattered() {
+    let text = "HloModule m\nENTRY e {
+        a = f32[6,8] parameter(0), sharding={devices=[1,4]<=[4]}
+        b = f32[8,12] parameter(1), sharding={devices=[4,1]<=[4]}
+        c = f32[6,8] parameter(2), sharding={devices=[1,4]<=[4]}
+        x = f32[6,12] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+        y = f32[6,12] dot(c, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+        ROOT s = f32[6,12] add(x, y), sharding={devices=[1,4]<=[4]}
+      }";
+    assert_eq!(sent(4, text), ["reduce-scatter f32[6,3]"]);
+}

@@ -78,6 +78,16 @@ impl Program {
             transpose.extend(rest);
         }
         let list = |items: Vec<String>| items.join(",");
+        if self.random.one_in(16) {
+            // Devices in an order of their own.
+            let mut devices: Vec<i64> = (0..self.mesh.iter().product()).collect();
+            for i in (1..devices.len()).rev() {
+                devices.swap(i, self.random.below(i + 1));
+            }
+            let copies = if replicated { " last_tile_dim_replicate" } else { "" };
+            let devices = list(devices.iter().map(i64::to_string).collect());
+            return format!("{{devices=[{}]{devices}{copies}}}", tiles.join(","));
+        }
         format!(
             "{{devices=[{}]<=[{}]T({}){}}}",
             tiles.join(","),
@@ -150,7 +160,8 @@ impl Program {
                 self.push(&dims, false, &format!("broadcast({}), dimensions={{{}}}", x.name, kept.join(",")));
             }
             5 | 6 => {
-                let op = self.random.below(3);
+                // Products of many numbers overflow in one order and not in another.
+                let op = self.random.below(3) * usize::from(x.dims[d] <= 12);
                 let zero = self.scalar(["0", "1", "-inf"][op], false);
                 let dims: Vec<i64> = (0..rank).filter(|&e| e != d).map(|e| x.dims[e]).collect();
                 let by = ["add_f32", "multiply_f32", "maximum_f32"][op];
@@ -229,8 +240,15 @@ impl Program {
             22 => self.indexed(&x),
             23 | 24 => self.counted(&x),
             _ => {
-                let other = self.push(&x.dims, true, &format!("iota(), iota_dimension={d}"));
-                let as_float = self.push(&x.dims, false, &format!("convert({})", other.name));
+                let mut other = self.push(&x.dims, true, &format!("iota(), iota_dimension={d}")).name;
+                if self.random.one_in(2) {
+                    // Small numbers are the same in bf16, and travel so.
+                    let (sharding, narrow) = (self.sharding(rank), format!("n{}", self.count));
+                    let shape = shape(&x.dims, false).replace("f32", "bf16");
+                    writeln!(self.text, "  {narrow} = {shape} convert({other}), sharding={sharding}").unwrap();
+                    other = narrow;
+                }
+                let as_float = self.push(&x.dims, false, &format!("convert({other})"));
                 self.push(&x.dims, false, &format!("multiply({}, {})", as_float.name, x.name));
             }
         }

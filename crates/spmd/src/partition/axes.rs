@@ -233,6 +233,27 @@ impl DeviceAxes {
         ReplicaGroups::Explicit((0..count).map(group).collect())
     }
 
+    /// The same of the devices of every replica of the program, which are numbered one replica after the other.
+    pub fn groups_of_replicas(&self, list: &[u8], replicas: i64) -> ReplicaGroups {
+        match self.groups(list) {
+            groups if replicas <= 1 => groups,
+            ReplicaGroups::Iota { num_groups, group_size, devices } => {
+                let next = |n: &i64| n + 1;
+                let transform = IotaTransform {
+                    reshape_dims: [replicas].into_iter().chain(devices.reshape_dims).collect(),
+                    transpose_perm: [0].into_iter().chain(devices.transpose_perm.iter().map(next)).collect(),
+                };
+                let num_groups = num_groups.saturating_mul(replicas);
+                ReplicaGroups::Iota { num_groups, group_size, devices: transform.canonical() }
+            }
+            groups => {
+                let all = groups.expand().unwrap_or_default();
+                let of = |r: i64| all.iter().map(move |g| g.iter().map(|d| d + r * self.devices).collect());
+                ReplicaGroups::Explicit((0..replicas).flat_map(of).collect())
+            }
+        }
+    }
+
     /// The lists of axes of a tile assignment; `None` if the grid cannot express it.
     pub fn tile_axes(&self, tiles: &TileAssignment) -> Option<TileAxes> {
         let dims = &tiles.dims;

@@ -5,7 +5,7 @@
 
 use super::axes::{AxisList, DeviceAxes};
 use super::spec::{Reduction, Spec};
-use super::{Emit, Note, Partitioner, Reason};
+use super::{Change, Emit, Note, Partitioner, Reason};
 use hloom_ir::attributes::{ComparisonDirection, PaddingDim, SliceDim};
 use hloom_ir::diagnostic::{Diagnostic, Part as DiagnosticPart};
 use hloom_ir::entity::{ComputationId, InstructionId};
@@ -79,6 +79,8 @@ pub(crate) struct Body<'p, 's> {
     pub at: Option<InstructionId>,
     /// Why collectives are added just now.
     pub reason: Reason,
+    /// The change of form that is being made.
+    pub change: Option<Change>,
     /// The root of the source's computation.
     pub root: Option<InstructionId>,
     /// How the leaves of the result are to lie.
@@ -99,6 +101,7 @@ impl<'p, 's> Body<'p, 's> {
             entries: FxHashMap::default(),
             at: None,
             reason: Reason::Reshard,
+            change: None,
             root: None,
             result: Vec::new(),
         }
@@ -406,14 +409,15 @@ impl<'p, 's> Body<'p, 's> {
     fn collective(&mut self, list: &[u8]) -> Collective {
         Collective {
             channel_id: Some(self.p.next_channel()),
-            replica_groups: self.axes().groups(list),
+            replica_groups: self.axes().groups_of_replicas(list, self.p.source.config.replica_count.max(1)),
             use_global_device_ids: true,
             ..Collective::default()
         }
     }
 
     pub(crate) fn note(&mut self, instruction: InstructionId, list: &[u8]) {
-        let note = Note { instruction, source: self.at, axes: list.into(), reason: self.reason.clone() };
+        let change = self.change.clone().map(Box::new);
+        let note = Note { instruction, source: self.at, axes: list.into(), reason: self.reason.clone(), change };
         self.p.notes.push(note);
     }
 
@@ -491,7 +495,9 @@ impl<'p, 's> Body<'p, 's> {
         list: &[u8],
     ) -> Emit<InstructionId> {
         let mut collective = self.collective(list);
+        // Its groups are of partitions, whatever replica they are of.
         collective.use_global_device_ids = false;
+        collective.replica_groups = self.axes().groups(list);
         let group = self.axes().product(list);
         let dims = self.dims(x);
         let op = Op::AllToAll { collective: Box::new(collective), split_dimension: Some(split as i64) };

@@ -16,6 +16,13 @@ impl Body<'_, '_> {
         let init = self.pack(&init, &mut specs.iter().cloned())?;
         let id = self.add(op, &[init])?;
         self.inherit(id, at);
+        // How often it runs is seen more easily in the source than in what a device does.
+        if self.p.target[id].common.backend_config.is_none()
+            && let Some(n) = hloom_analysis::trip_count::trip_count(source, at)
+        {
+            let config = format!("{{\"known_trip_count\":{{\"n\":\"{n}\"}}}}");
+            self.p.target.instruction_mut(id).common.backend_config = Some(config.into_bytes().into());
+        }
         self.unpack(id, &source[at].shape, &mut specs.into_iter())
     }
 

@@ -89,11 +89,15 @@ impl Body<'_, '_> {
             partial.push((i, self.uses(o) > 1));
         }
         let wanted = self.wanted_array(at);
-        let conflict = !axes.intersection(others.union(wanted.used())).is_empty();
-        if !linear || partial.is_empty() || conflict {
+        if !linear || partial.is_empty() || !axes.intersection(others).is_empty() {
             return Ok(AxisSet::EMPTY);
         }
         let op = &self.p.source[at].op;
+        // Where the result is to be cut along them, each sum would be scattered: two are added first.
+        let is_sum_of_two = is_sum(op) && partial.len() == 2;
+        if !axes.intersection(wanted.used()).is_empty() && !is_sum_of_two {
+            return Ok(AxisSet::EMPTY);
+        }
         // Where the program itself leaves the sum to be made, it is not made before.
         let asked = self.annotated_array(at);
         let is_product = matches!(op, Op::Binary(BinaryOp::Multiply | BinaryOp::Divide));

@@ -2,20 +2,48 @@
 //! and the result comes in parts.
 
 use super::Emit;
-use super::body::{Body, Val};
+use super::body::{Body, Part, Val};
 use super::rule::{FactorDims, FactorKind, Rule};
-use super::spec::Reduction;
+use super::spec::{Reduction, Spec};
 use hloom_ir::attributes::ComparisonDirection;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::{BinaryOp, Gather};
+use hloom_ir::shape::ArrayShape;
 use hloom_ir::{ElementType, Op};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 impl Body<'_, '_> {
     pub(crate) fn gathered(&mut self, at: InstructionId, gather: &Gather) -> Emit<Val> {
         let operands = self.p.source[at].operands().to_vec();
         let (operand, indices) = (self.part(operands[0])?, self.part(operands[1])?);
+        // Rows of what was widened are put together as they were before.
+        if let Some(narrow) = self.narrow(&operand).filter(|n| n.shape.element_type != ElementType::Pred) {
+            let shape = Arc::new(self.array_shape(at)?.with_element_type(narrow.shape.element_type));
+            if let Val::Array(part) = self.gathered_from(at, gather, narrow, indices.clone(), shape)?
+                && !part.spec.partial.is_empty()
+            {
+                let wide = self.array_shape(at)?;
+                let wanted = self.wanted_array(at).complete();
+                let complete = self.resharded(&part, &Spec { manual: part.spec.manual, ..wanted })?;
+                let id = self.convert(complete.id, wide.element_type)?;
+                return Ok(self.array(id, wide, complete.spec));
+            }
+        }
         let shape = self.array_shape(at)?;
+        self.gathered_from(at, gather, operand, indices, shape)
+    }
+
+    /// The gather of those operands, as an array of that shape.
+    fn gathered_from(
+        &mut self,
+        at: InstructionId,
+        gather: &Gather,
+        operand: Part,
+        indices: Part,
+        shape: Arc<ArrayShape>,
+    ) -> Emit<Val> {
+        let operands = self.p.source[at].operands().to_vec();
         let numbers = &gather.dims;
         let vector_dim = numbers.index_vector_dim as usize;
         let reduction = if shape.element_type == ElementType::Pred { Reduction::Or } else { Reduction::Sum };

@@ -22,6 +22,7 @@ mod gather;
 mod loops;
 mod manual;
 mod moving;
+mod narrow;
 mod one_device;
 pub mod placement;
 pub mod plan;
@@ -82,6 +83,19 @@ pub struct Note {
     pub axes: AxisList,
     /// Why.
     pub reason: Reason,
+    /// The change of form that it is a step of.
+    pub change: Option<Box<Change>>,
+}
+
+/// A value that is needed in another form than it has.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The value, where it is one of the source.
+    pub value: Option<InstructionId>,
+    /// How it lies.
+    pub from: Spec,
+    /// How it is needed.
+    pub to: Spec,
 }
 
 /// The program of one device.

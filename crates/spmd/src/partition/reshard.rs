@@ -3,12 +3,12 @@
 //! A value keeps every form it has been brought into, so that two users of one form share its collectives and a third
 //! form starts from the nearest.
 
-use super::Emit;
 use super::axes::{AxisList, AxisSet};
-use super::body::{Body, Free, Part};
+use super::body::{Body, Free, Part, Val};
 use super::plan::{ReshardPlan, ReshardStep, plan};
 use super::spec::{Spec, shard_size};
 use super::windows::Recut;
+use super::{Change, Emit};
 use hloom_ir::Op;
 use hloom_ir::attributes::ComparisonDirection;
 use hloom_ir::entity::InstructionId;
@@ -19,7 +19,8 @@ use std::sync::Arc;
 impl Body<'_, '_> {
     /// The cheapest plan for `part` in the form `to`, and the form to start from.
     fn cheapest(&self, part: &Part, to: &Spec) -> (ReshardPlan, Spec, InstructionId) {
-        let of = |spec: &Spec| plan(self.axes(), part.shape.dims(), part.shape.element_type.bits(), spec, to);
+        let bits = self.bits_sent(part, to);
+        let of = |spec: &Spec| plan(self.axes(), part.shape.dims(), bits, spec, to);
         let mut best = (of(&part.spec), part.spec.clone(), part.id);
         for (spec, id) in self.variants.get(&part.key()).into_iter().flatten() {
             // Another form may leave less, or as much in fewer steps.
@@ -63,15 +64,36 @@ impl Body<'_, '_> {
             return Err(self.error("a sharding has another number of dimensions than its array"));
         }
         let (plan, mut spec, mut id) = self.cheapest(part, to);
+        if plan.wire > 0.0
+            && to.partial.is_empty()
+            && let Some(narrow) = self.narrow(part)
+        {
+            let sent = self.resharded(&narrow, to)?;
+            let id = self.widened(sent, part)?.id;
+            self.variants.entry(part.key()).or_default().push((to.clone(), id));
+            return Ok(id);
+        }
+        let change = Change { value: self.value_of(part.id), from: part.spec.clone(), to: to.clone() };
+        let outer = self.change.replace(change);
         for step in &plan.steps {
             (id, spec) = self.carry_out(id, &part.shape, &spec, step)?;
             self.variants.entry(part.key()).or_default().push((spec.clone(), id));
         }
+        self.change = outer;
         if spec != *to {
             // Only what is said of the device grid differs: parts that the target has yet to make.
             return self.make_partial(id, &spec, to);
         }
         Ok(id)
+    }
+
+    /// The operand of the instruction at hand that an instruction of the target stands for; else that instruction itself.
+    fn value_of(&self, id: InstructionId) -> Option<InstructionId> {
+        let at = self.at?;
+        let is_it = |o: &InstructionId| matches!(self.values.get(o), Some(Val::Array(part)) if part.id == id);
+        // Tuples of thousands of results are not looked through for each of them.
+        let operands = self.p.source[at].operands();
+        Some(operands.iter().take(64).copied().find(is_it).unwrap_or(at))
     }
 
     /// `part` in the form `to`, as a part again.
