@@ -1,4 +1,4 @@
-//! `hloom partition --auto`: the shardings of a program's parameters, chosen by predicted time within memory.
+//! `hloom partition --auto`: the shardings of a program's parameters and activations, chosen by predicted time within memory.
 
 use super::args::PartitionArgs;
 use super::table::{Align, Table};
@@ -10,7 +10,10 @@ use hloom::spmd::search::{AxisUse, Found, Role, SearchOptions, Tried, search};
 use std::time::Instant;
 
 /// Instructions that may be partitioned in all: some seconds of work.
-const BUDGET: usize = 1_500_000;
+const BUDGET: usize = 1_000_000;
+
+/// The machine whose times are predicted where none is named.
+const ASSUMED: &str = "tpu-v4";
 
 /// The sizes of a mesh that is written `2x4`.
 fn mesh(text: &str) -> Result<Vec<i64>> {
@@ -23,7 +26,10 @@ fn mesh(text: &str) -> Result<Vec<i64>> {
 pub(crate) fn run(args: &PartitionArgs) -> Result {
     let Some(text) = &args.mesh else { return Err(usage_error("--auto needs --mesh, as in --mesh 2x4")) };
     let sizes = mesh(text)?;
-    let target = input::target(args.target.as_deref().unwrap_or("tpu-v4"))?;
+    if args.target.is_none() {
+        output::inform(&format!("times are those of {ASSUMED}; --target names another machine\n"));
+    }
+    let target = input::target(args.target.as_deref().unwrap_or(ASSUMED))?;
     let verified = input::load_verified(&args.file)?;
     let (source, module) = (verified.source, verified.module);
     let options = SearchOptions { mesh: sizes, memory_limit: args.memory_limit, target: &target, budget: BUDGET };
@@ -80,13 +86,24 @@ fn shape_of(module: &Module, parameter: usize) -> String {
     parameters.get(parameter).map_or_else(String::new, |&p| module[p].shape.without_layout().to_string())
 }
 
+/// The activations of which something is said: what they are, how many are alike, and what is said; `?` is left open.
+fn activations(found: &Found) -> Vec<(String, usize, String)> {
+    let all = found.activations.iter().zip(&found.best.choice.activations);
+    let stated = all.filter_map(|(class, lists_of)| {
+        let dims: Vec<String> = class.dims.iter().map(i64::to_string).collect();
+        let sharding = lists(lists_of.as_ref()?).replace("{}", "{?}");
+        Some((format!("{} [{}]", class.opcode, dims.join(",")), class.members.len(), sharding))
+    });
+    stated.collect()
+}
+
 fn describe(found: &Found, options: &SearchOptions<'_>, figures: &PartitionReport, seconds: f64) -> String {
     let best = &found.best;
     let price = &best.price;
     let moved = match best.moves {
         0 => String::new(),
-        1 => ", one class of parameters moved from there".into(),
-        n => format!(", parameters moved {n} times from there"),
+        1 => ", one class of arrays moved from there".into(),
+        n => format!(", classes of arrays moved {n} times from there"),
     };
     let mut text = format!(
         "{}{moved}: {:.3} ms a step on {}, {:.3} ms of it communication; a device sends {:.0} bytes and holds {}\n",
@@ -112,11 +129,21 @@ fn describe(found: &Found, options: &SearchOptions<'_>, figures: &PartitionRepor
             shape_of(&found.source, class.members[0]),
             class.members.len().to_string(),
             class.roles.iter().map(|&r| role(r)).collect::<Vec<_>>().join(", "),
-            lists(&best.layout[class.members[0]]),
+            lists(&best.choice.layout[class.members[0]]),
         ]);
     }
     text.push('\n');
     text.push_str(&table.render());
+    let stated = activations(found);
+    if !stated.is_empty() {
+        let mut table =
+            Table::new(&[("activations", Align::Left), ("like it", Align::Right), ("sharding", Align::Left)]);
+        for (what, count, sharding) in stated {
+            table.row([what, count.to_string(), sharding]);
+        }
+        text.push('\n');
+        text.push_str(&table.render());
+    }
     let columns = [
         ("scheme", Align::Left),
         ("ms a step", Align::Right),
@@ -159,10 +186,11 @@ fn as_json(found: &Found, options: &SearchOptions<'_>, figures: &PartitionReport
         })
     };
     let schemes: Vec<_> = found.schemes.iter().map(tried).collect();
-    let inputs: Vec<String> = found.best.layout.iter().map(|dims| lists(dims)).collect();
+    let inputs: Vec<String> = found.best.choice.layout.iter().map(|dims| lists(dims)).collect();
     serde_json::json!({
         "best": tried(&found.best),
         "inputs": inputs,
+        "activations": activations(found),
         "schemes": schemes,
         "tries": found.tries,
         "search_seconds": seconds,

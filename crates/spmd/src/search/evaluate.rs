@@ -1,7 +1,7 @@
 //! What a way of laying out parameters costs: the program is propagated and partitioned, and its time and memory are
 //! worked out on the target.
 
-use super::{Layout, SearchOptions};
+use super::{ActivationClass, Choice, SearchOptions};
 use crate::partition::Partitioned;
 use crate::propagate::{PropagationOptions, propagate};
 use hloom_analysis::cost::{cost, shape_bytes};
@@ -37,8 +37,10 @@ pub(super) fn mesh(sizes: &[i64]) -> Arc<Mesh> {
     Arc::new(Mesh { axes, devices: MeshDevices::Iota })
 }
 
-/// The program with its parameters laid out so; results that take a parameter's memory lie as it does.
-pub(super) fn annotated(source: &Module, mesh: &Arc<Mesh>, layout: &Layout) -> Module {
+/// The program with its parameters laid out so, and what is said of its activations; results that take a parameter's
+/// memory lie as it does.
+pub(super) fn annotated(source: &Module, mesh: &Arc<Mesh>, classes: &[ActivationClass], chosen: &Choice) -> Module {
+    let layout = &chosen.layout;
     let mut module = source.clone();
     let Some(entry) = module.entry() else { return module };
     let named = |lists: &[super::AxisUse]| {
@@ -54,6 +56,17 @@ pub(super) fn annotated(source: &Module, mesh: &Arc<Mesh>, layout: &Layout) -> M
         if module[p].shape.is_array() {
             let sharding = Sharding::leaf(ShardingKind::Named(named(lists)));
             module.instruction_mut(p).common.sharding = Some(Box::new(sharding));
+        }
+    }
+    for (class, lists) in classes.iter().zip(&chosen.activations) {
+        let Some(lists) = lists else { continue };
+        let mut sharding = NamedSharding::fully_open(mesh.clone(), lists.len());
+        for (dim, stated) in sharding.dims.iter_mut().zip(named(lists).dims).filter(|(_, s)| !s.axes.is_empty()) {
+            *dim = stated;
+        }
+        for &i in class.members.iter().filter(|&&i| Some(i) != source.root(source[i].parent())) {
+            let sharding = Sharding::leaf(ShardingKind::Named(sharding.clone()));
+            module.instruction_mut(i).common.sharding = Some(Box::new(sharding));
         }
     }
     if let Some(root) = module.root(entry).filter(|&r| matches!(module[r].op, Op::Tuple)) {

@@ -1,8 +1,9 @@
 //! The search: how a program's parameters are best laid out on a mesh, by predicted time within memory.
 //!
 //! The schemes that people write by hand (data, tensor, fully sharded data, and their products over the axes of the mesh)
-//! are tried first; from the best, classes of like parameters are moved from dimension to dimension as long as that makes
-//! a step shorter. Parameters of repeated layers are one class, so that the number of tries does not grow with layers.
+//! are tried first, the batch of activations being cut with the data's; from the best, classes of like parameters and of
+//! what layers hand on are moved from dimension to dimension as long as that makes a step shorter. Parameters and
+//! activations of repeated layers are one class, so that the number of tries does not grow with layers.
 //! Kept true: the answer is no worse, by the model that it is chosen by, than any scheme that was tried.
 
 mod evaluate;
@@ -10,7 +11,7 @@ mod roles;
 mod schemes;
 
 pub use evaluate::Price;
-pub use roles::{ParameterRoles, Role};
+pub use roles::{ActivationClass, ParameterRoles, Role};
 pub use schemes::AxisScheme;
 
 use crate::partition::Partitioned;
@@ -26,6 +27,15 @@ use std::collections::BTreeMap;
 pub type AxisUse = Vec<usize>;
 /// How the parameters lie: a list of axes for each dimension of each.
 pub type Layout = Vec<Vec<AxisUse>>;
+
+/// What is stated of a program's arrays.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// How the parameters lie.
+    pub layout: Layout,
+    /// How each class of activations lies, where that is stated; a dimension without axes is left open.
+    pub activations: Vec<Option<Vec<AxisUse>>>,
+}
 
 /// More axes than any mesh of machines has; schemes are as many as the fourth power of two to it.
 const MOST_AXES: usize = 4;
@@ -48,10 +58,10 @@ pub struct SearchOptions<'t> {
 pub struct Tried {
     /// What each axis is for, and whether single classes were moved from there.
     pub schemes: Vec<AxisScheme>,
-    /// How many classes of parameters lie otherwise than the scheme has them.
+    /// How many classes lie otherwise than the scheme has them.
     pub moves: usize,
-    /// How the parameters lie.
-    pub layout: Layout,
+    /// What is stated.
+    pub choice: Choice,
     /// What it costs.
     pub price: Price,
 }
@@ -83,6 +93,8 @@ pub struct Found {
     pub schemes: Vec<Tried>,
     /// Classes of like parameters.
     pub classes: Vec<ParameterClass>,
+    /// Classes of like activations.
+    pub activations: Vec<ActivationClass>,
     /// How many layouts were tried.
     pub tries: usize,
     /// The program with the best layout's shardings, propagated.
@@ -95,6 +107,7 @@ pub struct Found {
 
 struct Search<'s> {
     source: &'s Module,
+    activations: &'s [ActivationClass],
     options: &'s SearchOptions<'s>,
     devices: i64,
     left: usize,
@@ -102,14 +115,38 @@ struct Search<'s> {
 }
 
 impl Search<'_> {
-    /// The price of a layout; nothing if it cannot be partitioned.
-    fn price(&mut self, layout: &Layout) -> Option<Price> {
-        self.left = self.left.saturating_sub(self.source.instruction_count());
-        self.tries += 1;
-        let mesh = mesh(&self.options.mesh);
-        let mut module = annotated(self.source, &mesh, layout);
-        let (_, made) = realize(&mut module, self.devices).ok()?;
-        price(&made, self.options).ok()
+    /// The prices of some choices, worked out side by side; nothing of one that cannot be partitioned.
+    fn prices(&mut self, choices: &[Choice]) -> Vec<Option<Price>> {
+        self.left = self.left.saturating_sub(self.source.instruction_count().saturating_mul(choices.len()));
+        self.tries += choices.len();
+        let one = |choice: &Choice| -> Option<Price> {
+            let mut module = annotated(self.source, &mesh(&self.options.mesh), self.activations, choice);
+            let (_, made) = realize(&mut module, self.devices).ok()?;
+            price(&made, self.options).ok()
+        };
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(choices.len());
+        if threads < 2 {
+            return choices.iter().map(one).collect();
+        }
+        let next = std::sync::atomic::AtomicUsize::new(0);
+        let work = || {
+            let mut done: Vec<(usize, Option<Price>)> = Vec::new();
+            loop {
+                let n = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let Some(choice) = choices.get(n) else { return done };
+                done.push((n, one(choice)));
+            }
+        };
+        let mut prices = vec![None; choices.len()];
+        std::thread::scope(|scope| {
+            let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let own = work();
+            // A helper that failed has priced nothing.
+            for (n, price) in own.into_iter().chain(helpers.into_iter().flat_map(|h| h.join().unwrap_or_default())) {
+                prices[n] = price;
+            }
+        });
+        prices
     }
 
     fn is_better(&self, a: &Price, b: &Price) -> bool {
@@ -121,34 +158,36 @@ impl Search<'_> {
         }
     }
 
+    /// Takes the best of some choices, if it is better than what there is.
+    fn take_best(&mut self, best: &mut Tried, choices: Vec<Choice>) -> bool {
+        let mut moved = false;
+        for (choice, price) in self.prices(&choices).into_iter().zip(choices).map(|(p, c)| (c, p)) {
+            let Some(price) = price else { continue };
+            if self.is_better(&price, &best.price) {
+                let moves = best.moves + usize::from(!moved);
+                *best = Tried { schemes: best.schemes.clone(), moves, choice, price };
+                moved = true;
+            }
+        }
+        moved
+    }
+
     /// Moves one axis of one class after another as long as that is better.
     fn improve(&mut self, start: Tried, classes: &[ParameterClass]) -> Tried {
         let mut best = start;
         let mesh = self.options.mesh.clone();
         loop {
             let mut moved = false;
-            for class in classes {
+            for n in 0..self.activations.len() + classes.len() {
                 for axis in 0..mesh.len() {
-                    let now = &best.layout[class.members[0]];
-                    let at = now.iter().position(|list| list.contains(&axis));
-                    for to in (0..class.dims.len()).map(Some).chain([None]).filter(|&to| to != at) {
-                        if self.left < self.source.instruction_count() {
-                            return best;
-                        }
-                        let Some(lists) = with_axis(&best.layout[class.members[0]], class, &mesh, axis, to) else {
-                            continue;
-                        };
-                        let mut layout = best.layout.clone();
-                        for &member in &class.members {
-                            layout[member].clone_from(&lists);
-                        }
-                        let Some(price) = self.price(&layout) else { continue };
-                        if self.is_better(&price, &best.price) {
-                            best = Tried { schemes: best.schemes.clone(), moves: best.moves + 1, layout, price };
-                            moved = true;
-                            break;
-                        }
+                    let choices = match n.checked_sub(self.activations.len()) {
+                        None => self.moves_of_activation(&best.choice, n, axis),
+                        Some(n) => moves_of_parameter(&best.choice, &classes[n], &mesh, axis),
+                    };
+                    if self.left < self.source.instruction_count().saturating_mul(choices.len()) {
+                        return best;
                     }
+                    moved |= self.take_best(&mut best, choices);
                 }
             }
             if !moved {
@@ -156,22 +195,48 @@ impl Search<'_> {
             }
         }
     }
+
+    /// A class of what layers hand on, with an axis at other dimensions than it is now.
+    fn moves_of_activation(&self, from: &Choice, n: usize, axis: usize) -> Vec<Choice> {
+        let class = &self.activations[n];
+        if !class.is_residual() {
+            return Vec::new();
+        }
+        let lists = from.activations[n].clone().unwrap_or_else(|| vec![AxisUse::new(); class.dims.len()]);
+        let at = lists.iter().position(|list| list.contains(&axis));
+        let moved = |to: usize| {
+            let lists = with_axis(&lists, &class.dims, &self.options.mesh, axis, Some(to))?;
+            let mut choice = from.clone();
+            choice.activations[n] = Some(lists);
+            Some(choice)
+        };
+        (0..class.dims.len()).filter(|&to| Some(to) != at).filter_map(moved).collect()
+    }
+}
+
+/// A class of parameters with an axis at other dimensions than it is now, or at none.
+fn moves_of_parameter(from: &Choice, class: &ParameterClass, mesh: &[i64], axis: usize) -> Vec<Choice> {
+    let lists = &from.layout[class.members[0]];
+    let at = lists.iter().position(|list| list.contains(&axis));
+    let moved = |to: Option<usize>| {
+        let lists = with_axis(lists, &class.dims, mesh, axis, to)?;
+        let mut choice = from.clone();
+        for &member in &class.members {
+            choice.layout[member].clone_from(&lists);
+        }
+        Some(choice)
+    };
+    (0..class.dims.len()).map(Some).chain([None]).filter(|&to| to != at).filter_map(moved).collect()
 }
 
 /// A class's lists with `axis` at dimension `to` only; nothing if that does not cut it into equal parts.
-fn with_axis(
-    lists: &[AxisUse],
-    class: &ParameterClass,
-    mesh: &[i64],
-    axis: usize,
-    to: Option<usize>,
-) -> Option<Vec<AxisUse>> {
+fn with_axis(lists: &[AxisUse], dims: &[i64], mesh: &[i64], axis: usize, to: Option<usize>) -> Option<Vec<AxisUse>> {
     let mut lists = lists.to_vec();
     lists.iter_mut().for_each(|l| l.retain(|&a| a != axis));
     if let Some(d) = to {
         lists[d].push(axis);
         let parts: i64 = lists[d].iter().map(|&a| mesh[a]).product();
-        if class.dims[d] % parts != 0 {
+        if dims[d] % parts != 0 {
             return None;
         }
     }
@@ -212,18 +277,24 @@ pub fn search(module: &Module, options: &SearchOptions<'_>) -> Result<Found, Vec
     let mut source = module.clone();
     source.config.num_partitions = devices;
     prepare(&mut source)?;
-    let parameters = roles::parameter_roles(&source);
+    let roles::ProgramRoles { parameters, activations } = roles::program_roles(&source);
     let classes = classes(&parameters, &source);
-    let mut search = Search { source: &source, options, devices, left: options.budget, tries: 0 };
-    let mut tried: Vec<Tried> = Vec::new();
+    let mut search =
+        Search { source: &source, activations: &activations, options, devices, left: options.budget, tries: 0 };
+    let mut candidates: Vec<(Vec<AxisScheme>, Choice)> = Vec::new();
     for schemes in schemes::products(options.mesh.len()) {
         let layout = schemes::layout(&parameters, &options.mesh, &schemes);
-        if tried.iter().any(|t| t.layout == layout) {
-            continue;
+        let stated = activations.iter().map(|c| schemes::activation(c, &options.mesh, &schemes)).collect();
+        let choice = Choice { layout, activations: stated };
+        if candidates.iter().all(|(_, c)| *c != choice) {
+            candidates.push((schemes, choice));
         }
-        if let Some(price) = search.price(&layout) {
-            tried.push(Tried { schemes, moves: 0, layout, price });
-        }
+    }
+    let (all_schemes, choices): (Vec<Vec<AxisScheme>>, Vec<Choice>) = candidates.into_iter().unzip();
+    let prices = search.prices(&choices);
+    let mut tried: Vec<Tried> = Vec::new();
+    for ((schemes, choice), price) in all_schemes.into_iter().zip(choices).zip(prices) {
+        tried.extend(price.map(|price| Tried { schemes, moves: 0, choice, price }));
     }
     tried.sort_by(|a, b| match (search.is_better(&a.price, &b.price), search.is_better(&b.price, &a.price)) {
         (true, _) => std::cmp::Ordering::Less,
@@ -232,12 +303,13 @@ pub fn search(module: &Module, options: &SearchOptions<'_>) -> Result<Found, Vec
     });
     let Some(start) = tried.first().cloned() else {
         // Nothing could be partitioned: what is wrong with the program as it is says why.
-        let mut module = annotated(&source, &mesh(&options.mesh), &vec![Vec::new(); parameters.len()]);
+        let none = Choice { layout: vec![Vec::new(); parameters.len()], activations: vec![None; activations.len()] };
+        let mut module = annotated(&source, &mesh(&options.mesh), &activations, &none);
         return Err(realize(&mut module, devices).err().unwrap_or_else(|| refuse("no layout could be priced".into())));
     };
     let best = search.improve(start, &classes);
     let tries = search.tries;
-    let mut annotated = annotated(&source, &mesh(&options.mesh), &best.layout);
-    let (partitioned, program) = realize(&mut annotated, devices)?;
-    Ok(Found { best, schemes: tried, classes, tries, source: annotated, partitioned, program })
+    let mut stated = annotated(&source, &mesh(&options.mesh), &activations, &best.choice);
+    let (partitioned, program) = realize(&mut stated, devices)?;
+    Ok(Found { best, schemes: tried, classes, activations, tries, source: stated, partitioned, program })
 }

@@ -8,8 +8,11 @@ use crate::factors::ValueRef;
 use crate::propagate::{HloGraph, sequential};
 use crate::rules::FactorKind;
 use hloom_ir::Op;
+use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
+use hloom_ir::op::BinaryOp;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 
 /// What a dimension of a parameter is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -33,6 +36,33 @@ pub struct ParameterRoles {
     pub is_data: bool,
 }
 
+/// Like values between the operations of a program that have a batch dimension: those of repeated layers are one class.
+#[derive(Clone, Debug)]
+pub struct ActivationClass {
+    /// The operation that makes them.
+    pub opcode: &'static str,
+    /// Their sizes.
+    pub dims: Vec<i64>,
+    /// Which dimension is the batch.
+    pub batch: usize,
+    /// The instructions, of the prepared program.
+    pub members: Vec<InstructionId>,
+}
+
+impl ActivationClass {
+    /// Whether they are what layers hand on: sums that more than the next operation needs.
+    pub(super) fn is_residual(&self) -> bool {
+        self.opcode == "add"
+    }
+}
+
+/// What a program's arrays are for.
+#[derive(Debug)]
+pub(super) struct ProgramRoles {
+    pub parameters: Vec<ParameterRoles>,
+    pub activations: Vec<ActivationClass>,
+}
+
 struct Sets {
     parent: Vec<u32>,
 }
@@ -52,9 +82,9 @@ impl Sets {
     }
 }
 
-/// The roles of the entry's parameters, in their order; the module is prepared: no calls, a computation for each loop.
-/// A parameter that is no array has no dimensions.
-pub(super) fn parameter_roles(module: &Module) -> Vec<ParameterRoles> {
+/// The roles of the entry's parameters, in their order, and of what is between; the module is prepared: no calls, a
+/// computation for each loop. A parameter that is no array has no dimensions.
+pub(super) fn program_roles(module: &Module) -> ProgramRoles {
     let graph = HloGraph::new(module, &sequential(module));
     let mut starts = Vec::with_capacity(graph.graph.values.len());
     let mut count = 0u32;
@@ -83,7 +113,9 @@ pub(super) fn parameter_roles(module: &Module) -> Vec<ParameterRoles> {
             }
         }
     }
-    let Some(entry) = module.entry() else { return Vec::new() };
+    let Some(entry) = module.entry() else {
+        return ProgramRoles { parameters: Vec::new(), activations: Vec::new() };
+    };
     let parameters = module.parameters(entry);
     let mut components: Vec<Vec<u32>> = Vec::new();
     for &p in &parameters {
@@ -138,10 +170,26 @@ pub(super) fn parameter_roles(module: &Module) -> Vec<ParameterRoles> {
         c if Some(c) == width => Role::Width,
         _ => Role::Inner,
     };
-    let describe = |(&p, list): (&hloom_ir::InstructionId, &Vec<u32>)| {
+    let describe = |(&p, list): (&InstructionId, &Vec<u32>)| {
         let roles: Vec<Role> = list.iter().map(role).collect();
         let dims = module[p].shape.as_array().filter(|_| !list.is_empty()).map_or(Vec::new(), |a| a.dims().to_vec());
         ParameterRoles { dims, is_data: roles.contains(&Role::Batch), roles }
     };
-    parameters.iter().zip(&components).map(describe).collect()
+    let parameters = parameters.iter().zip(&components).map(describe).collect();
+    let mut activations: BTreeMap<(&'static str, Vec<i64>, usize), Vec<InstructionId>> = BTreeMap::new();
+    for &i in sequential(module).iter().flat_map(|&c| module[c].instructions()) {
+        let is_meant = match module[i].op {
+            Op::Dot(_) | Op::Convolution(_) | Op::Gather(_) => true,
+            Op::Binary(BinaryOp::Add) => module[i].users().len() > 1,
+            _ => false,
+        };
+        let Some(array) = module[i].shape.as_array().filter(|_| is_meant) else { continue };
+        let Some(value) = graph.values(module, i).first().copied().flatten() else { continue };
+        let is_batch = |d: &usize| Some(sets.find(at(value, *d))) == batch;
+        if let Some(d) = (0..array.rank()).find(is_batch) {
+            activations.entry((module[i].opcode().name(), array.dims().to_vec(), d)).or_default().push(i);
+        }
+    }
+    let class = |((opcode, dims, batch), members)| ActivationClass { opcode, dims, batch, members };
+    ProgramRoles { parameters, activations: activations.into_iter().map(class).collect() }
 }

@@ -1,6 +1,6 @@
 //! Schemes that people write by hand: for each axis of the mesh, what it is for.
 
-use super::roles::{ParameterRoles, Role};
+use super::roles::{ActivationClass, ParameterRoles, Role};
 use super::{AxisUse, Layout};
 
 /// What an axis of the mesh is for.
@@ -76,4 +76,18 @@ pub(super) fn layout(parameters: &[ParameterRoles], mesh: &[i64], schemes: &[Axi
         lists
     };
     parameters.iter().map(one).collect()
+}
+
+/// How a class of activations lies under a scheme: its batch is cut as the data is.
+pub(super) fn activation(class: &ActivationClass, mesh: &[i64], schemes: &[AxisScheme]) -> Option<Vec<AxisUse>> {
+    if class.is_residual() {
+        return None;
+    }
+    let mut lists: Vec<AxisUse> = vec![AxisUse::new(); class.dims.len()];
+    for wanted in [AxisScheme::Data, AxisScheme::Fsdp] {
+        for (axis, _) in schemes.iter().enumerate().filter(|&(_, &s)| s == wanted) {
+            let _ = put(&mut lists, &class.dims, mesh, class.batch, axis);
+        }
+    }
+    (!lists[class.batch].is_empty()).then_some(lists)
 }
