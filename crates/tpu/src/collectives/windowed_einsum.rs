@@ -57,10 +57,8 @@ fn window_module(module: &mut Module, context: &StageContext<'_>) -> Result<usiz
             }
         }
     }
-    let mut channel = next_channel(module);
-    for einsum in &found {
+    for (channel, einsum) in (next_channel(module)..).zip(&found) {
         einsum.rewrite(module, channel);
-        channel += 1;
     }
     remove_dead(module, context.target)?;
     Ok(found.len())
