@@ -32,7 +32,7 @@ pub(crate) static STAGE: Stage = Stage {
 /// The share of main memory that a program may take.
 const LIMIT: f64 = 0.95;
 /// How often the plan is made again.
-const MAX_ROUNDS: usize = 24;
+const MAX_ROUNDS: usize = 8;
 
 fn rematerialize(module: &mut Module, context: &StageContext<'_>) -> Result<usize, Diagnostic> {
     let Some(bytes) = context.target.space(0).and_then(|s| s.bytes) else { return Ok(0) };
