@@ -16,7 +16,7 @@ use hloom_ir::shape::{ArrayShape, Shape};
 use hloom_ir::verify::VerifiedModule;
 use hloom_plan::positions::Positions;
 use hloom_target::Target;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Changes `module`, which is a copy of `verified`, and says how much.
 pub(super) fn apply(
@@ -137,12 +137,25 @@ fn reordered(
     dones: &FxHashMap<InstructionId, Vec<InstructionId>>,
 ) -> Vec<InstructionId> {
     let mut order = Vec::with_capacity(old.len());
-    let first = first.filter(|(source, _)| module[*source].parent() == c);
-    order.extend(first.iter().flat_map(|&(source, start)| [source, start]));
-    for &i in old.iter().filter(|&&i| first.is_none_or(|(source, _)| source != i)) {
-        order.extend(starts.get(&i).into_iter().flatten());
+    // Parameters whose copy starts before their place come with it.
+    let mut early: FxHashSet<InstructionId> = FxHashSet::default();
+    if let Some((source, start)) = first.filter(|(source, _)| module[*source].parent() == c) {
+        early.insert(source);
+        order.extend([source, start]);
+    }
+    let is_parameter = |i: InstructionId| matches!(module[i].op, Op::Parameter { .. });
+    for &i in old {
+        for &start in starts.get(&i).into_iter().flatten() {
+            let source = module[start].operands().first().copied();
+            if let Some(source) = source.filter(|&s| is_parameter(s) && early.insert(s)) {
+                order.push(source);
+            }
+            order.push(start);
+        }
         order.extend(dones.get(&i).into_iter().flatten());
-        order.push(i);
+        if !is_parameter(i) || early.insert(i) {
+            order.push(i);
+        }
     }
     order
 }
