@@ -25,6 +25,8 @@ pub enum KernelKind {
     Matmul,
     /// The same elements in another layout.
     Relayout,
+    /// The same elements as they lie.
+    Copy,
 }
 
 /// An array that a kernel reads or writes.
@@ -126,7 +128,8 @@ impl Kernel {
         match op {
             _ if !self.work.matmuls.is_empty() => Matmul,
             Op::Fusion(_) => Loop,
-            Op::Copy | Op::Transpose { .. } if !keeps_layout(module, id) => Relayout,
+            Op::Copy if keeps_layout(module, id) => Copy,
+            Op::Copy | Op::Transpose { .. } => Relayout,
             _ => Single,
         }
     }

@@ -73,6 +73,7 @@ impl<'t> Machine<'t> {
             KernelKind::Single => self.single(kernel, known),
             KernelKind::Loop => self.fused_loop(kernel, known),
             KernelKind::Relayout => self.relayout(kernel),
+            KernelKind::Copy => self.copy(kernel),
             KernelKind::Matmul => self.matmul(kernel, known)?,
         };
         Ok(InstructionCost {
@@ -138,6 +139,13 @@ impl<'t> Machine<'t> {
         let memory = kernel.bytes_in(0) / (self.memory * m.relayout_stream);
         let compute = m.relayout_tile * kernel.results.iter().map(|a| a.tiles).sum::<f64>();
         Cycles { total: m.relayout_start + memory + compute, compute, memory, start: m.relayout_start, windows: None }
+    }
+
+    /// One stream through memory: nothing is computed.
+    fn copy(&self, kernel: &Kernel) -> Cycles {
+        let m = &self.model;
+        let memory = kernel.bytes_in(0) / (self.memory * m.loop_stream);
+        Cycles { total: m.loop_start + memory, compute: 0.0, memory, start: m.loop_start, windows: None }
     }
 
     fn matmul(&self, kernel: &Kernel, known: Option<&WindowConfig>) -> Result<Cycles, Diagnostic> {
