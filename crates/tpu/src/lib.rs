@@ -13,6 +13,7 @@ pub mod policy;
 mod rematerialization;
 mod schedule;
 mod spaces;
+mod split_64_bit;
 pub mod stage;
 pub mod tiling;
 mod windows;
@@ -27,6 +28,7 @@ pub use stage::{Stage, StageContext};
 
 /// All stages, in the order in which they run.
 pub static STAGES: &[&Stage] = &[
+    &split_64_bit::STAGE,
     &collectives::windowed_einsum::STAGE,
     &tiling::STAGE,
     &dots::STAGE,

@@ -473,3 +473,43 @@ ENTRY main {
         assert!(main <= 4_530_000 * 95 / 100, "{name}: {main}\n{printed}");
     });
 }
+
+#[test]
+fn arrays_of_64_bit_integers_are_pairs_of_32_bit_ones() {
+    let text = "
+HloModule long
+ENTRY main {
+  x = s32[16,128] parameter(0)
+  y = s32[16,128] parameter(1)
+  a = s64[16,128] convert(x)
+  two = s64[] constant(2)
+  twos = s64[16,128] broadcast(two), dimensions={}
+  b0 = s64[16,128] convert(y)
+  b = s64[16,128] subtract(b0, twos)
+  big = s64[] constant(-1311768467463790321)
+  bigs = s64[16,128] broadcast(big), dimensions={}
+  p = s64[16,128] multiply(a, bigs)
+  q = s64[16,128] multiply(b, p)
+  s = s64[16,128] add(p, q)
+  n = s64[16,128] negate(s)
+  m = s64[16,128] maximum(n, q)
+  i = s64[16,128] iota(), iota_dimension=1
+  r = s64[16,128] xor(m, i)
+  lt = pred[16,128] compare(s, n), direction=LT
+  u = u64[16,128] convert(r)
+  v = u64[16,128] convert(q)
+  ge = pred[16,128] compare(u, v), direction=GE
+  both = pred[16,128] and(lt, ge)
+  c = s64[16,128] select(both, r, b)
+  t = s64[128,16] transpose(c), dimensions={1,0}
+  k = s32[16,128] convert(m)
+  ROOT o = (s64[128,16], s32[16,128], pred[16,128]) tuple(t, k, both)
+}
+";
+    check_values(text, 0.0, |name, printed| {
+        let entry = printed.split("ENTRY").nth(1).unwrap();
+        let fused: String = printed.split("ENTRY").next().unwrap().lines().skip(1).collect();
+        assert!(entry.contains("X64Combine") && !entry.contains("X64Split"), "{name}: {printed}");
+        assert!(!fused.contains("64["), "{name}: nothing is computed with 64 bits: {printed}");
+    });
+}
