@@ -237,8 +237,10 @@ impl Tiling {
     /// The tiling for the forward pass of heads of that size.
     pub fn for_forward(shape: &AttentionShape) -> Tiling {
         let widest = (shape.head_dim.max(shape.value_dim) * shape.element.units()).next_multiple_of(64);
-        // Three warpgroups with tiles of 64 keep up with two that have tiles of 128, and are assembled in half the time.
-        let most = if widest <= 128 { 3 } else { 2 };
+        // A thread of four warpgroups has 128 registers, one of three has 168: what is linked cannot be given more by
+        // `setmaxnreg`. Where scores, weights and output need more, products wait for each other.
+        let held = shape.value_dim.next_multiple_of(64) / 2 + 32 + 16 * shape.element.units();
+        let most = if widest <= 128 && held <= 96 { 3 } else { 2 };
         let consumers = shape.query_length.div_ceil(64).clamp(1, most);
         Tiling { consumers, tile: 64, stages: if widest <= 128 { 3 } else { 2 }, overlapped: true }
     }
