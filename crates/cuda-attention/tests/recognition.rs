@@ -82,20 +82,24 @@ fn check_kernels(module: &Module, fusion: InstructionId, arguments: &[Value], va
     let sequence = attention_kernels(module, fusion, HOPPER).expect("kernels").expect("supported");
     let bytes = emulate::run(&sequence, &operands, &sizes).unwrap_or_else(|e| panic!("{e}\n{text}"));
     for (n, (made, expected)) in bytes.iter().zip(values).enumerate() {
-        let expected = floats(expected.as_array().expect("an array").bytes());
-        let made = floats(made);
+        let expected = expected.as_array().expect("an array");
+        let (expected, made) =
+            (floats(expected.bytes(), expected.element_type()), floats(made, expected.element_type()));
         let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
         let error = norm(&mut made.iter().zip(&expected).map(|(m, e)| m - e)) / norm(&mut expected.iter().copied());
         assert!(error < 1.5e-2, "result {n} is off by {error}\n{text}");
     }
 }
 
-/// Numbers in bf16.
-fn floats(bytes: &[u8]) -> Vec<f64> {
-    bytes.chunks(2).map(|b| half::bf16::from_le_bytes([b[0], b[1]]).to_f64()).collect()
+/// The numbers of an array.
+fn floats(bytes: &[u8], element_type: ElementType) -> Vec<f64> {
+    match element_type {
+        ElementType::F32 => bytes.chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()).collect(),
+        _ => bytes.chunks(2).map(|b| half::bf16::from_le_bytes([b[0], b[1]]).to_f64()).collect(),
+    }
 }
 
-/// Values for the parameters of a program: bf16 in [-1, 1), predicates that mostly hold.
+/// Values for the parameters of a program: floats in [-1, 1), predicates that mostly hold.
 fn arguments(module: &Module) -> Vec<Value> {
     let mut state = 17u64;
     let mut next = || {
@@ -110,6 +114,7 @@ fn arguments(module: &Module) -> Vec<Value> {
             .flat_map(|_| match shape.element_type {
                 ElementType::Pred => vec![u8::from(next() > -0.5)],
                 ElementType::Bf16 => half::bf16::from_f32(next()).to_le_bytes().to_vec(),
+                ElementType::F32 => next().to_le_bytes().to_vec(),
                 other => panic!("a parameter of {other:?}"),
             })
             .collect();
@@ -145,6 +150,24 @@ fn heads_first() {
         ),
         1,
     );
+}
+
+/// Attention of f32 whose products say so.
+fn of_f32(says: &str) -> String {
+    let softmax = SOFTMAX.replace("p16 = bf16[2,4,70,90] convert(p)", "");
+    format!(
+        "q = f32[2,4,70,64] parameter(0)
+  k = f32[2,4,90,64] parameter(1)
+  v = f32[2,4,90,64] parameter(2)
+  x = f32[2,4,70,90] dot(q, k), lhs_batch_dims={{0,1}}, rhs_batch_dims={{0,1}}, lhs_contracting_dims={{3}}, rhs_contracting_dims={{3}}{says}{softmax}
+  ROOT o = f32[2,4,70,64] dot(p, v), lhs_batch_dims={{0,1}}, rhs_batch_dims={{0,1}}, lhs_contracting_dims={{3}}, rhs_contracting_dims={{2}}{says}"
+    )
+}
+
+#[test]
+fn f32_where_products_may_have_eleven_bits() {
+    check(&of_f32(""), 1);
+    check(&of_f32(", operand_precision={highest,highest}"), 0);
 }
 
 #[test]
