@@ -18,7 +18,7 @@ fn neighbouring_elements_are_moved_sixteen_bytes_at_once() {
     let made = named("add_f32");
     assert_eq!(made.kernels.len(), 1);
     let text = &made.kernels[0].ptx;
-    assert_eq!((count(text, "ld.global.v4.u32"), count(text, "st.global.v4.u32")), (2, 1), "{text}");
+    assert_eq!((count(text, "ld.global.v4.f32"), count(text, "st.global.v4.f32")), (2, 1), "{text}");
     assert_eq!(made.kernels[0].launch.grid[0] * made.kernels[0].launch.block[0] * 4, 1 << 16);
     // A product and a sum are rounded one after the other, and the assembler may not make one operation of them.
     assert_eq!((count(text, "mul.rn.f32"), count(text, "add.rn.f32"), count(text, "fma")), (4, 4, 0), "{text}");
@@ -96,6 +96,20 @@ fn many_small_arrays_are_one_kernel_whose_code_is_there_once() {
 fn what_fits_no_kernel_is_cut() {
     let made = named("sum_of_all_and_more");
     assert!(made.kernels.len() >= 2 && !made.scratch.is_empty(), "{} kernels", made.kernels.len());
+}
+
+#[test]
+fn a_reduction_that_many_points_share_is_made_once() {
+    let made = named("row_sums_in_a_table");
+    assert_eq!((made.kernels.len(), made.scratch.len()), (2, 1), "the sums, and the table");
+    assert_eq!(made.scratch[0].bytes, 1024 * 4);
+}
+
+#[test]
+fn quotients_and_roots_call_none_of_the_assemblers_functions() {
+    let text = all_text(&named("quotients"));
+    assert_eq!((count(&text, "div."), count(&text, "sqrt.rn"), count(&text, "rcp.rn")), (0, 0, 0), "{text}");
+    assert_eq!((count(&text, "rcp.approx.ftz.f32"), count(&text, "rsqrt.approx.f32")), (4, 8), "{text}");
 }
 
 #[test]

@@ -120,8 +120,8 @@ impl<'c> Ir<'c> {
             UnaryOp::Ceil => self.call1("llvm.ceil", x),
             UnaryOp::RoundNearestAfz => self.call1("llvm.round", x),
             UnaryOp::RoundNearestEven => self.call1("llvm.roundeven", x),
-            UnaryOp::Sqrt => self.call1("llvm.sqrt", x),
-            UnaryOp::Rsqrt => self.fdiv(one(), self.call1("llvm.sqrt", x)),
+            UnaryOp::Sqrt => self.sqrt(x),
+            UnaryOp::Rsqrt => self.rsqrt(x),
             UnaryOp::IsFinite => {
                 return self.fcmp(OLT, self.call1("llvm.fabs", x), self.float(repr, f64::INFINITY)).into();
             }

@@ -11,7 +11,7 @@ max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] maximum(a, b)
 ";
 
 /// Bodies of fusions; the parameters are p0, p1 …
-pub(crate) const PROGRAMS: [(&str, &str); 9] = [
+pub(crate) const PROGRAMS: [(&str, &str); 11] = [
     (
         "add_f32",
         "p0 = f32[65536] parameter(0) p1 = f32[65536] parameter(1) m = f32[65536] multiply(p0, p1)
@@ -33,6 +33,17 @@ pub(crate) const PROGRAMS: [(&str, &str); 9] = [
            scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add",
     ),
     ("updates", ""),
+    (
+        "row_sums_in_a_table",
+        "p0 = f32[1024,64] parameter(0) p1 = f32[1024,1024] parameter(1) z = f32[] constant(0)
+         s = f32[1024] reduce(p0, z), dimensions={1}, to_apply=add b = f32[1024,1024] broadcast(s), dimensions={0}
+         ROOT r = f32[1024,1024] add(p1, b)",
+    ),
+    (
+        "quotients",
+        "p0 = f32[65536] parameter(0) p1 = f32[65536] parameter(1) q = f32[65536] divide(p0, p1)
+         s = f32[65536] sqrt(q) t = f32[65536] rsqrt(p1) ROOT r = f32[65536] multiply(s, t)",
+    ),
     (
         "sum_of_all_and_more",
         "p0 = f32[512,512] parameter(0) p1 = f32[7] parameter(1) z = f32[] constant(0)

@@ -229,11 +229,19 @@ impl<'c> Ir<'c> {
 
     binary!(
         add Add, sub Sub, mul Mul, udiv UDiv, sdiv SDiv, urem URem, srem SRem, and And, or Or, xor Xor, shl Shl,
-        lshr LShr, ashr AShr, fadd FAdd, fsub FSub, fmul FMul, fdiv FDiv,
+        lshr LShr, ashr AShr, fadd FAdd, fsub FSub, fmul FMul, divide FDiv,
     );
     cast!(
         trunc Trunc, zext ZExt, sext SExt, fptrunc FPTrunc, fpext FPExt, sitofp SIToFP, fptosi FPToSI, uitofp UIToFP, bitcast BitCast,
     );
+
+    /// The quotient.
+    pub(crate) fn fdiv(&self, a: Val<'c>, b: Val<'c>) -> Val<'c> {
+        match self.is_gpu && self.repr(a) == Repr::F32 {
+            true => self.divide_by(a, self.reciprocal(b)),
+            false => self.divide(a, b),
+        }
+    }
 
     pub(crate) fn fneg(&self, a: Val<'c>) -> Val<'c> {
         match a {

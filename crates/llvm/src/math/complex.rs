@@ -186,7 +186,7 @@ impl<'c> Ir<'c> {
         let (scale, root) = (choose(2f64.powi(200), 0.0625), choose(2f64.powi(-100), 4.0));
         let (sa, sb) = (self.fmul(a, scale), self.fmul(b, scale));
         let sum = self.fadd(self.fabs(sa), self.hypot(sa, sb));
-        let t = self.call1("llvm.sqrt", self.fmul(sum, self.like(a, 0.5)));
+        let t = self.sqrt(self.fmul(sum, self.like(a, 0.5)));
         let other = self.fdiv(sb, self.fadd(t, t));
         let right = self.fcmp(OGE, a, self.like(a, 0.0));
         let re = self.fmul(self.select(right, t, self.fabs(other)), root);

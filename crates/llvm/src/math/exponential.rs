@@ -295,7 +295,7 @@ impl<'c> Ir<'c> {
         let top = self.select(self.fcmp(OGE, x, self.like(x, 0.0)), one, e);
         match self.is_rough.get() && self.repr(x) == Repr::F32 {
             true => self.divide_roughly(top, self.fadd(one, e)),
-            false => self.fdiv(top, self.fadd(one, e)),
+            false => self.divide_bounded(top, self.fadd(one, e)),
         }
     }
 
@@ -309,7 +309,7 @@ impl<'c> Ir<'c> {
         let bound = self.like(x, 20.0);
         let inside = self.select(self.fcmp(OGT, size, bound), bound, size);
         let e = self.exp_m1_near(self.fadd(inside, inside));
-        let value = self.fdiv(e, self.fadd(e, self.like(x, 2.0)));
+        let value = self.divide_bounded(e, self.fadd(e, self.like(x, 2.0)));
         self.copysign(value, x)
     }
 
@@ -389,7 +389,7 @@ impl<'c> Ir<'c> {
         let size = self.fabs(x);
         let one = self.like(x, 1.0);
         let square = self.fmul(size, size);
-        let root = self.call1("llvm.sqrt", self.fadd(square, one));
+        let root = self.sqrt(self.fadd(square, one));
         let small = self.ln_1p(self.fadd(size, self.fdiv(square, self.fadd(root, one))));
         let large = self.fadd(self.ln(size), self.like(x, std::f64::consts::LN_2));
         self.copysign(self.select(self.fcmp(OGT, size, self.like(x, 1e9)), large, small), x)
@@ -397,7 +397,7 @@ impl<'c> Ir<'c> {
 
     pub(super) fn acosh(&self, x: Val<'c>) -> Val<'c> {
         let above = self.fsub(x, self.like(x, 1.0));
-        let root = self.call1("llvm.sqrt", self.fmul(above, self.fadd(above, self.like(x, 2.0))));
+        let root = self.sqrt(self.fmul(above, self.fadd(above, self.like(x, 2.0))));
         let small = self.ln_1p(self.fadd(above, root));
         let large = self.fadd(self.ln(x), self.like(x, std::f64::consts::LN_2));
         let value = self.select(self.fcmp(OGT, x, self.like(x, 1e9)), large, small);

@@ -75,27 +75,69 @@ impl<'c> Ir<'c> {
         call.expect("the builder is positioned").try_as_basic_value().basic().expect("it has a result")
     }
 
-    /// What is needed to divide many f32 by the same: a power of two by which they are multiplied first, so that nothing
-    /// on the way is too large or too small, the divisor times that, and its reciprocal.
-    pub(crate) fn reciprocal(&self, divisor: Val<'c>) -> [Val<'c>; 3] {
-        let size = self.fabs(divisor);
-        let is_small = self.fcmp(OLT, size, self.like(size, 2f64.powi(-60)));
-        let is_large = self.fcmp(OGT, size, self.like(size, 2f64.powi(60)));
-        let up = self.select(is_small, self.like(size, 2f64.powi(64)), self.like(size, 1.0));
-        let scale = self.select(is_large, self.like(size, 2f64.powi(-64)), up);
+    /// What is needed to divide f32 by this: a power of two by which they are multiplied first, so that nothing on the way
+    /// is too large or too small, the divisor times that, its reciprocal, and one that is exact for zero and infinity. The
+    /// assembler's own division is a function that takes longer to assemble than most kernels.
+    pub(crate) fn reciprocal(&self, divisor: Val<'c>) -> [Val<'c>; 4] {
+        let one = self.float(Repr::F32, 1.0);
+        if let Some((constant, _)) = divisor.into_float_value().get_constant()
+            && (2f64.powi(-96)..2f64.powi(96)).contains(&constant.abs())
+        {
+            let reciprocal = self.float(Repr::F32, 1.0 / constant);
+            return [one, divisor, reciprocal, reciprocal];
+        }
+        // 2⁻ⁿ for a divisor of about 2ⁿ: what it makes of a dividend is about the quotient.
+        let int = |n: i64| self.int(Repr::I32, n);
+        let exponent = self.and(self.bitcast(divisor, Repr::I32), int(0x7f80_0000));
+        let exponent = self.call2("llvm.umin", exponent, int(0x7e00_0000));
+        let scale = self.bitcast(self.sub(int(0x7f00_0000), exponent), Repr::F32);
         let scaled = self.fmul(divisor, scale);
-        [scale, scaled, self.fdiv(self.like(size, 1.0), scaled)]
+        let near = self.reciprocal_approximately(scaled);
+        let error = self.fma(self.fneg(scaled), near, one);
+        [scale, scaled, self.fma(error, near, near), near]
     }
 
     /// The quotient by a divisor whose reciprocal is known: a product, corrected by what is left of the dividend. Where
     /// nothing can be left (of infinities, by zero) the product is the quotient.
-    pub(crate) fn divide_by(&self, x: Val<'c>, [scale, divisor, reciprocal]: [Val<'c>; 3]) -> Val<'c> {
+    pub(crate) fn divide_by(&self, x: Val<'c>, [scale, divisor, reciprocal, near]: [Val<'c>; 4]) -> Val<'c> {
         let x = self.fmul(x, scale);
         let product = self.fmul(x, reciprocal);
         let left = self.fma(self.fneg(product), divisor, x);
         let corrected = self.fma(left, reciprocal, product);
         let finite = self.fcmp(OLT, self.fabs(left), self.like(x, f64::INFINITY));
-        self.select(finite, corrected, product)
+        self.select(finite, corrected, self.fmul(x, near))
+    }
+
+    /// The quotient of f32 that are neither large nor small, and not zero below.
+    pub(super) fn divide_bounded_gpu(&self, x: Val<'c>, y: Val<'c>) -> Val<'c> {
+        let reciprocal = self.reciprocal_approximately(y);
+        let product = self.fmul(x, reciprocal);
+        let left = self.fma(self.fneg(product), y, x);
+        self.fma(left, reciprocal, product)
+    }
+
+    fn reciprocal_approximately(&self, x: Val<'c>) -> Val<'c> {
+        self.intrinsic("llvm.nvvm.rcp.approx.ftz.f", &[], &[x]).expect("the intrinsic has a result")
+    }
+
+    /// The square root of an f32, by that of its reciprocal, corrected by what is left of the square.
+    pub(super) fn sqrt_gpu(&self, x: Val<'c>) -> Val<'c> {
+        // Below this what is left of a square would be no number.
+        let is_small = self.fcmp(OLT, x, self.like(x, 2f64.powi(-96)));
+        let scaled = self.fmul(x, self.select(is_small, self.like(x, 2f64.powi(60)), self.like(x, 1.0)));
+        let inverse = self.rsqrt_gpu(scaled);
+        let root = self.fmul(scaled, inverse);
+        let left = self.fma(self.fneg(root), root, scaled);
+        let root = self.fma(left, self.fmul(inverse, self.like(x, 0.5)), root);
+        let root = self.fmul(root, self.select(is_small, self.like(x, 2f64.powi(-30)), self.like(x, 1.0)));
+        // Of zeros and of infinity it is what it is of.
+        let is_end = self.or(self.fcmp(OEQ, x, self.like(x, 0.0)), self.fcmp(OEQ, x, self.like(x, f64::INFINITY)));
+        self.select(is_end, x, root)
+    }
+
+    /// The reciprocal of the square root of an f32, to two units in the last place.
+    pub(super) fn rsqrt_gpu(&self, x: Val<'c>) -> Val<'c> {
+        self.intrinsic("llvm.nvvm.rsqrt.approx.f", &[], &[x]).expect("the intrinsic has a result")
     }
 
     fn exp2_approximately(&self, x: Val<'c>) -> Val<'c> {

@@ -78,6 +78,30 @@ impl<'c> Ir<'c> {
         self.call2("llvm.copysign", x, sign)
     }
 
+    /// The quotient of numbers that are neither large nor small, and not zero below.
+    fn divide_bounded(&self, x: Val<'c>, y: Val<'c>) -> Val<'c> {
+        match self.is_gpu && self.repr(x) == Repr::F32 {
+            true => self.divide_bounded_gpu(x, y),
+            false => self.fdiv(x, y),
+        }
+    }
+
+    /// The square root.
+    pub(crate) fn sqrt(&self, x: Val<'c>) -> Val<'c> {
+        match self.is_gpu && self.repr(x) == Repr::F32 {
+            true => self.sqrt_gpu(x),
+            false => self.call1("llvm.sqrt", x),
+        }
+    }
+
+    /// The reciprocal of the square root.
+    pub(crate) fn rsqrt(&self, x: Val<'c>) -> Val<'c> {
+        match self.is_gpu && self.repr(x) == Repr::F32 {
+            true => self.rsqrt_gpu(x),
+            false => self.fdiv(self.like(x, 1.0), self.sqrt(x)),
+        }
+    }
+
     /// The polynomial with those coefficients, the constant first.
     fn polynomial(&self, x: Val<'c>, coefficients: &[f64]) -> Val<'c> {
         let mut coefficients = coefficients.iter().rev();
@@ -114,7 +138,7 @@ impl<'c> Ir<'c> {
     /// `√(1 − x²)`.
     fn co_sine(&self, x: Val<'c>) -> Val<'c> {
         let one = self.like(x, 1.0);
-        self.call1("llvm.sqrt", self.fmul(self.fsub(one, x), self.fadd(one, x)))
+        self.sqrt(self.fmul(self.fsub(one, x), self.fadd(one, x)))
     }
 
     /// `√(x² + y²)`, without overflow on the way.
@@ -124,7 +148,7 @@ impl<'c> Ir<'c> {
         let (great, small) = (self.call2("llvm.maximum", x, y), self.call2("llvm.minimum", x, y));
         let zero = self.fcmp(OEQ, great, self.like(x, 0.0));
         let ratio = self.fdiv(small, self.select(zero, self.like(x, 1.0), great));
-        let length = self.fmul(great, self.call1("llvm.sqrt", self.fma(ratio, ratio, self.like(x, 1.0))));
+        let length = self.fmul(great, self.sqrt(self.fma(ratio, ratio, self.like(x, 1.0))));
         let infinity = self.like(x, f64::INFINITY);
         let infinite = self.or(self.fcmp(OEQ, x, infinity), self.fcmp(OEQ, y, infinity));
         self.select(infinite, infinity, length)

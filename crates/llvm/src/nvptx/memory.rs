@@ -15,6 +15,15 @@ fn parts(t: ElementType) -> u32 {
     if t.is_complex() { 2 } else { 1 }
 }
 
+/// What elements are moved in: words of at least 32 bits, of their own type where they fill one. A word of another type would
+/// be one more instruction for each element.
+fn word_of(t: ElementType) -> Repr {
+    match memory_repr(t) {
+        repr @ (Repr::F32 | Repr::F64 | Repr::I64) => repr,
+        _ => Repr::I32,
+    }
+}
+
 impl<'c> Ir<'c> {
     /// So many elements from an address that is a multiple of their bytes together, or of 16.
     pub(super) fn load_lanes(&self, pointer: PointerValue<'c>, t: ElementType, count: u32) -> Vec<V<'c>> {
@@ -26,8 +35,7 @@ impl<'c> Ir<'c> {
                 let word = self.load(self.ty(Repr::I16, 1), pointer, 2);
                 self.unpack(self.zext(word, Repr::I32), t, count * parts)
             }
-            _ if width == 8 => self.load_words(pointer, Repr::I64, bytes / 8, t),
-            _ => self.load_words(pointer, Repr::I32, bytes / 4, t),
+            _ => self.load_words(pointer, word_of(t), bytes / width.max(4), t),
         };
         match t.is_complex() {
             true => elements.chunks(2).map(|p| V::complex(p[0], p[1])).collect(),
@@ -90,8 +98,7 @@ impl<'c> Ir<'c> {
             return self.store(pointer, self.trunc(word, Repr::I16), 2);
         }
         let words: Vec<Val<'c>> = match width {
-            8 => elements.iter().map(|&e| self.bitcast(self.as_memory(e, t), Repr::I64)).collect(),
-            4 => elements.iter().map(|&e| self.bitcast(self.as_memory(e, t), Repr::I32)).collect(),
+            4 | 8 => elements.iter().map(|&e| self.bitcast(self.as_memory(e, t), word_of(t))).collect(),
             _ => elements.chunks(4 / width as usize).map(|part| self.pack(part, t, unrounded)).collect(),
         };
         let size = width.max(4);

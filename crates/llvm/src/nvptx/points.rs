@@ -62,7 +62,7 @@ pub(super) struct Points<'e, 'c> {
     values: FxHashMap<(ItemId, At), V<'c>>,
     pub(super) reductions: FxHashMap<(ItemId, At), Vec<V<'c>>>,
     /// What is needed to divide by an item that is the same at all points.
-    reciprocals: FxHashMap<ItemId, [Val<'c>; 3]>,
+    reciprocals: FxHashMap<ItemId, [Val<'c>; 4]>,
     pub(super) sums: FxHashMap<(Affine, At, Repr), Val<'c>>,
     /// Loads that are served from tiles in shared memory: where the elements of the first lane of each chunk are.
     pub(super) tiles: FxHashMap<ItemId, Vec<PointerValue<'c>>>,
