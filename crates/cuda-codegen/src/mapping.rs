@@ -304,8 +304,9 @@ fn along_rows(passes: RowPasses) -> RowMapping {
     }
     let mut chunks = length.ceil_div(slots * lanes);
     if chunks * lanes > most_held.max(lanes) {
-        // As few rows under way as can be: what is read again is then still in the second cache.
-        chunks = (16 / lanes).max(1);
+        // As few rows under way as can be: what is read again is then still in the second cache. Sixteen elements at once
+        // keep the memory busy; of single ones eight, as each takes ten lines of code.
+        chunks = (16 / lanes).clamp(1, 8);
         slots = MAX_THREADS;
     }
     // Whole warps, whether there are so many rows or not: all of a warp's threads take part in its shuffles.

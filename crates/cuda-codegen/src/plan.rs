@@ -111,7 +111,12 @@ impl Planner {
             )
         };
         if (plain.iter().chain(&changing).any(large) || rows.iter().any(nested))
-            && let Some(cut) = self.cut_reduction(graph)
+            && let Some(cut) = self.cut_reduction(graph, LARGE)
+        {
+            return Ok(Some(cut));
+        }
+        if plain.iter().any(repeats_reduction)
+            && let Some(cut) = self.cut_reduction(graph, LEAST_ROW)
         {
             return Ok(Some(cut));
         }
@@ -125,13 +130,13 @@ impl Planner {
         Ok(None)
     }
 
-    /// Puts the first large reduction of a graph into memory, if it is not all that there is.
-    fn cut_reduction(&mut self, graph: &Graph) -> Option<(Graph, Graph)> {
+    /// Puts the first reduction of a graph that has so many elements into memory, if it is not all that there is.
+    fn cut_reduction(&mut self, graph: &Graph, least: i64) -> Option<(Graph, Graph)> {
         let reachable = reachable(graph);
         let is_large = |node: &Node| match &node.op {
             NodeOp::Reduce { dimensions, .. } => {
                 let from = graph.dims(*node.operands.first()?);
-                Some(dimensions.iter().fold(1i64, |n, &d| n.saturating_mul(from[d as usize])) >= LARGE)
+                Some(dimensions.iter().fold(1i64, |n, &d| n.saturating_mul(from[d as usize])) >= least)
             }
             _ => Some(false),
         };
@@ -323,6 +328,19 @@ impl Planner {
 
 /// Reductions of that many elements are not made by single threads.
 const LARGE: i64 = 256;
+
+/// A reduction that so many points of a nest share is made once, not by each of them.
+const REPEATED: i64 = 64;
+
+/// Whether points of a nest would each make a reduction that is the same for many of them.
+fn repeats_reduction(program: &LoopProgram) -> bool {
+    let repeats = |data: &ItemData| {
+        let sharing: Vec<VarId> = program.nest.iter().copied().filter(|v| !data.vars.contains(v)).collect();
+        program.size_of(&sharing) >= REPEATED
+    };
+    let is_row = |data: &&ItemData| matches!(&data.item, Item::Reduce(r) if program.size_of(&r.vars) >= LEAST_ROW);
+    program.items.iter().filter(is_row).any(repeats)
+}
 
 /// A copy of so many bytes.
 fn copy(from: u32, to: u32, bytes: i64) -> LoopProgram {
