@@ -30,16 +30,18 @@ def _find() -> str:
     """The command."""
     given = os.environ.get("HLOOM_COMMAND")
     if given:
-        return given
+        # Commands are run elsewhere.
+        return os.path.abspath(given) if os.path.dirname(given) else given
     found = shutil.which("hloom", path=sysconfig.get_path("scripts")) or shutil.which("hloom")
     if found is None:
         raise HloomError("the hloom command is not there: put it on the PATH, or name it with HLOOM_COMMAND")
     return found
 
 
-def _command(arguments: Sequence[str], well: Sequence[int] = (0,)) -> str:
+def _command(arguments: Sequence[str], folder: str, well: Sequence[int] = (0,)) -> str:
+    """Runs the command in a folder, so that pages and errors name its files without the folder."""
     command = _find()
-    done = subprocess.run([command, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run([command, *arguments], capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode not in well:
         raise HloomError(done.stderr.strip() or f"{command} ended with status {done.returncode}")
     return done.stdout
@@ -61,15 +63,16 @@ def _text(program: Any) -> str:
 
 
 def _written(program: Any, folder: str, name: str = "program") -> str:
-    path = os.path.join(folder, f"{name}.hlo")
-    with open(path, "w", encoding="utf-8") as file:
+    """Writes a program into a folder; the name of its file there."""
+    name = f"{name}.hlo"
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
         file.write(_text(program))
-    return path
+    return name
 
 
 def _frame(page: str, height: int) -> str:
     """A page inside another: it may run its own script and reaches nothing around it."""
-    style = f"width:100%;height:{height}px;border:1px solid #8884;border-radius:6px"
+    style = f"width:100%;height:{height}px;box-sizing:border-box;display:block;border:1px solid #8884;border-radius:6px"
     return f'<iframe sandbox="allow-scripts allow-downloads" style="{style}" srcdoc="{html.escape(page)}"></iframe>'
 
 
@@ -102,7 +105,7 @@ class Memory(dict):
     def page(self) -> Page:
         """The memory map over the schedule."""
         with tempfile.TemporaryDirectory() as folder:
-            return Page(_command(["memory", _written(self._program, folder), "--html", "-"]))
+            return Page(_command(["memory", _written(self._program, folder), "--html", "-"], folder))
 
     def _repr_html_(self) -> str:
         return self.page()._repr_html_()
@@ -141,7 +144,7 @@ def run_hlo(text: str, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray] =
             else:
                 np.savez(given, **{f"p{i}": np.asarray(a) for i, a in enumerate(inputs)})
             arguments += ["--input", given]
-        _command(arguments)
+        _command(arguments, folder)
         with np.load(os.path.join(folder, "out.npz")) as out:
             return [out[name] for name in out.files]
 
@@ -160,7 +163,7 @@ def memory(program: Any) -> Memory:
     """
     text = _text(program)
     with tempfile.TemporaryDirectory() as folder:
-        return Memory(json.loads(_command(["memory", _written(text, folder), "--json"])), text)
+        return Memory(json.loads(_command(["memory", _written(text, folder), "--json"], folder)), text)
 
 
 def report(*programs: Any, target: str | None = None) -> Page:
@@ -180,8 +183,9 @@ def report(*programs: Any, target: str | None = None) -> Page:
         raise TypeError("report takes one program, or two to compare")
     with tempfile.TemporaryDirectory() as folder:
         files = [_written(p, folder, name) for p, name in zip(programs, ("program", "other"), strict=False)]
-        machine = ["--target", target] if target else []
-        return Page(_command(["report", *files, "-o", "-", *machine]))
+        # A machine is a name, or a file that describes it.
+        machine = ["--target", os.path.abspath(target) if os.path.exists(target) else target] if target else []
+        return Page(_command(["report", *files, "-o", "-", *machine], folder))
 
 
 def diff(before: Any, after: Any) -> Diff:
@@ -200,8 +204,8 @@ def diff(before: Any, after: Any) -> Diff:
     with tempfile.TemporaryDirectory() as folder:
         files = [_written(before, folder, "before"), _written(after, folder, "after")]
         # Status 1 is the answer that they differ.
-        told = json.loads(_command(["diff", *files, "--json"], well=(0, 1)))
+        told = json.loads(_command(["diff", *files, "--json"], folder, well=(0, 1)))
         page = os.path.join(folder, "diff.html")
-        _command(["diff", *files, "--html", page], well=(0, 1))
+        _command(["diff", *files, "--html", page], folder, well=(0, 1))
         with open(page, encoding="utf-8") as file:
             return Diff(told, Page(file.read(), height=480))

@@ -64,9 +64,13 @@ class Hlo(unittest.TestCase):
             hloom.report(3)
 
     def test_a_difference_is_told(self):
-        if "diff" not in hloom._command(["--help"]):
+        if "diff" not in hloom._command(["--help"], "."):
             self.skipTest("this hloom has no diff")
-        self.assertIn("srcdoc=", hloom.diff(ADD, ADD.replace("add(x, y)", "multiply(x, y)"))._repr_html_())
+        shown = hloom.diff(ADD, ADD.replace("add(x, y)", "multiply(x, y)"))._repr_html_()
+        self.assertIn("srcdoc=", shown)
+        # It is about the programs, not about where they were written.
+        self.assertIn("before.hlo → after.hlo", shown)
+        self.assertNotIn("/before.hlo", shown)
 
 
 if __name__ == "__main__":
