@@ -201,8 +201,13 @@ fn slice_bounds(module: &mut Module, i: InstructionId, _: &mut Choices<'_>) -> O
 }
 
 fn comparison(module: &mut Module, i: InstructionId, choices: &mut Choices<'_>) -> Option<(InstructionId, Change)> {
+    use ComparisonDirection::{Ge, Gt, Le, Lt};
+    let of_itself = module[i].operands().first() == module[i].operands().get(1);
     let Op::Compare { direction, .. } = &mut module.instruction_mut(i).op else { return None };
-    let others: Vec<_> = ComparisonDirection::ALL.iter().filter(|d| **d != *direction).collect();
+    // With itself a value compares the same from either side.
+    let is_mirrored = |d: ComparisonDirection| matches!((*direction, d), (Lt, Gt) | (Gt, Lt) | (Le, Ge) | (Ge, Le));
+    let is_other = |d: &&ComparisonDirection| **d != *direction && !(of_itself && is_mirrored(**d));
+    let others: Vec<_> = ComparisonDirection::ALL.iter().filter(is_other).collect();
     *direction = **choices.pick(&others);
     Some((i, Change::Changed))
 }
