@@ -516,7 +516,7 @@ fn views_are_of_aligned_memory() {
     let buffer = view(offset).expect("a view");
     assert_eq!(to_host(buffer).expect("its elements"), floats[offset..offset + 4]);
     destroy_buffer(buffer);
-    let (code, message) = view(offset + 1).expect_err("no view");
+    let (code, message) = view(offset + 1).err().expect("no view");
     assert_eq!(code, INVALID_ARGUMENT);
     assert!(message.contains("is not aligned to 64 bytes"), "{message}");
     destroy_client(client);
