@@ -20,6 +20,7 @@
 //!
 //! Nothing here prints: what goes wrong comes back as [`ir::diagnostic::Diagnostic`]s with the source they are about.
 
+pub mod annotation_advice;
 pub mod arrays;
 pub mod check;
 pub mod dump;

@@ -1,7 +1,8 @@
 //! What a partitioned program sends, and why: every collective with its bytes, axes and reason, and the sums.
 
 use crate::partition::axes::DeviceAxes;
-use crate::partition::{Partitioned, Reason};
+use crate::partition::spec::Spec;
+use crate::partition::{Note, Partitioned, Reason};
 use hloom_analysis::cost::{cost, shape_bytes};
 use hloom_ir::Op;
 use hloom_ir::device_list::{Mesh, ReplicaGroups};
@@ -81,11 +82,7 @@ pub fn report(source: &Module, partitioned: &Partitioned, made: &VerifiedModule)
             let metadata = at.and_then(|s| source[s].common.metadata.as_deref());
             let line = metadata.filter(|m| !m.source_file.is_empty());
             let line = line.map_or_else(String::new, |m| format!("{}:{}", m.source_file, m.source_line));
-            let why = note.map_or("as the program has it", |n| why(&n.reason));
-            let reason = match at {
-                Some(s) => format!("{why} ({} {})", source[s].op.opcode().name(), source[s].name()),
-                None => why.to_owned(),
-            };
+            let reason = note.map_or_else(|| "as the program has it".to_owned(), |n| why(n, source, &names));
             *result.by_axes.entry(axes.clone()).or_default() += wire;
             result.wire_bytes += wire;
             result.collectives.push(CollectiveReport {
@@ -110,13 +107,70 @@ pub fn report(source: &Module, partitioned: &Partitioned, made: &VerifiedModule)
     result
 }
 
-fn why(reason: &Reason) -> &'static str {
-    match reason {
+fn why(note: &Note, source: &Module, names: &AxisNames) -> String {
+    let label = |i: InstructionId| format!("{} {}", source[i].op.opcode().name(), source[i].name());
+    let at = note.source.map(label);
+    let of = at.map_or_else(String::new, |l| format!(" ({l})"));
+    let general = match &note.reason {
         Reason::Reshard => "a value is needed in another form",
         Reason::Halo => "neighbouring shards' elements are needed",
         Reason::Combine => "the shards' results are combined",
         Reason::NoRule => "there is no rule for what is cut: it is computed whole",
+    };
+    let Some((change, value)) = note.change.as_deref().and_then(|c| Some((c, c.value?))) else {
+        return format!("{general}{of}");
+    };
+    let (from, to) = (names.form(&change.from), names.form(&change.to));
+    let along = change.from.partial.without(change.to.partial).list();
+    let user = note.source.filter(|&u| u != value);
+    let slot = user.and_then(|u| source[u].operands().iter().position(|&o| o == value));
+    let place = match (user, slot) {
+        (Some(user), Some(slot)) => format!(" for operand {slot} of {}", label(user)),
+        (Some(user), None) => format!(" for {}", label(user)),
+        _ => String::new(),
+    };
+    let made = producer(source, value);
+    let text = match (along.is_empty(), &source[made].op) {
+        (true, _) => format!("{} from {from} to {to}{place}", label(made)),
+        (false, op) => {
+            let how = match op {
+                Op::Dot(_) | Op::RaggedDot(_) => "sums over its contracting dimension, split along",
+                Op::Convolution(_) => "sums over its window and input features, split along",
+                Op::Reduce { .. } => "reduces a dimension split along",
+                Op::Gather(_) => "looks up rows that are split along",
+                Op::Scatter(_) => "adds updates that are split along",
+                _ => "is a sum in parts along",
+            };
+            let form = if change.from.dims == change.to.dims { String::new() } else { format!(", needed as {to}") };
+            format!("{} {how} {}{form}{place}", label(made), names.describe(&along))
+        }
+    };
+    match note.reason {
+        Reason::Reshard => text,
+        _ => format!("{general}: {text}"),
     }
+}
+
+/// What makes a value, where others only hand it on.
+fn producer(source: &Module, value: InstructionId) -> InstructionId {
+    let mut at = value;
+    for _ in 0..8 {
+        let operands = source[at].operands();
+        let from = match &source[at].op {
+            Op::GetTupleElement { index } => match operands.first().map(|&t| (&source[t].op, source[t].operands())) {
+                Some((Op::Tuple, elements)) => usize::try_from(*index).ok().and_then(|n| elements.get(n)),
+                _ => None,
+            },
+            Op::Copy => operands.first(),
+            Op::CustomCall(call) if &*call.target == "Sharding" => operands.first(),
+            _ => None,
+        };
+        match from {
+            Some(&from) => at = from,
+            None => break,
+        }
+    }
+    at
 }
 
 fn group_size(op: &Op, devices: i64) -> i64 {
@@ -167,6 +221,15 @@ impl AxisNames {
             }
         }
         AxisNames { names, sizes }
+    }
+
+    /// How an array lies, as `[{dp}, {tp,fsdp}, {}]`, and what is still to be added up.
+    fn form(&self, spec: &Spec) -> String {
+        let dims: Vec<String> = spec.dims.iter().map(|l| format!("{{{}}}", self.describe(l))).collect();
+        let partial = spec.partial.list();
+        let parts =
+            if partial.is_empty() { String::new() } else { format!(" in parts along {}", self.describe(&partial)) };
+        format!("[{}]{parts}", dims.join(", "))
     }
 
     fn describe(&self, list: &[u8]) -> String {

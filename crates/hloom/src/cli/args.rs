@@ -421,7 +421,7 @@ pub(crate) struct PartitionArgs {
     /// Write the program of one device here
     #[arg(short, long, value_name = "OUT.hlo")]
     pub(crate) output: Option<String>,
-    /// Say what is sent, along which axes, and why
+    /// Say what is sent, along which axes, and why, and what one annotation more would save
     #[arg(long)]
     pub(crate) report: bool,
     /// Print one JSON object
@@ -430,7 +430,7 @@ pub(crate) struct PartitionArgs {
     /// Say which annotation the sharding of this instruction came from, step by step
     #[arg(long, value_name = "NAME")]
     pub(crate) explain: Option<String>,
-    /// Choose the shardings of the parameters by predicted time
+    /// Choose the shardings of parameters and activations by predicted time
     #[arg(long, requires = "mesh", conflicts_with_all = ["explain", "devices"])]
     pub(crate) auto: bool,
     /// The mesh that parameters are laid out on

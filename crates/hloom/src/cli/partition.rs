@@ -3,6 +3,7 @@
 use super::args::PartitionArgs;
 use super::table::{Align, Table};
 use super::{Outcome, Result, Stop, input, output, progress, usage_error};
+use hloom::annotation_advice::{Advice, advise};
 use hloom::formats::hlo_text::{self, PrintOptions, print_sharding};
 use hloom::global::{Global, sharded_devices};
 use hloom::ir::module::Module;
@@ -18,9 +19,9 @@ pub(crate) fn run(args: &PartitionArgs) -> Result {
     let verified = input::load_verified(&args.file)?;
     let (source, module) = (verified.source, verified.module);
     let devices = devices(module.module(), args.devices.map(i64::from))?;
+    let kept = module.module().clone();
     let made = {
         let _progress = progress::start(format!("partitioning {}", source.name));
-        let kept = module.module().clone();
         Global::partition(module, devices).map_err(|found| {
             output::show(&source, Some(&kept), &found);
             Stop(Outcome::of(&found))
@@ -36,7 +37,9 @@ pub(crate) fn run(args: &PartitionArgs) -> Result {
     if args.json {
         output::to_stdout(format!("{}\n", as_json(&made, &figures)).as_bytes())?;
     } else if args.report {
-        output::to_stdout(describe(&made, &figures).as_bytes())?;
+        let _progress = progress::start(format!("trying annotations of {}", source.name));
+        let advice = advise(&kept, &made, &figures);
+        output::to_stdout(describe(&made, &figures, &advice).as_bytes())?;
     } else if args.output.is_none() {
         output::to_stdout(text(&made).as_bytes())?;
     }
@@ -107,7 +110,7 @@ fn as_json(made: &Global, figures: &PartitionReport) -> serde_json::Value {
     })
 }
 
-fn describe(made: &Global, figures: &PartitionReport) -> String {
+fn describe(made: &Global, figures: &PartitionReport, advice: &[Advice]) -> String {
     let mut text = format!(
         "{} devices; a device sends {:.0} bytes, does {} flops, holds {} bytes of parameters and {} of results\n\n",
         made.partitioned.axes.devices(),
@@ -150,6 +153,15 @@ fn describe(made: &Global, figures: &PartitionReport) -> String {
         text.push_str("\ncomputed whole on every device, for want of a rule:\n");
         for name in &figures.gathered {
             text.push_str(&format!("  {name}\n"));
+        }
+    }
+    if !advice.is_empty() {
+        text.push_str("\none annotation more would save:\n");
+        for a in advice {
+            let saved = figures.wire_bytes - a.wire_bytes;
+            let line = if a.source.is_empty() { String::new() } else { format!(" ({})", a.source) };
+            let sharding = print_sharding(&a.sharding);
+            text.push_str(&format!("  {saved:.0} bytes: {}{line} as {sharding}\n", a.instruction));
         }
     }
     text

@@ -13,6 +13,7 @@ mod fmt;
 mod memory;
 mod memory_page;
 mod opt;
+mod partition;
 mod replay;
 mod report_page;
 mod run;

@@ -13,8 +13,8 @@ pub enum StepSource {
     Through {
         /// The instruction.
         instruction: InstructionId,
-        /// The steps that gave the values on its other side axes that are new here.
-        steps: SmallVec<[usize; 2]>,
+        /// The steps of the values that have axes which are new here along the same dimensions, each with those axes.
+        steps: SmallVec<[(usize, SmallVec<[u32; 2]>); 2]>,
     },
     /// It is that of another member of a sharding group.
     Group {
@@ -47,35 +47,46 @@ pub struct PropagationReport {
 }
 
 impl PropagationReport {
-    /// The steps that led to the sharding of an instruction's leaf: the last one first, each followed by the one it took
-    /// the axes from, down to an annotation of the program.
+    /// The steps that led to the sharding of an instruction's leaf: the last one first, each followed by those it took its
+    /// axes from, axis by axis, down to annotations of the program.
     pub fn explain(&self, instruction: InstructionId, leaf: usize) -> Vec<&PropagationStep> {
         let (instruction, leaf) = *self.aliases.get(&(instruction, leaf)).unwrap_or(&(instruction, leaf));
         let is_own = |s: &PropagationStep| s.instruction == instruction && s.leaf == leaf;
-        let mut next = self.steps.iter().rposition(is_own);
         let mut chain = Vec::new();
-        let mut wanted: Option<Vec<u32>> = None;
-        while let Some((number, step)) = next.and_then(|i| Some((i, self.steps.get(i)?))) {
+        let mut seen = rustc_hash::FxHashSet::default();
+        // Steps to be told, with the axes that are followed: of the sharding asked about, those that came that way.
+        let mut pending: Vec<(usize, Option<Vec<u32>>)> = Vec::new();
+        pending.extend(self.steps.iter().rposition(is_own).map(|n| (n, None)));
+        while let Some((number, wanted)) = pending.pop() {
+            let Some(step) = self.steps.get(number).filter(|_| seen.insert(number)) else { continue };
             chain.push(step);
             let axes = axes_of(&step.sharding);
-            // The axes that are followed: of the sharding asked about, those that came this way.
             let followed: Vec<u32> = match &wanted {
                 Some(wanted) => wanted.iter().copied().filter(|a| axes.contains(a)).collect(),
                 None => axes,
             };
-            // A step takes from an earlier one, so this ends.
-            next = match &step.source {
-                StepSource::Annotation => None,
-                StepSource::Group { step } => *step,
+            // The same value may have had some of the axes before.
+            let same = |s: &PropagationStep| s.instruction == step.instruction && s.leaf == step.leaf;
+            let before = self.steps[..number].iter().rposition(same);
+            let all = |n: usize| (n, self.steps.get(n).map_or_else(Vec::new, |s| axes_of(&s.sharding)));
+            let sources: Vec<(usize, Vec<u32>)> = match &step.source {
+                StepSource::Annotation => Vec::new(),
+                StepSource::Group { step } => step.iter().copied().map(all).collect(),
                 StepSource::Through { steps, .. } => {
-                    let has = |&&s: &&usize| {
-                        self.steps.get(s).is_some_and(|s| axes_of(&s.sharding).iter().any(|a| followed.contains(a)))
-                    };
-                    steps.iter().find(has).or(steps.first()).copied()
+                    steps.iter().map(|(n, axes)| (*n, axes.to_vec())).chain(before.map(all)).collect()
                 }
             };
-            next = next.filter(|&n| n < number);
-            wanted = Some(followed);
+            // A step takes from earlier ones, so this ends.
+            let mut left = followed.clone();
+            let mut next: Vec<(usize, Option<Vec<u32>>)> = Vec::new();
+            for (source, has) in sources.into_iter().filter(|s| s.0 < number) {
+                let (taken, rest): (Vec<u32>, Vec<u32>) = left.iter().partition(|a| has.contains(a));
+                if !taken.is_empty() || followed.is_empty() && next.is_empty() {
+                    next.push((source, Some(taken)));
+                }
+                left = rest;
+            }
+            pending.extend(next.into_iter().rev());
         }
         chain
     }

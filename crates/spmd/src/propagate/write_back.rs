@@ -12,6 +12,7 @@ use hloom_ir::op::CustomCall;
 use hloom_ir::sharding::{LeafSharding, NamedSharding, Sharding, ShardingKind};
 use hloom_ir::{Op, Shape};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 struct Writer<'g> {
     built: &'g HloGraph,
@@ -204,15 +205,29 @@ pub(crate) fn report_of(built: &HloGraph, module: &Module, computations: &[Compu
             Origin::Annotated => StepSource::Annotation,
             Origin::Group(other) => StepSource::Group { step: last.get(&other).copied() },
             Origin::Through(op) => {
-                let others = built.graph.ops[op.index()].tensors.iter().filter_map(|t| t.value);
-                let gave = |other: &ValueRef| {
-                    let Some(&j) = last.get(other) else { return false };
-                    let axes = built.graph.history[j].2.dims.iter().flat_map(|d| &d.axes);
-                    let new: Vec<_> = sharding.dims.iter().flat_map(|d| &d.axes).filter(|a| is_new(a)).collect();
-                    axes.into_iter().any(|a| new.iter().any(|n| a.overlaps(**n)))
+                let op_node = &built.graph.ops[op.index()];
+                let factors = &op_node.rule.tensors;
+                // The new axes, each with the factors that it cuts.
+                let mut new: Vec<(crate::axes::Axis, u16)> = Vec::new();
+                for (_, dims) in op_node.tensors.iter().zip(factors).filter(|(t, _)| t.value == Some(*value)) {
+                    for (dim, factors) in sharding.dims.iter().zip(dims) {
+                        let axes = dim.axes.iter().filter(|a| is_new(a));
+                        new.extend(axes.flat_map(|&a| factors.iter().map(move |&f| (a, f))));
+                    }
+                }
+                let gave = |other: ValueRef, dims: &crate::rules::TensorFactors| {
+                    let j = *last.get(&other)?;
+                    let has = &built.graph.history[j].2.dims;
+                    let cuts = |&&(axis, factor): &&(crate::axes::Axis, u16)| {
+                        has.iter()
+                            .zip(dims)
+                            .any(|(d, f)| f.contains(&factor) && d.axes.iter().any(|a| a.overlaps(axis)))
+                    };
+                    let axes: SmallVec<[u32; 2]> = new.iter().filter(cuts).map(|(axis, _)| axis.index).collect();
+                    (!axes.is_empty()).then_some((j, axes))
                 };
-                let from = others.filter(|o| o != value).filter(gave);
-                let steps = from.filter_map(|o| last.get(&o).copied()).collect();
+                let others = op_node.tensors.iter().zip(factors).filter_map(|(t, dims)| Some((t.value?, dims)));
+                let steps = others.filter(|(o, _)| o != value).filter_map(|(o, dims)| gave(o, dims)).collect();
                 StepSource::Through { instruction: built.instructions[op.index()], steps }
             }
         };
