@@ -54,9 +54,9 @@ fn text(made: &Global) -> String {
 pub(crate) fn devices(module: &Module, asked: Option<i64>) -> Result<i64> {
     let named = module.config.num_partitions;
     match (named, asked) {
-        (n, Some(asked)) if n > 1 && n != asked => {
-            Err(usage_error(&format!("the program is for {n} partitions, but --devices {asked} asks for {asked}")))
-        }
+        (n, Some(asked)) if n > 1 && n != asked => Err(usage_error(&format!(
+            "the program is for {n} partitions, not for the {asked} devices that were asked for"
+        ))),
         (n, _) if n > 1 => Ok(n),
         (_, Some(asked)) => Ok(asked),
         _ => {
