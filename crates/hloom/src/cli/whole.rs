@@ -3,6 +3,10 @@
 use super::{Outcome, Result, Stop, output, partition};
 use hloom::global::{Global, is_global};
 use hloom::ir::module::Module;
+use hloom::ir::verify::{VerifyOptions, verify};
+use hloom::passes::sink_converts::sink_converts;
+use hloom::passes::{Context, inline};
+use hloom::target::Target;
 use hloom::{Source, Verified};
 
 /// For how many devices the program is to be partitioned, if it is about whole arrays and for more than one.
@@ -31,7 +35,20 @@ pub(crate) fn partitioned(verified: Verified, devices: i64) -> Result<(Verified,
 /// The program of one device: `verified` itself, unless it is about whole arrays.
 pub(crate) fn local(verified: Verified, asked: Option<i64>) -> Result<Verified> {
     match devices(verified.module.module(), asked)? {
-        Some(devices) => Ok(partitioned(verified, devices)?.0),
+        Some(devices) => Ok(partitioned(gathered_narrow(verified), devices)?.0),
         None => Ok(verified),
     }
+}
+
+/// The program with what is gathered out of a widened array gathered before it is widened, so that less is sent between
+/// devices; with calls written out, since array and gather may be on both sides of one. One without such gathers is as it
+/// was.
+fn gathered_narrow(verified: Verified) -> Verified {
+    let Verified { source, module, diagnostics } = verified;
+    let mut changed = module.module().clone();
+    let Ok(target) = Target::named("cpu") else { return Verified { source, module, diagnostics } };
+    let inlined = (inline::PASS.run)(&mut changed, &Context { info: &target });
+    let is_narrower = inlined.is_ok() && sink_converts(&mut changed) > 0;
+    let narrower = is_narrower.then(|| verify(changed, &VerifyOptions::default()).ok()).flatten();
+    Verified { source, module: narrower.unwrap_or(module), diagnostics }
 }
