@@ -84,6 +84,18 @@ pub fn compile_to_schedule(
     compile_with(module, target, topology, &mut |_, _| ())
 }
 
+/// Runs one stage on a module, and says how many changes it made.
+pub fn run_stage(
+    stage: &Stage,
+    module: VerifiedModule,
+    target: &Target,
+    topology: Topology,
+) -> Result<(VerifiedModule, usize), Diagnostic> {
+    let mut module = module.into_module();
+    let changes = (stage.run)(&mut module, &StageContext::new(target, topology))?;
+    Ok((spaces::verified(module)?, changes))
+}
+
 /// As [`compile_to_schedule`]; `watch` is shown the module after the common passes and after every stage.
 pub fn compile_with(
     module: &VerifiedModule,

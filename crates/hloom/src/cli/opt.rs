@@ -2,7 +2,7 @@
 
 use super::args::OptArgs;
 use super::table::{Align, Table};
-use super::{Outcome, Result, Stop, input, json, output, progress, sharding_passes};
+use super::{Outcome, Result, Stop, input, json, output, progress, sharding_passes, tpu_stages};
 use hloom::engine::{backend_for, registry};
 use hloom::formats::hlo_text::{self, PrintOptions};
 use hloom::ir::diagnostic::{Blame, Diagnostic};
@@ -16,6 +16,9 @@ pub(crate) fn run(args: &OptArgs) -> Result {
     let Some(file) = &args.file else { return list() };
     if let Some(passes) = args.passes.as_deref().filter(|p| sharding_passes::are_meant(p)) {
         return sharding_passes::run(args, file, passes);
+    }
+    if let Some(passes) = args.passes.as_deref().filter(|p| tpu_stages::are_meant(p)) {
+        return tpu_stages::run(args, file, passes);
     }
     let target = input::target(&args.target)?;
     let at_fault = |d: Diagnostic| Stop(say(&[d], Outcome::UsageAtFault));
@@ -57,7 +60,7 @@ fn list() -> Result {
     for pass in registry().all() {
         table.row([pass.name.to_owned(), pass.statement.to_owned()]);
     }
-    for (name, statement) in sharding_passes::all() {
+    for (name, statement) in sharding_passes::all().chain(tpu_stages::all()) {
         table.row([name.to_owned(), statement.to_owned()]);
     }
     output::to_stdout(table.render().as_bytes())?;

@@ -118,3 +118,25 @@ fn calls_that_double_and_double_are_refused_where_they_must_be_copied() {
         assert!(ran.stderr.contains("more instructions"), "{command:?}: {}", ran.stderr);
     }
 }
+
+#[test]
+fn stages_of_tpu_like_machines_run_alone() {
+    let text = "HloModule m
+ENTRY e {
+  x = f32[16,32] parameter(0)
+  y = f32[32,64] parameter(1)
+  ROOT d = f32[16,64] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+";
+    let folder = Folder::new("opt-tpu").with("m.hlo", text);
+    let run = |target: &str, passes: &str| {
+        folder.hloom(&["opt", "m.hlo", "--target", target, "--passes", passes, "--report"])
+    };
+    let ran = run("tpu-v6e", "dce,tile-layouts,dots-to-convolutions").exits(0);
+    assert!(ran.stdout.contains("T(8,128)") && ran.stdout.contains(" convolution("), "{}", ran.stdout);
+    let rows: Vec<&str> = ran.stderr.lines().filter_map(|l| l.split_whitespace().next()).collect();
+    assert_eq!(rows, ["pass", "dce", "tile-layouts", "dots-to-convolutions"]);
+    let ran = run("cpu", "tile-layouts").exits(2);
+    assert!(ran.stderr.contains("`tile-layouts` is a stage for TPU-like machines"), "{}", ran.stderr);
+    run("tpu-v6e", "tile-layouts,nothing-of-the-kind").exits(2);
+}
