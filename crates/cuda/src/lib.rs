@@ -39,6 +39,7 @@ mod library_call;
 mod lower;
 mod memory;
 mod prewarm;
+mod scratch;
 mod solver;
 mod thunk;
 mod thunk_display;

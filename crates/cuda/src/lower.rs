@@ -8,6 +8,7 @@ use crate::convolution::Convolution;
 use crate::fft::Fft;
 use crate::gemm::Gemm;
 use crate::kernels::{KernelSource, Made, Request};
+use crate::scratch;
 use crate::solver::Solver;
 use crate::thunk::{GraphNeed, KernelCall, ListId, Thunk, ThunkKind, ThunkProgram, While};
 use hloom_analysis::devices::DeviceGrid;
@@ -24,6 +25,7 @@ use hloom_runtime::placement::{
 };
 use hloom_runtime::planned_values::PlannedValues;
 use hloom_value::ExecutionError;
+use rustc_hash::FxHashMap;
 use std::time::Instant;
 
 /// Where temporaries and scratch memory begin: what vector accesses and the libraries like best.
@@ -49,7 +51,7 @@ pub(crate) fn lower(
         fill_constants: options.fill_constants,
         grid: options.grid,
         scratch: plan.allocations.len() as u32,
-        scratch_bytes: 0,
+        scratch_bytes: FxHashMap::default(),
         report,
     };
     let leaves = argument_leaves(plan).into_iter().enumerate();
@@ -61,12 +63,19 @@ pub(crate) fn lower(
     let made = source.make(module, &lowering.requests);
     lowering.report.stages.push(("kernels", begun.elapsed()));
     lowering.resolve(&made)?;
-    let Lowering { lists, table, evaluates, scratch_bytes, values, .. } = lowering;
-    let slots = values.slots();
     let (mut allocations, planned_bytes) = sources(plan, ALIGNMENT)?;
-    allocations.push(AllocationSource::Temporary { offset: planned_bytes });
-    let too_much = || ExecutionError::out_of_memory(usize::MAX);
-    let temporary_bytes = planned_bytes.checked_add(scratch_bytes).ok_or_else(too_much)?;
+    let (places, temporary_bytes) =
+        scratch::place(plan, &allocations, &lowering.scratch_bytes, (planned_bytes, ALIGNMENT));
+    allocations.push(match places.is_empty() {
+        true => AllocationSource::Unused,
+        false => AllocationSource::Temporary { offset: 0 },
+    });
+    lowering.move_scratch(&places);
+    if temporary_bytes == usize::MAX {
+        return Err(ExecutionError::out_of_memory(temporary_bytes));
+    }
+    let Lowering { lists, table, evaluates, values, .. } = lowering;
+    let slots = values.slots();
     let is_unused = |l: &Location| matches!(allocations.get(l.allocation as usize), Some(AllocationSource::Unused));
     if table.iter().any(is_unused) || results.iter().any(|r| is_unused(&r.location)) {
         return Err(ExecutionError::bug("an array has no memory of its own"));
@@ -134,9 +143,10 @@ struct Lowering<'p, 'm> {
     evaluates: bool,
     fill_constants: bool,
     grid: DeviceGrid,
-    /// The allocation that the scratch memory of all thunks is in, one after another.
+    /// The allocation that scratch memory is in; where in it each instruction's begins is found at the end.
     scratch: u32,
-    scratch_bytes: usize,
+    /// How much of it an instruction needs.
+    scratch_bytes: FxHashMap<InstructionId, usize>,
     report: &'p mut CompileReport,
 }
 
@@ -366,7 +376,7 @@ impl Lowering<'_, '_> {
             self.push_at(list, id, vec![from, to], ThunkKind::Copy { bytes });
             arrays[n] = to;
         }
-        self.scratch_bytes = self.scratch_bytes.max(copied_bytes);
+        self.need_scratch(id, copied_bytes);
         copied_bytes
     }
 
@@ -421,7 +431,26 @@ impl Lowering<'_, '_> {
         self.table.extend_from_within(thunk.arrays.start as usize..thunk.arrays.end as usize);
         self.table.extend(places);
         thunk.arrays = start..self.table.len() as u32;
-        self.scratch_bytes = self.scratch_bytes.max(offset);
+        self.need_scratch(thunk.instruction, offset);
+    }
+
+    fn need_scratch(&mut self, id: InstructionId, bytes: usize) {
+        if bytes > 0 {
+            let needed = self.scratch_bytes.entry(id).or_default();
+            *needed = bytes.max(*needed);
+        }
+    }
+
+    /// Moves the scratch memory of each instruction to its place.
+    fn move_scratch(&mut self, places: &FxHashMap<InstructionId, usize>) {
+        for thunk in self.lists.iter().flatten() {
+            let place = places.get(&thunk.instruction).copied().unwrap_or(0);
+            for location in &mut self.table[thunk.arrays.start as usize..thunk.arrays.end as usize] {
+                if location.allocation == self.scratch {
+                    location.offset = location.offset.saturating_add(place);
+                }
+            }
+        }
     }
 
     /// Copies the operand to the (first leaf of the) result.

@@ -50,6 +50,38 @@ fn products_of_heads_are_one_call_without_a_copy() {
 
 #[cfg(feature = "llvm")]
 #[test]
+fn what_a_transform_works_in_lies_where_nothing_is_needed_meanwhile() {
+    thunks(
+        "HloModule m
+
+         ENTRY e {
+           x = f32[64,256] parameter(0)
+           y = f32[64,256] parameter(1)
+           fx = c64[64,129] fft(x), fft_type=RFFT, fft_length={256}
+           fy = c64[64,129] fft(y), fft_type=RFFT, fft_length={256}
+           p = c64[64,129] multiply(fx, fy)
+           ROOT r = f32[64,256] fft(p), fft_type=IRFFT, fft_length={256}
+         }",
+        1,
+        expect![[r#"
+            allocations:
+              a0: result, 65536 bytes
+              a1: argument 0
+              a2: argument 1
+              a3: temporary at 0
+              a4: temporary at 0
+            132096 bytes of temporaries
+            thunks:
+              fx: Rfft of 256 x64 [a1+0, a3+66048]
+              fy: Rfft of 256 x64 [a2+0, a3+0]
+              p: kernel loops <<<17, 256>>> [a3+66048, a3+0, a3+66048]
+              r: Irfft of 256 x64 [a3+66048, a0+0, a4+0]
+        "#]],
+    );
+}
+
+#[cfg(feature = "llvm")]
+#[test]
 fn a_loop_whose_length_can_be_seen_needs_no_condition() {
     thunks(
         "HloModule m
