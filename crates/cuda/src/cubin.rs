@@ -5,16 +5,16 @@
 
 use crate::driver::Handle;
 use crate::library::functions;
+use crate::workers::Workers;
 use hloom_cuda_kernels::Architecture;
 use hloom_ir::diagnostic::{Blame, codes};
 use hloom_value::ExecutionError;
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::DefaultHasher;
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 
 functions! {
     /// nvJitLink, whose functions carry the version in their names.
@@ -49,55 +49,90 @@ type Kept = FxHashMap<(Arc<str>, Architecture), Image>;
 pub(crate) type Image = Arc<[u8]>;
 
 /// Makes machine code of PTX.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Assembler {
-    library: OnceLock<Result<NvJitLink, ExecutionError>>,
+    library: Arc<OnceLock<Result<NvJitLink, ExecutionError>>>,
     kept: Mutex<Kept>,
+    workers: Workers,
+}
+
+/// More threads than this would wait for memory, and have it for themselves afterwards.
+const MOST_WORKERS: usize = 8;
+
+impl Default for Assembler {
+    fn default() -> Assembler {
+        let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let workers = Workers::new("assembler", processors.min(MOST_WORKERS));
+        Assembler { library: Arc::default(), kept: Mutex::default(), workers }
+    }
+}
+
+/// Texts that are being assembled.
+pub(crate) struct Assembling<'a> {
+    assembler: &'a Assembler,
+    texts: Vec<Arc<str>>,
+    architecture: Architecture,
+    images: mpsc::Receiver<(Arc<str>, Result<Image, ExecutionError>)>,
+}
+
+impl Assembling<'_> {
+    /// The images of the texts, in order.
+    pub(crate) fn finish(self) -> Result<Vec<Image>, ExecutionError> {
+        let Assembling { assembler, texts, architecture, images } = self;
+        for (text, image) in images {
+            assembler.kept().insert((text, architecture), image?);
+        }
+        let kept = assembler.kept();
+        let missing = || ExecutionError::bug("machine code of a kernel is missing");
+        texts.into_iter().map(|t| kept.get(&(t, architecture)).cloned().ok_or_else(missing)).collect()
+    }
 }
 
 impl Assembler {
-    fn library(&self) -> Result<&NvJitLink, ExecutionError> {
-        self.library.get_or_init(NvJitLink::open).as_ref().map_err(Clone::clone)
-    }
-
-    /// Loads the library and lets it assemble something, which is slow the first time. What is made is not kept: the next
-    /// process has to go the same way.
-    pub(crate) fn prewarm(&self, text: &str, architecture: Architecture) {
-        // Whoever needs it next will hear why it is not there.
-        let _ = self.library().map(|library| library.assemble(text, architecture));
+    /// Loads the library and lets each worker assemble one of these texts, which is slow the first time. What is made is
+    /// not kept: the next process has to go the same way.
+    pub(crate) fn prewarm(&self, texts: &[String], architecture: Architecture) {
+        keep_freed_memory();
+        let (done, all) = mpsc::channel::<()>();
+        for text in texts.iter().cycle().take(if texts.is_empty() { 0 } else { self.workers.limit() }) {
+            let (library, text, done) = (self.library.clone(), text.clone(), done.clone());
+            self.workers.submit(move || {
+                // Whoever needs it next will hear why it is not there.
+                let _ = opened(&library).map(|library| library.assemble(&text, architecture));
+                drop(done);
+            });
+        }
+        drop(done);
+        // It ends when all have let go of their ends.
+        let _ = all.recv();
     }
 
     /// The images of these texts, in order; equal ones are assembled once.
     pub(crate) fn assemble(&self, texts: &[&str], architecture: Architecture) -> Result<Vec<Image>, ExecutionError> {
-        let mut wanted: Vec<&str> = texts.to_vec();
-        wanted.sort_unstable();
-        wanted.dedup();
+        self.begin(texts, architecture).finish()
+    }
+
+    /// Begins to assemble these texts, each equal one once.
+    pub(crate) fn begin(&self, texts: &[&str], architecture: Architecture) -> Assembling<'_> {
+        let texts: Vec<Arc<str>> = texts.iter().map(|&t| Arc::from(t)).collect();
+        let mut wanted = texts.clone();
         {
             let kept = self.kept();
-            wanted.retain(|&text| !kept.contains_key(&(Arc::from(text), architecture)));
+            wanted.retain(|text| !kept.contains_key(&(text.clone(), architecture)));
         }
-        let library = self.library().ok();
-        let next = AtomicUsize::new(0);
-        let failed: Mutex<Option<ExecutionError>> = Mutex::default();
-        let work = || {
-            while let Some(&text) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
-                match image(library, text, architecture) {
-                    Ok(image) => drop(self.kept().insert((Arc::from(text), architecture), image)),
-                    Err(why) => *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(why),
-                }
-            }
-        };
-        let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(wanted.len());
-        match threads {
-            0 | 1 => work(),
-            _ => std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work)))),
+        // The longest first: the others are done meanwhile.
+        wanted.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        wanted.dedup();
+        let (done, images) = mpsc::channel();
+        for text in wanted {
+            let (library, done) = (self.library.clone(), done.clone());
+            self.workers.submit(move || {
+                let image = image(opened(&library).ok(), &text, architecture);
+                // Who waits for it no more has heard of another's failure.
+                let _ = done.send((text, image));
+            });
         }
-        if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            return Err(error);
-        }
-        let kept = self.kept();
-        let missing = || ExecutionError::bug("machine code of a kernel is missing");
-        texts.iter().map(|&t| kept.get(&(Arc::from(t), architecture)).cloned().ok_or_else(missing)).collect()
+        Assembling { assembler: self, texts, architecture, images }
     }
 
     /// Takes images that were assembled before.
@@ -108,6 +143,28 @@ impl Assembler {
     fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Has the C library keep what is freed for the next kernel to be assembled, up to 64 MiB of each thread's: to be given it
+/// anew page by page takes a fifth of the time.
+fn keep_freed_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        /// Of `mallopt`: from how many free bytes on memory is given back, and which blocks are taken by themselves.
+        const OPTIONS: [(c_int, c_int); 2] = [(-1, 64 << 20), (-3, 32 << 20)];
+        unsafe extern "C" {
+            fn mallopt(option: c_int, value: c_int) -> c_int;
+        }
+        for (option, value) in OPTIONS {
+            // SAFETY: it may be called at any time by any thread; an option that is refused changes nothing.
+            unsafe { mallopt(option, value) };
+        }
+    }
+}
+
+/// The library, opened by who needs it first.
+fn opened(library: &OnceLock<Result<NvJitLink, ExecutionError>>) -> Result<&NvJitLink, ExecutionError> {
+    library.get_or_init(NvJitLink::open).as_ref().map_err(Clone::clone)
 }
 
 /// The image of a text: out of the files, or assembled; the text itself, ended by a zero, where nothing can assemble it.

@@ -2,6 +2,7 @@
 
 use crate::client::CudaClient;
 use crate::code::CudaCode;
+use crate::cubin::Image;
 use crate::driver::{DevicePointer, Handle};
 use crate::executor::{Executor, LoadedProgram};
 use crate::graph::Graphs;
@@ -9,6 +10,7 @@ use crate::library_call::LibraryCall;
 use crate::memory::Block;
 use crate::thunk::ThunkProgram;
 use hloom_compiler::CompiledModule;
+use hloom_cuda_kernels::KernelSequence;
 use hloom_eval::Options;
 use hloom_eval::interpreter::Device;
 use hloom_eval::run::{Leaving, Prepared, Shared, constant_value};
@@ -89,17 +91,16 @@ impl CudaExecutable {
             return Err(ExecutionError::new(&codes::eval::DEVICE_FAILED, message).blame(Blame::Machine));
         }
         client.gpu().enter()?;
-        let kernels = load_kernels(&client, code)?;
-        let mut calls = FxHashMap::default();
-        let enqueue = client.gpu().lock()?;
-        for (list, thunks) in program.lists.iter().enumerate() {
-            for (n, thunk) in thunks.iter().enumerate() {
-                if let Some(call) = LibraryCall::new(client.gpu(), thunk)? {
-                    calls.insert((list, n), call);
-                }
-            }
-        }
-        drop(enqueue);
+        // The libraries choose their kernels while ours are assembled.
+        let sequences: Vec<_> = program.made.iter().map(|made| made.as_ref().ok()).collect();
+        let texts: Vec<&str> = sequences.iter().flatten().flat_map(|s| &s.kernels).map(|k| k.ptx.as_str()).collect();
+        let assembler = client.gpu().assembler.clone();
+        assembler.keep(code.cubins(), code.architecture);
+        let assembling = assembler.begin(&texts, code.architecture);
+        let calls = library_calls(&client, program)?;
+        let images = assembling.finish()?;
+        code.keep_cubins(texts.iter().zip(&images).map(|(text, image)| (text.to_string(), image.to_vec())));
+        let kernels = load_kernels(&client, &sequences, &texts, &images)?;
         let bytes = calls.values().map(LibraryCall::workspace_bytes).max().filter(|&n| n > 0);
         let library_workspace = bytes.map(|bytes| Block::new(client.gpu(), bytes)).transpose()?;
         let constant = |source: &AllocationSource| constant_block(&client, &compiled, source);
@@ -350,16 +351,33 @@ fn read_leaf(gpu: &crate::gpu::Gpu, buffer: &Buffer) -> Result<Value, ExecutionE
     Ok(Value::Array(array))
 }
 
-/// Assembles and loads the kernels of a program.
-fn load_kernels(client: &CudaClient, code: &CudaCode) -> Result<LoadedKernels, ExecutionError> {
-    let (gpu, program) = (client.gpu(), &code.program);
-    let sequences: Vec<_> = program.made.iter().map(|made| made.as_ref().ok()).collect();
-    let texts: Vec<&str> = sequences.iter().flatten().flat_map(|s| &s.kernels).map(|k| k.ptx.as_str()).collect();
-    gpu.assembler.keep(code.cubins(), code.architecture);
-    let images = gpu.assembler.assemble(&texts, code.architecture)?;
-    code.keep_cubins(texts.iter().zip(&images).map(|(text, image)| (text.to_string(), image.to_vec())));
+/// The library calls of a program, by list and place in it.
+fn library_calls(
+    client: &CudaClient,
+    program: &ThunkProgram,
+) -> Result<FxHashMap<(usize, usize), LibraryCall>, ExecutionError> {
+    let mut calls = FxHashMap::default();
+    let _enqueue = client.gpu().lock()?;
+    for (list, thunks) in program.lists.iter().enumerate() {
+        for (n, thunk) in thunks.iter().enumerate() {
+            if let Some(call) = LibraryCall::new(client.gpu(), thunk)? {
+                calls.insert((list, n), call);
+            }
+        }
+    }
+    Ok(calls)
+}
+
+/// Loads the kernels of sequences, whose texts in order have these images.
+fn load_kernels(
+    client: &CudaClient,
+    sequences: &[Option<&KernelSequence>],
+    texts: &[&str],
+    images: &[Image],
+) -> Result<LoadedKernels, ExecutionError> {
+    let gpu = client.gpu();
     let mut modules: FxHashMap<&str, Handle> = FxHashMap::default();
-    for (text, image) in texts.iter().zip(&images) {
+    for (&text, image) in texts.iter().zip(images) {
         if modules.contains_key(text) {
             continue;
         }
@@ -372,7 +390,7 @@ fn load_kernels(client: &CudaClient, code: &CudaCode) -> Result<LoadedKernels, E
     let mut functions = Vec::with_capacity(sequences.len());
     for sequence in sequences {
         let mut of_sequence = Vec::new();
-        for kernel in sequence.map_or(&[][..], |s| &s.kernels) {
+        for kernel in sequence.map_or(&[][..], |s| &s.kernels[..]) {
             let module = *modules.get(kernel.ptx.as_str()).ok_or_else(|| ExecutionError::bug("a kernel is missing"))?;
             let name = CString::new(kernel.name.as_str()).map_err(|_| ExecutionError::bug("a name with a zero"))?;
             let mut function = 0;

@@ -20,6 +20,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+/// So many bytes go to the device as they are: pinned memory takes milliseconds to come by, and programs with a constant or
+/// two would be compiled so much later.
+const UNSTAGED_BYTES: usize = 1 << 16;
 /// Bytes of pinned memory that arrays pass through on their way, in two halves.
 const STAGING_BYTES: usize = 32 << 20;
 /// Memory for cuBLASLt, as much as it is told to want on Hopper.
@@ -283,6 +286,12 @@ impl Gpu {
 
     /// Copies bytes to the device; they have been read when this returns.
     pub(crate) fn upload(&self, to: DevicePointer, from: &[u8]) -> Result<(), ExecutionError> {
+        if from.len() <= UNSTAGED_BYTES {
+            // SAFETY: `to` is as long as `from`, which is there until the copy is over.
+            let call = unsafe { (self.driver.copy_to_device)(to, from.as_ptr(), from.len(), self.stream()) };
+            self.driver.check(call, "cuMemcpyHtoDAsync")?;
+            return self.synchronize();
+        }
         self.staged(from.len(), |gpu, staging, range, half| {
             // SAFETY: half of the staging memory is that long, and nothing reads it any more; `to` is as long as `from`.
             unsafe {

@@ -43,6 +43,7 @@ mod scratch;
 mod solver;
 mod thunk;
 mod thunk_display;
+mod workers;
 
 pub use backend::CudaBackend;
 pub use client::CudaClient;

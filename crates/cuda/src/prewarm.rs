@@ -23,16 +23,8 @@ impl Prewarm {
         let thread = || std::thread::Builder::new().name("prewarm".into());
         let generated = assembler.clone();
         let threads = [
-            thread().spawn(move || {
-                for text in kernels::examples_by_hand(architecture) {
-                    assembler.prewarm(&text, architecture);
-                }
-            }),
-            thread().spawn(move || {
-                for text in kernels::examples_generated(architecture) {
-                    generated.prewarm(&text, architecture);
-                }
-            }),
+            thread().spawn(move || assembler.prewarm(&kernels::examples_by_hand(architecture), architecture)),
+            thread().spawn(move || generated.prewarm(&kernels::examples_generated(architecture), architecture)),
             thread().spawn(move || drop(crate::cublaslt::prewarm(&of_products))),
         ];
         Prewarm(Mutex::new(threads.into_iter().flatten().collect()))
