@@ -57,7 +57,6 @@ static PIPELINE: &[PipelineStep] = &[
     ),
     Once("hoist-invariants"),
     Once("unroll-double-buffers"),
-    Once("reassociate-all-reduces"),
     Once("scatter-all-reduces"),
     Fixpoint(2, &["simplify", "cse", "dce"]),
     // Not made asynchronous here (`start-collectives`): the engine comes to a collective where it stands in the list and

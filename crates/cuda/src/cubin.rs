@@ -11,7 +11,7 @@ use hloom_ir::diagnostic::{Blame, codes};
 use hloom_value::ExecutionError;
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::DefaultHasher;
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_void};
 use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
@@ -92,7 +92,6 @@ impl Assembler {
     /// Loads the library and lets each worker assemble one of these texts, which is slow the first time. What is made is
     /// not kept: the next process has to go the same way.
     pub(crate) fn prewarm(&self, texts: &[String], architecture: Architecture) {
-        keep_freed_memory();
         let (done, all) = mpsc::channel::<()>();
         for text in texts.iter().cycle().take(if texts.is_empty() { 0 } else { self.workers.limit() }) {
             let (library, text, done) = (self.library.clone(), text.clone(), done.clone());
@@ -142,23 +141,6 @@ impl Assembler {
 
     fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Has the C library keep what is freed for the next kernel to be assembled, up to 64 MiB of each thread's: to be given it
-/// anew page by page takes a fifth of the time.
-fn keep_freed_memory() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    {
-        /// Of `mallopt`: from how many free bytes on memory is given back, and which blocks are taken by themselves.
-        const OPTIONS: [(c_int, c_int); 2] = [(-1, 64 << 20), (-3, 32 << 20)];
-        unsafe extern "C" {
-            fn mallopt(option: c_int, value: c_int) -> c_int;
-        }
-        for (option, value) in OPTIONS {
-            // SAFETY: it may be called at any time by any thread; an option that is refused changes nothing.
-            unsafe { mallopt(option, value) };
-        }
     }
 }
 
