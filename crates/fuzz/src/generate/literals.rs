@@ -1,8 +1,7 @@
 //! Random literals.
 //!
 //! The bytes of every element are ones that its type can have: 0 or 1 for pred, sign-extended or zero-extended for types
-//! narrower than a byte. Among floats are zeros of both signs, infinities, NaNs,
-//! the least normal and the largest numbers; subnormal ones count as zero, but not in every instruction of a processor.
+//! narrower than a byte. Among floats are zeros of both signs, infinities, NaNs, subnormals and the largest numbers.
 
 use crate::choices::Choices;
 use hloom_eval::ops::elementwise::convert;
@@ -75,11 +74,9 @@ fn float(choices: &mut Choices<'_>, t: ElementType, bytes: &mut Vec<u8>) {
         ElementType::F64 if !wild => f64::from(tame).to_bits(),
         // The upper half of an f32 is the same number as a bf16, for numbers with few digits.
         ElementType::Bf16 if !wild => u64::from(tame.to_bits() >> 16),
-        ElementType::F32 => {
-            *choices.pick(&[0x8000_0000, 0x7f80_0000, 0xff80_0000, 0x7fc0_0000, 0x0080_0000, 0x7f7f_ffff])
-        }
+        ElementType::F32 => *choices.pick(&[0x8000_0000, 0x7f80_0000, 0xff80_0000, 0x7fc0_0000, 1, 0x7f7f_ffff]),
         ElementType::F64 => {
-            *choices.pick(&[1 << 63, 0x7ff0 << 48, 0xfff0 << 48, 0x7ff8 << 48, 0x0010 << 48, 0x7fef_ffff_ffff_ffff])
+            *choices.pick(&[1 << 63, 0x7ff0 << 48, 0xfff0 << 48, 0x7ff8 << 48, 1, 0x7fef_ffff_ffff_ffff])
         }
         _ => choices.bits(),
     };
