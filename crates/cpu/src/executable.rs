@@ -110,7 +110,6 @@ impl CpuExecutable {
                 Some(workspace) => workspace,
                 None => Workspace::new(&loaded, &self.client)?,
             };
-            let _mode = hloom_value::subnormals::flush();
             let result = run_device(loaded, &self.client, &mut workspace, arguments, device, ordinal, context);
             match leaks.load(Ordering::Relaxed) {
                 true => std::mem::forget(workspace),

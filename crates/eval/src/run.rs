@@ -266,7 +266,6 @@ pub fn run_prepared(
                 .stack_size(STACK_BYTES)
                 .spawn_scoped(scope, move || {
                     let mut leaving = Leaving::new(shared, ordinal);
-                    let _mode = hloom_value::subnormals::flush();
                     let result = Device::new(shared, ordinal).call(entry, arguments);
                     leaving.ended(&result);
                     result

@@ -75,7 +75,6 @@ fn evaluate(module: &Module) -> Vec<(InstructionId, Value)> {
     let mut device = Device::new(&shared, 0);
     let mut order = PostOrder::new(module);
     let mut work = MAX_WORK;
-    let _mode = hloom_value::subnormals::flush();
     for &c in module.computations() {
         for i in order.instructions(c) {
             if pinned[i] || !is_foldable(module, i) {

@@ -162,10 +162,7 @@ impl Pool {
         // A thread that cannot be had is one helper less, no more.
         let helpers = (1..permits).filter_map(|n| {
             let shared = shared.clone();
-            let help = move || {
-                let _mode = hloom_value::subnormals::flush();
-                shared.help(&shared.sleepers[n - 1]);
-            };
+            let help = move || shared.help(&shared.sleepers[n - 1]);
             std::thread::Builder::new().name(format!("helper {n}")).spawn(help).ok()
         });
         let helpers = helpers.collect();

@@ -11,7 +11,6 @@ pub mod error;
 pub mod memory;
 mod message;
 pub mod strided;
-pub mod subnormals;
 
 pub use array::{Array, Value};
 pub use error::ExecutionError;

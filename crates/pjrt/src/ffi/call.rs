@@ -136,7 +136,6 @@ impl Frame {
         let given: Vec<super::HloomArray> = self.arguments.iter().flatten().map(super::HloomArray::of).collect();
         let made: Vec<super::HloomArray> = self.results.iter_mut().flatten().map(super::HloomArray::of_mut).collect();
         let mut message = vec![0u8; 1 << 14];
-        let _mode = hloom_value::subnormals::keep();
         // SAFETY: the pointers are valid during the call, and the lengths are theirs.
         let failed = unsafe {
             function(
@@ -199,7 +198,6 @@ impl Frame {
             attributes: encoded.attributes(),
             future: null(),
         };
-        let _mode = hloom_value::subnormals::keep();
         // SAFETY: a handler of the caller's; everything that the frame points to lives until it returns.
         let failure = unsafe { handler(&raw mut frame) };
         let failure = match failure.is_null() {
