@@ -37,7 +37,7 @@ mod function {
     pub(crate) const INCREASE_REFERENCES: usize = 74;
     pub(crate) const DECREASE_REFERENCES: usize = 75;
     pub(crate) const READY_EVENT: usize = 72;
-    pub(crate) const CREATE_VIEW: usize = 88;
+    pub(crate) const CREATE_VIEW: usize = 93;
     pub(crate) const CREATE_ALIAS: usize = 115;
     pub(crate) const FULFILL_ALIAS: usize = 116;
     pub(crate) const CREATE_ERROR: usize = 118;
