@@ -16,6 +16,9 @@ use hloom_target::Target;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 
+/// Shorter rows are not written over: a vector that is read there reaches into the row just written, and waits for it.
+const MIN_ROW_BYTES: i64 = 256;
+
 /// Answers, and remembers what it found out about the bodies of fusions.
 #[derive(Debug)]
 pub struct Overwrite<'a, 'm> {
@@ -172,7 +175,9 @@ impl<'a, 'm> Overwrite<'a, 'm> {
                 }
             }
         }
-        dims[..least_kept].iter().fold(1i64, |n, &d| n.saturating_mul(d)) >= least
+        let count = |dims: &[i64]| dims.iter().fold(1i64, |n, &d| n.saturating_mul(d));
+        let row = count(&dims[least_kept..]).saturating_mul(whole.element_type.bytes() as i64);
+        count(&dims[..least_kept]) >= least && row >= MIN_ROW_BYTES
     }
 
     /// Whether everything that reads `from`, directly or not, is done element by element (or makes tuples, where those
