@@ -4,6 +4,7 @@
 //! Whoever drops the workers waits for them, so that none is inside of a library whose tables are destroyed.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -58,7 +59,9 @@ impl Shared {
                 state.idle -= 1;
             };
             drop(state);
-            job();
+            // One that panics has told so, and whoever waits for it misses its answer; the thread goes on, as the jobs
+            // behind it would wait for ever for one that is gone.
+            let _ = catch_unwind(AssertUnwindSafe(job));
         }
     }
 }
@@ -99,7 +102,7 @@ impl Drop for Workers {
         self.shared.state().is_closed = true;
         self.shared.changed.notify_all();
         for thread in self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            // What one that panicked had to do is missed by who waits for it.
+            // It has nothing to say: panics end with their jobs.
             let _ = thread.join();
         }
     }
@@ -125,6 +128,15 @@ mod tests {
         threads.dedup();
         assert_eq!(numbers, (0..50).collect::<Vec<_>>());
         assert!((1..=2).contains(&threads.len()), "{threads:?}");
+    }
+
+    #[test]
+    fn jobs_behind_one_that_panics_are_done() {
+        let workers = Workers::new("test", 1);
+        let (done, results) = mpsc::channel();
+        workers.submit(|| panic!("on purpose"));
+        workers.submit(move || done.send(1).unwrap());
+        assert_eq!(results.recv_timeout(std::time::Duration::from_secs(30)), Ok(1));
     }
 
     #[test]
