@@ -53,7 +53,15 @@ impl AxisSet {
     }
     /// Its axes, the most significant first.
     pub fn list(self) -> AxisList {
-        (0..64).filter(|&a| self.has(a)).collect()
+        self.iter().collect()
+    }
+    fn iter(self) -> impl Iterator<Item = u8> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let next = (rest != 0).then(|| rest.trailing_zeros() as u8)?;
+            rest &= rest - 1;
+            Some(next)
+        })
     }
 }
 
@@ -189,7 +197,7 @@ impl DeviceAxes {
     }
     /// The product of the sizes of a set of axes.
     pub fn set_product(&self, set: AxisSet) -> i64 {
-        self.product(&set.list())
+        set.iter().map(|a| self.size(a)).product()
     }
     /// The device of each logical number, where the two differ.
     pub fn order(&self) -> Option<&[i64]> {

@@ -4,6 +4,7 @@
 //! single collectives. Kept true: every device runs the same collectives in the same order, and every channel is new.
 
 use super::axes::{AxisList, DeviceAxes};
+use super::plan::ReshardPlan;
 use super::spec::{Reduction, Spec};
 use super::{Change, Emit, Note, Partitioner, Reason};
 use hloom_ir::attributes::{ComparisonDirection, PaddingDim, SliceDim};
@@ -18,6 +19,7 @@ use hloom_ir::shape::ArrayShape;
 use hloom_ir::{ElementType, Op, Shape};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// A value of the program of one device.
@@ -109,6 +111,11 @@ impl<'p, 's> Body<'p, 's> {
 
     pub(crate) fn axes(&self) -> &DeviceAxes {
         &self.p.axes
+    }
+
+    /// How an array of those sizes gets from one form to another.
+    pub(crate) fn plan(&self, sizes: &[i64], element_bits: u32, from: &Spec, to: &Spec) -> Rc<ReshardPlan> {
+        self.p.plans.plan(self.axes(), sizes, element_bits, from, to)
     }
 
     /// A failure that names the instruction of the source.

@@ -19,6 +19,7 @@ mod dot;
 mod dynamic;
 mod elementwise;
 mod gather;
+mod known_plans;
 mod loops;
 mod manual;
 mod moving;
@@ -48,6 +49,7 @@ use hloom_ir::diagnostic::{Diagnostic, codes::passes as codes};
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::module::Module;
 use hloom_ir::sharding::LeafSharding;
+use known_plans::KnownPlans;
 use placement::Placement;
 use rustc_hash::{FxHashMap, FxHashSet};
 use spec::{Reduction, Spec};
@@ -128,6 +130,7 @@ pub(crate) struct Partitioner<'s> {
     pub custom: &'s dyn CustomPartitioner,
     pub target: Module,
     pub axes: DeviceAxes,
+    pub plans: KnownPlans,
     pub signatures: FxHashMap<ComputationId, Signature>,
     /// What stands for each computation of the source.
     pub computations: FxHashMap<ComputationId, ComputationId>,
@@ -205,6 +208,7 @@ pub fn partition_with(
         custom,
         target: Module::new(source.name.clone()),
         axes,
+        plans: KnownPlans::default(),
         signatures: FxHashMap::default(),
         computations: FxHashMap::default(),
         reducers: FxHashMap::default(),

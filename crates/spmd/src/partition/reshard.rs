@@ -5,7 +5,7 @@
 
 use super::axes::{AxisList, AxisSet};
 use super::body::{Body, Free, Part, Val};
-use super::plan::{ReshardPlan, ReshardStep, plan};
+use super::plan::{ReshardPlan, ReshardStep};
 use super::spec::{Spec, shard_size};
 use super::windows::Recut;
 use super::{Change, Emit};
@@ -14,13 +14,14 @@ use hloom_ir::attributes::ComparisonDirection;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::BinaryOp;
 use hloom_ir::shape::ArrayShape;
+use std::rc::Rc;
 use std::sync::Arc;
 
 impl Body<'_, '_> {
     /// The cheapest plan for `part` in the form `to`, and the form to start from.
-    fn cheapest(&self, part: &Part, to: &Spec) -> (ReshardPlan, Spec, InstructionId) {
+    fn cheapest(&self, part: &Part, to: &Spec) -> (Rc<ReshardPlan>, Spec, InstructionId) {
         let bits = self.bits_sent(part, to);
-        let of = |spec: &Spec| plan(self.axes(), part.shape.dims(), bits, spec, to);
+        let of = |spec: &Spec| self.plan(part.shape.dims(), bits, spec, to);
         let mut best = (of(&part.spec), part.spec.clone(), part.id);
         for (spec, id) in self.variants.get(&part.key()).into_iter().flatten() {
             // Another form may leave less, or as much in fewer steps.

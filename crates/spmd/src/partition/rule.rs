@@ -291,7 +291,7 @@ impl Body<'_, '_> {
                 continue;
             }
             let Some(shape) = self.result_shape(i) else { continue };
-            cost += super::plan::plan(self.axes(), shape.dims(), shape.element_type.bits(), &made, wanted).wire;
+            cost += self.plan(shape.dims(), shape.element_type.bits(), &made, wanted).wire;
         }
         let share = self.axes().product(&assignment.iter().flatten().copied().collect::<AxisList>());
         Some(cost + work_penalty(rule.flops, share, self.axes().devices()))
