@@ -57,6 +57,8 @@ fn layers_that_repeat_are_one_class_and_take_no_more_tries() {
     assert_eq!(many.classes.iter().map(|c| c.members.len()).max(), Some(24));
     assert_eq!(few.activations.len(), many.activations.len());
     assert!(many.tries <= few.tries + 8, "{} against {}", many.tries, few.tries);
+    // The first layer is not like the others: it reads a parameter.
+    assert_eq!((few.layers, many.layers), (None, Some(23)));
     let data = many.classes.iter().find(|c| c.members == [0]).expect("the data");
     assert_eq!(data.roles, [Role::Batch, Role::Width]);
 }

@@ -32,7 +32,9 @@ pub(crate) fn run(args: &PartitionArgs) -> Result {
     let target = input::target(args.target.as_deref().unwrap_or(ASSUMED))?;
     let verified = input::load_verified(&args.file)?;
     let (source, module) = (verified.source, verified.module);
-    let options = SearchOptions { mesh: sizes, memory_limit: args.memory_limit, target: &target, budget: BUDGET };
+    // A device has what the target's main memory holds, unless told otherwise.
+    let memory_limit = args.memory_limit.or_else(|| u64::try_from(target.space(0)?.bytes?).ok());
+    let options = SearchOptions { mesh: sizes, memory_limit, target: &target, budget: BUDGET };
     let begun = Instant::now();
     let found = {
         let _progress = progress::start(format!("searching for shardings of {}", source.name));
@@ -173,7 +175,8 @@ fn describe(found: &Found, options: &SearchOptions<'_>, figures: &PartitionRepor
             text.push_str(&format!("  {:.0} bytes along {}: {} {}, {}\n", c.wire, c.axes, c.kind, c.name, c.reason));
         }
     }
-    text.push_str(&format!("\n{} layouts tried in {seconds:.1} s\n", found.tries));
+    let layers = found.layers.map_or_else(String::new, |n| format!(", priced by a few of {n} repeated layers"));
+    text.push_str(&format!("\n{} layouts tried in {seconds:.1} s{layers}\n", found.tries));
     text
 }
 
@@ -193,6 +196,8 @@ fn as_json(found: &Found, options: &SearchOptions<'_>, figures: &PartitionReport
         "activations": activations(found),
         "schemes": schemes,
         "tries": found.tries,
+        "repeated_layers": found.layers,
+        "memory_limit": options.memory_limit,
         "search_seconds": seconds,
         "wire_bytes": figures.wire_bytes,
         "flops": figures.flops,

@@ -7,6 +7,8 @@
 //! Kept true: the answer is no worse, by the model that it is chosen by, than any scheme that was tried.
 
 mod evaluate;
+mod model;
+mod repeats;
 mod roles;
 mod schemes;
 
@@ -21,6 +23,7 @@ use hloom_ir::diagnostic::{Blame, Diagnostic, codes::spmd as codes};
 use hloom_ir::module::Module;
 use hloom_ir::verify::VerifiedModule;
 use hloom_target::Target;
+use model::StepModel;
 use std::collections::BTreeMap;
 
 /// The axes of the mesh that cut a dimension.
@@ -97,6 +100,8 @@ pub struct Found {
     pub activations: Vec<ActivationClass>,
     /// How many layouts were tried.
     pub tries: usize,
+    /// How many repeated layers were recognised; schemes are then priced by programs of a few of them.
+    pub layers: Option<usize>,
     /// The program with the best layout's shardings, propagated.
     pub source: Module,
     /// What was made of it.
@@ -106,9 +111,9 @@ pub struct Found {
 }
 
 struct Search<'s> {
-    source: &'s Module,
     activations: &'s [ActivationClass],
     options: &'s SearchOptions<'s>,
+    model: StepModel,
     devices: i64,
     left: usize,
     tries: usize,
@@ -117,13 +122,9 @@ struct Search<'s> {
 impl Search<'_> {
     /// The prices of some choices, worked out side by side; nothing of one that cannot be partitioned.
     fn prices(&mut self, choices: &[Choice]) -> Vec<Option<Price>> {
-        self.left = self.left.saturating_sub(self.source.instruction_count().saturating_mul(choices.len()));
+        self.left = self.left.saturating_sub(self.model.instruction_count().saturating_mul(choices.len()));
         self.tries += choices.len();
-        let one = |choice: &Choice| -> Option<Price> {
-            let mut module = annotated(self.source, &mesh(&self.options.mesh), self.activations, choice);
-            let (_, made) = realize(&mut module, self.devices).ok()?;
-            price(&made, self.options).ok()
-        };
+        let one = |choice: &Choice| self.model.price(choice, self.options, self.devices);
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(choices.len());
         if threads < 2 {
             return choices.iter().map(one).collect();
@@ -184,7 +185,7 @@ impl Search<'_> {
                         None => self.moves_of_activation(&best.choice, n, axis),
                         Some(n) => moves_of_parameter(&best.choice, &classes[n], &mesh, axis),
                     };
-                    if self.left < self.source.instruction_count().saturating_mul(choices.len()) {
+                    if self.left < self.model.instruction_count().saturating_mul(choices.len()) {
                         return best;
                     }
                     moved |= self.take_best(&mut best, choices);
@@ -279,8 +280,8 @@ pub fn search(module: &Module, options: &SearchOptions<'_>) -> Result<Found, Vec
     prepare(&mut source)?;
     let roles::ProgramRoles { parameters, activations } = roles::program_roles(&source);
     let classes = classes(&parameters, &source);
-    let mut search =
-        Search { source: &source, activations: &activations, options, devices, left: options.budget, tries: 0 };
+    let model = StepModel::new(&source, &activations);
+    let mut search = Search { activations: &activations, options, model, devices, left: options.budget, tries: 0 };
     let mut candidates: Vec<(Vec<AxisScheme>, Choice)> = Vec::new();
     for schemes in schemes::products(options.mesh.len()) {
         let layout = schemes::layout(&parameters, &options.mesh, &schemes);
@@ -307,9 +308,25 @@ pub fn search(module: &Module, options: &SearchOptions<'_>) -> Result<Found, Vec
         let mut module = annotated(&source, &mesh(&options.mesh), &activations, &none);
         return Err(realize(&mut module, devices).err().unwrap_or_else(|| refuse("no layout could be priced".into())));
     };
-    let best = search.improve(start, &classes);
-    let tries = search.tries;
-    let mut stated = annotated(&source, &mesh(&options.mesh), &activations, &best.choice);
-    let (partitioned, program) = realize(&mut stated, devices)?;
-    Ok(Found { best, schemes: tried, classes, activations, tries, source: stated, partitioned, program })
+    let improved = search.improve(start.clone(), &classes);
+    // The whole program decides, not the model of it.
+    let realized = |tried: &Tried| -> Result<(Tried, Module, Partitioned, VerifiedModule), Vec<Diagnostic>> {
+        let mut stated = annotated(&source, &mesh(&options.mesh), &activations, &tried.choice);
+        let (partitioned, program) = realize(&mut stated, devices)?;
+        let price = price(&program, options).map_err(|d| vec![d])?;
+        Ok((Tried { price, ..tried.clone() }, stated, partitioned, program))
+    };
+    let mut best = realized(&improved)?;
+    if improved.moves > 0 && search.model.is_shortened() {
+        let scheme = realized(&start)?;
+        tried[0].price = scheme.0.price;
+        if search.is_better(&scheme.0.price, &best.0.price) {
+            best = scheme;
+        }
+    } else if improved.moves == 0 {
+        tried[0].price = best.0.price;
+    }
+    let (tries, layers) = (search.tries, search.model.layers());
+    let (best, source, partitioned, program) = best;
+    Ok(Found { best, schemes: tried, classes, activations, tries, layers, source, partitioned, program })
 }
