@@ -48,6 +48,33 @@ fn slices_at_indices_that_count_are_taken_where_they_are() {
 }
 
 #[test]
+fn an_update_and_a_slice_touch_a_window_of_the_shard() {
+    // Starts within a shard, across the edge of two and of three, at the ends, and beyond them; the last shard is not full.
+    for (size, start) in (1..=5).flat_map(|size| [-3, 0, 3, 4, 9, 15, 17, 99].map(|start| (size, start))) {
+        let text = format!(
+            "HloModule m\nENTRY e {{
+              x = f32[3,18] parameter(0), sharding={{devices=[1,4]<=[4]}}
+              u = f32[3,{size}] parameter(1), sharding={{replicated}}
+              zero = s32[] constant(0)
+              i = s32[] constant({start})
+              y = f32[3,18] dynamic-update-slice(x, u, zero, i), sharding={{devices=[1,4]<=[4]}}
+              s = f32[3,{size}] dynamic-slice(x, zero, i), dynamic_slice_sizes={{3,{size}}}, sharding={{replicated}}
+              ROOT r = (f32[3,18], f32[3,{size}]) tuple(y, s),
+                sharding={{{{devices=[1,4]<=[4]}}, {{replicated}}}}
+            }}"
+        );
+        let source = support::read(&text);
+        let made = hloom_spmd::partition(&source, 4).expect("it is partitioned");
+        support::check(&source, &made, 7).unwrap_or_else(|e| panic!("{size} from {start}: {e}"));
+        let module = &made.module;
+        let all = module.computations().iter().flat_map(|&c| module[c].instructions());
+        // A shard has five columns, and nothing is padded for what is one column wide.
+        let widest = all.filter_map(|&i| module[i].shape.as_array()?.dims().get(1).copied()).max();
+        assert!(size != 1 || widest == Some(5), "{widest:?}");
+    }
+}
+
+#[test]
 fn a_rotation_sends_what_crosses_the_edges_of_shards() {
     let program = |amount: i64| {
         format!(

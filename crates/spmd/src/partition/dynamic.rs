@@ -1,7 +1,8 @@
 //! Slices and updates at places that the program works out.
 //!
 //! Of a dimension that is cut and sliced, each shard gives what it has of the slice and zero for the rest: the slice comes
-//! in parts, whose sum is due. An update is written by the shards that it falls into.
+//! in parts, whose sum is due. An update is written by the shards that it falls into. A slice or an update that a shard has
+//! room for touches a window of its own size in the shard: the one nearest to it that lies within.
 
 use super::Emit;
 use super::axes::AxisSet;
@@ -98,6 +99,10 @@ impl Body<'_, '_> {
             let offset = self.offset(&spec.dims[d], shard)?;
             let relative = self.binary(BinaryOp::Subtract, starts[d], offset)?;
             masks.push((d, relative));
+            if sizes[d] <= shard {
+                starts[d] = self.window_start(relative, shard - sizes[d])?;
+                continue;
+            }
             id = self.pad_dim(id, d, sizes[d], sizes[d], None)?;
             let margin = self.s32(sizes[d])?;
             starts[d] = self.binary(BinaryOp::Add, relative, margin)?;
@@ -105,6 +110,12 @@ impl Body<'_, '_> {
         let mut operands = vec![id];
         operands.extend(&starts);
         let mut result = self.add(Op::DynamicSlice { sizes: local_sizes.iter().copied().collect() }, &operands)?;
+        for &(d, relative) in &masks {
+            if sizes[d] <= part.spec_shard(self, &spec, d) {
+                let by = self.binary(BinaryOp::Subtract, relative, starts[d])?;
+                result = self.shifted(result, d, by)?;
+            }
+        }
         for (d, relative) in masks {
             let shard = part.spec_shard(self, &spec, d);
             let offset = self.offset(&spec.dims[d], shard)?;
@@ -124,24 +135,47 @@ impl Body<'_, '_> {
         whole: Option<(InstructionId, i64)>,
     ) -> Emit<InstructionId> {
         let dims = self.dims(x);
-        let position = self.iota(ElementType::S32, &dims, dim)?;
-        let base = self.broadcast(start, &dims, &[])?;
-        let position = self.binary(BinaryOp::Add, position, base)?;
-        let zero = self.s32(0)?;
-        let zeros = self.broadcast(zero, &dims, &[])?;
-        let above = self.compare(ComparisonDirection::Ge, position, zeros)?;
         let mut end = self.s32(limit)?;
         if let Some((offset, n)) = whole {
             let n = self.s32(n)?;
             let left = self.binary(BinaryOp::Subtract, n, offset)?;
             end = self.binary(BinaryOp::Minimum, end, left)?;
         }
-        let end = self.broadcast(end, &dims, &[])?;
-        let below = self.compare(ComparisonDirection::Lt, position, end)?;
-        let inside = self.binary(BinaryOp::And, above, below)?;
+        let inside = self.is_within(&dims, dim, start, end)?;
         let none = self.zero(self.element_type(x))?;
         let none = self.broadcast(none, &dims, &[])?;
         self.select(inside, x, none)
+    }
+
+    /// For each element of an array, whether `start` plus its position along `dim` is from 0 up to `end`.
+    fn is_within(&mut self, dims: &[i64], dim: usize, start: InstructionId, end: InstructionId) -> Emit<InstructionId> {
+        let position = self.iota(ElementType::S32, dims, dim)?;
+        let base = self.broadcast(start, dims, &[])?;
+        let position = self.binary(BinaryOp::Add, position, base)?;
+        let zero = self.s32(0)?;
+        let zeros = self.broadcast(zero, dims, &[])?;
+        let above = self.compare(ComparisonDirection::Ge, position, zeros)?;
+        let end = self.broadcast(end, dims, &[])?;
+        let below = self.compare(ComparisonDirection::Lt, position, end)?;
+        self.binary(BinaryOp::And, above, below)
+    }
+
+    /// Where the window within a shard begins that is nearest to `relative`.
+    fn window_start(&mut self, relative: InstructionId, most: i64) -> Emit<InstructionId> {
+        let (zero, most) = (self.s32(0)?, self.s32(most)?);
+        self.add(Op::Clamp, &[zero, relative, most])
+    }
+
+    /// The elements from `by` on along `dim`, as many as there are; where there are none the value means nothing.
+    fn shifted(&mut self, x: InstructionId, dim: usize, by: InstructionId) -> Emit<InstructionId> {
+        let size = self.dims(x)[dim];
+        if size == 1 {
+            return Ok(x);
+        }
+        let padded = self.pad_dim(x, dim, size, size, None)?;
+        let margin = self.s32(size)?;
+        let start = self.binary(BinaryOp::Add, by, margin)?;
+        self.dynamic_slice_dim(padded, dim, start, size)
     }
 
     pub(crate) fn dynamic_updated(&mut self, at: InstructionId) -> Emit<Val> {
@@ -181,26 +215,62 @@ impl Body<'_, '_> {
         let update = self.reshard(&parts[1], &piece)?;
         let mut starts = self.slice_starts(&start_operands, shape.dims(), &sizes)?;
         let local = self.dims(id);
-        // Beside the shard there is room for an update that falls outside.
-        for &d in &sliced {
-            if spec.dims[d].is_empty() {
-                continue;
-            }
+        let cut: Vec<usize> = sliced.into_iter().filter(|&d| !spec.dims[d].is_empty()).collect();
+        let (windows, margins): (Vec<usize>, Vec<usize>) = cut.into_iter().partition(|&d| sizes[d] <= local[d]);
+        for &d in windows.iter().chain(&margins) {
             let offset = self.offset(&spec.dims[d], local[d])?;
-            let relative = self.binary(BinaryOp::Subtract, starts[d], offset)?;
+            starts[d] = self.binary(BinaryOp::Subtract, starts[d], offset)?;
+        }
+        // Beside the shard there is room for an update that falls outside.
+        for &d in &margins {
             let margin = self.s32(sizes[d])?;
-            starts[d] = self.binary(BinaryOp::Add, relative, margin)?;
+            starts[d] = self.binary(BinaryOp::Add, starts[d], margin)?;
             id = self.pad_dim(id, d, sizes[d], sizes[d], None)?;
         }
+        let update = self.window_update(id, update, &mut starts, &windows)?;
         let mut all = vec![id, update];
         all.extend(&starts);
         let mut result = self.add(Op::DynamicUpdateSlice, &all)?;
-        for &d in &sliced {
-            if !spec.dims[d].is_empty() {
-                result = self.slice_dim(result, d, sizes[d], sizes[d] + local[d], 1)?;
-            }
+        for &d in &margins {
+            result = self.slice_dim(result, d, sizes[d], sizes[d] + local[d], 1)?;
         }
         Ok(self.array(result, shape, spec))
+    }
+
+    /// An update of the window within `shard` that is nearest to `starts` along `windows`, where it may fall outside: what
+    /// is not updated is written back. The starts become those of the window.
+    fn window_update(
+        &mut self,
+        shard: InstructionId,
+        update: InstructionId,
+        starts: &mut [InstructionId],
+        windows: &[usize],
+    ) -> Emit<InstructionId> {
+        if windows.is_empty() {
+            return Ok(update);
+        }
+        let (local, dims) = (self.dims(shard), self.dims(update));
+        let mut moved = update;
+        let mut inside: Option<InstructionId> = None;
+        for &d in windows {
+            let start = self.window_start(starts[d], local[d] - dims[d])?;
+            let by = self.binary(BinaryOp::Subtract, start, starts[d])?;
+            starts[d] = start;
+            moved = self.shifted(moved, d, by)?;
+            let end = self.s32(dims[d])?;
+            let here = self.is_within(&dims, d, by, end)?;
+            inside = Some(match inside {
+                Some(others) => self.binary(BinaryOp::And, others, here)?,
+                None => here,
+            });
+        }
+        let mut operands = vec![shard];
+        operands.extend_from_slice(starts);
+        let now = self.add(Op::DynamicSlice { sizes: dims.iter().copied().collect() }, &operands)?;
+        match inside {
+            Some(inside) => self.select(inside, moved, now),
+            None => Ok(moved),
+        }
     }
 }
 
