@@ -144,6 +144,26 @@ fn what_nests_as_deep_as_may_be_is_translated_and_written() {
 }
 
 #[test]
+fn a_sharding_that_refers_to_what_is_not_there_is_told_of() {
+    let message = |mesh: &str, axis: &str| {
+        let text = format!(
+            "sdy.mesh @mesh = <[\"x\"=4, \"y\"=2]>
+    func.func @main(%a: tensor<8x16xf32> {{sdy.sharding = #sdy.sharding<@{mesh}, [{{{axis}}}, {{}}]>}}) -> tensor<8x16xf32> {{
+      return %a : tensor<8x16xf32>
+    }}"
+        );
+        refused(&text).2
+    };
+    assert_eq!(
+        message("mesh", "\"z\""),
+        "`sdy.sharding` of func.func: the mesh @mesh has no axis \"z\"; it has \"x\"=4, \"y\"=2"
+    );
+    assert_eq!(message("other", "\"x\""), "`sdy.sharding` of func.func: there is no mesh @other; there is @mesh");
+    let part = message("mesh", "\"x\":(1)3");
+    assert!(part.ends_with("an axis \"x\" of 4 has no part (1)3: 1 times 3 must divide 4"), "{part}");
+}
+
+#[test]
 fn meshes_and_shardings_become_those_of_hlo() {
     let text = "sdy.mesh @mesh = <[\"x\"=2, \"y\"=4]>
     func.func @main(%a: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {\"y\"}]>}) -> tensor<8x16xf32> {

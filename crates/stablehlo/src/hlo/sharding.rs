@@ -98,15 +98,15 @@ impl Translator<'_, '_> {
             // A serialized sharding, as old front ends wrote it, says nothing that a reader of text can use.
             Attr::String(_) => Ok(None),
             Attr::Struct(kind, _) if kind == "sdy.sharding" => {
-                let Some(leaf) = leaf(value) else { return Err(self.bad_sharding(name)) };
+                let Some(leaf) = leaf(value) else { return Err(self.bad_sharding(name, value)) };
                 Ok(Some(Sharding::Leaf(Box::new(leaf))))
             }
             Attr::Struct(kind, _) if kind == "sdy.sharding_per_value" => {
                 let shardings = m.field(value, "shardings").map_or(&[][..], |s| m.list(s));
                 // One for each result; a list that is longer says nothing.
                 let count = m.op(self.at).result_count as usize;
-                let leaves: Option<Vec<LeafSharding>> = shardings.iter().take(count).map(|&s| leaf(s)).collect();
-                let Some(mut leaves) = leaves else { return Err(self.bad_sharding(name)) };
+                let one = |&s: &AttrId| leaf(s).ok_or_else(|| self.bad_sharding(name, s));
+                let mut leaves: Vec<LeafSharding> = shardings.iter().take(count).map(one).collect::<Translate<_>>()?;
                 Ok(match leaves.len() {
                     0 => None,
                     1 => Some(Sharding::Leaf(Box::new(leaves.remove(0)))),
@@ -118,8 +118,13 @@ impl Translator<'_, '_> {
     }
 
     #[cold]
-    fn bad_sharding(&self, name: &str) -> Box<hloom_ir::Diagnostic> {
-        self.bad_attribute(name, "a sharding over a known mesh")
+    fn bad_sharding(&self, name: &str, sharding: AttrId) -> Box<hloom_ir::Diagnostic> {
+        let mut error = self.error(
+            &codes::BAD_ATTRIBUTE,
+            format!("`{name}` of {}: {}", self.op_name(), self.m.wrong_in_sharding(sharding)),
+        );
+        *error = error.note(format!("the sharding is {}", self.m.attr_text(sharding)));
+        error
     }
 
     /// A `sdy.sharding` as a named sharding, of a value that is in the manual computations around it.
@@ -220,8 +225,10 @@ impl Translator<'_, '_> {
     fn edge_shardings(&self, name: &'static str, count: usize) -> Translate<Vec<NamedSharding>> {
         let list = self.attr(name).and_then(|id| self.m.field(id, "shardings"));
         let list = list.map_or(&[][..], |s| self.m.list(s));
-        let shardings: Option<Vec<NamedSharding>> = list.iter().map(|&s| self.named(s)).collect();
-        shardings.filter(|s| s.len() == count).ok_or_else(|| self.bad_sharding(name))
+        if list.len() != count {
+            return Err(self.bad_attribute(name, &format!("a list of {count} shardings")));
+        }
+        list.iter().map(|&s| self.named(s).ok_or_else(|| self.bad_sharding(name, s))).collect()
     }
 
     /// A custom call that says how a value is spread.

@@ -88,6 +88,36 @@ impl<'a> Module<'a> {
         fits.then_some(AxisRef { axis: axis as u32, sub_axis })
     }
 
+    /// What a `sdy.sharding` that [`Module::named_sharding`] refuses refers to that is not there.
+    #[cold]
+    pub(crate) fn wrong_in_sharding(&self, id: AttrId) -> String {
+        let Some(named) = self.field(id, "mesh") else { return "it names no mesh".into() };
+        let Some(mesh) = self.mesh(named) else {
+            let known = self.meshes.iter().filter_map(|&op| self.string_attr(op, "sym_name"));
+            let known: Vec<String> = known.map(|name| format!("@{name}")).collect();
+            let known =
+                if known.is_empty() { "the module has none".into() } else { format!("there is {}", known.join(", ")) };
+            return format!("there is no mesh {}; {known}", self.attr_text(named));
+        };
+        let listed =
+            |from: AttrId, field: &str| self.field(from, field).map_or(&[][..], |a| self.list(a)).iter().copied();
+        let dims = listed(id, "dims").flat_map(|d| listed(d, "axes"));
+        let mut axes = dims.chain(listed(id, "replicated")).chain(listed(id, "unreduced"));
+        let Some(wrong) = axes.find(|&a| self.axis(&mesh, a).is_none()) else { return "it has too many axes".into() };
+        let name = self.field(wrong, "name").and_then(|n| self.as_str(n)).unwrap_or_default();
+        match (mesh.axes.iter().find(|(n, _)| **n == *name), self.sub_axis(wrong)) {
+            (Some((_, size)), Some((before, part))) => {
+                format!(
+                    "an axis \"{name}\" of {size} has no part ({before}){part}: {before} times {part} must divide {size}"
+                )
+            }
+            _ => {
+                let axes: Vec<String> = mesh.axes.iter().map(|(n, size)| format!("\"{n}\"={size}")).collect();
+                format!("the mesh {} has no axis \"{name}\"; it has {}", self.attr_text(named), axes.join(", "))
+            }
+        }
+    }
+
     /// A `sdy.sharding` attribute for a sharding over the mesh that the attribute `mesh` names or holds.
     pub fn add_sharding(&mut self, named: &NamedSharding, mesh: AttrId) -> AttrId {
         let structure = |m: &mut Self, name: &'static str, fields: Vec<Named<'a>>| {
