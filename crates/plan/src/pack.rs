@@ -47,8 +47,7 @@ enum Fit {
     First,
 }
 
-/// Packs the groups; `bound` tells the least that the block can take, if that is asked for. `None` when a size does not
-/// fit.
+/// Packs the groups; `bound` tells the least that the block can take. `None` when a size does not fit.
 pub(crate) fn pack(
     groups: &[Group],
     alignment: i64,
@@ -68,13 +67,15 @@ pub(crate) fn pack(
     }
     let order = orders::sorted(&site.groups, |g| (Reverse(g.size as i128), Reverse(g.own_length as i128), g.owner));
     let spatial = site.place(&order, Fit::Best, &mut 0);
-    let reference = match (spatial, temporal()) {
-        (Some(spatial), Some(temporal)) if temporal.size < spatial.size => Some(temporal),
-        (Some(spatial), _) => Some(spatial),
-        (None, temporal) => temporal,
-    }?;
+    let bound = bound()?;
+    let reference = match spatial {
+        // Nothing is smaller than what must be.
+        Some(spatial) if spatial.size <= bound => return Some(spatial),
+        Some(spatial) => temporal().filter(|temporal| temporal.size < spatial.size).unwrap_or(spatial),
+        None => temporal()?,
+    };
     match packer {
-        Packer::Best => search::improve(groups, alignment, bound()?, reference),
+        Packer::Best => search::improve(groups, alignment, bound, reference),
         _ => Some(reference),
     }
 }
