@@ -10,6 +10,7 @@ use hloom_eval::Options;
 use hloom_eval::interpreter::Device;
 use hloom_eval::run::{Leaving, Prepared, Shared, all_or_fault, constant_value};
 use hloom_ir::diagnostic::codes;
+use hloom_runtime::float_mode::FloatMode;
 use hloom_runtime::memory::Block;
 use hloom_runtime::{Buffer, ExecuteOptions, LoadedExecutable, LocalDevices, check_arguments};
 use hloom_value::{ExecutionError, Value};
@@ -110,7 +111,9 @@ impl CpuExecutable {
                 Some(workspace) => workspace,
                 None => Workspace::new(&loaded, &self.client)?,
             };
+            let float_mode = FloatMode::current().with_subnormals_as_zeros().enter();
             let result = run_device(loaded, &self.client, &mut workspace, arguments, device, ordinal, context);
+            drop(float_mode);
             match leaks.load(Ordering::Relaxed) {
                 true => std::mem::forget(workspace),
                 false => {

@@ -6,6 +6,7 @@
 //! computes which part of it.
 
 use crate::affinity::{self, Processors, Sleeper};
+use crate::float_mode::FloatMode;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -58,6 +59,8 @@ struct Loop {
     places: AtomicUsize,
     /// Helpers at work.
     helping: AtomicUsize,
+    /// How the owner's floats are, and so the helpers'.
+    float_mode: FloatMode,
     /// Whose loop it is, and whether that thread sleeps until nobody helps any more.
     owner: Thread,
     owner_sleeps: AtomicBool,
@@ -114,7 +117,11 @@ impl Shared {
                 job.helping.fetch_add(1, Ordering::Relaxed);
                 state.computing += 1;
                 drop(state);
-                if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.work())).is_err() {
+                let work = || {
+                    let _float_mode = job.float_mode.enter();
+                    job.work();
+                };
+                if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
                     job.panicked.store(true, Ordering::Relaxed);
                 }
                 // Either the owner sees that nobody helps, or it is seen to sleep.
@@ -208,6 +215,7 @@ impl Pool {
         // nobody uses the body.
         let body: *const Body<'static> = unsafe { std::mem::transmute(body) };
         let job = Arc::new(Loop {
+            float_mode: FloatMode::current(),
             body,
             units,
             chunk,
