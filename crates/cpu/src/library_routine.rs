@@ -254,6 +254,9 @@ fn sort(module: &Module, instruction: &Instruction) -> Result<Routine, NoRoutine
         inner: count(&shape.dims()[dimension + 1..])?,
         keys: keys.iter().map(key).collect::<Option<_>>().ok_or("its type has no order")?,
     };
+    if keys.iter().any(|k| shapes.get(k.column).is_none_or(|s| s.element_type != k.element_type)) {
+        return Err("its keys are compared in another type than they have".into());
+    }
     let looked_at = keys.iter().filter(|k| k.without_nan);
     let looked_at = looked_at.map(|k| Some((k.column, shapes.get(k.column)?.element_type))).collect::<Option<_>>();
     let widths = shapes.iter().map(|s| s.element_type.bytes()).collect();

@@ -69,8 +69,9 @@ pub(crate) fn mixes(module: &Module, i: InstructionId) -> bool {
 /// Whether `shape` has a floating-point type other than `first`, which is set to the first one found.
 fn differs_from(shape: &Shape, first: &mut Option<ElementType>) -> bool {
     match shape {
-        Shape::Array(a) | Shape::Buffer(a) if a.element_type.is_float() => {
-            *first.get_or_insert(a.element_type) != a.element_type
+        Shape::Array(a) | Shape::Buffer(a) if a.element_type.component().is_float() => {
+            let own = a.element_type.component();
+            *first.get_or_insert(own) != own
         }
         Shape::Tuple(elements) => elements.iter().any(|e| differs_from(e, first)),
         _ => false,
@@ -86,6 +87,7 @@ pub fn widen(module: &Module, i: InstructionId, operands: &mut OperandValues) ->
         Op::Concatenate { .. }
             | Op::Pad { .. }
             | Op::DynamicUpdateSlice
+            | Op::SelectAndScatter { .. }
             | Op::BatchNormTraining { .. }
             | Op::BatchNormInference { .. }
             | Op::BatchNormGrad { .. }

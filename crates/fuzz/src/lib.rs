@@ -22,6 +22,7 @@ pub mod differential;
 pub mod engines;
 pub mod generate;
 pub mod memory;
+pub mod mix_precision;
 pub mod mutate;
 pub mod seeds;
 pub mod tpu_like;

@@ -14,7 +14,7 @@ use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::infer::{MixedPrecision, ShapeError, check_shape, infer_shape, wider_float};
 use hloom_ir::instruction::Operands;
 use hloom_ir::module::Module;
-use hloom_ir::op::Op;
+use hloom_ir::op::{Op, Scan};
 use hloom_ir::shape::{ArrayShape, Shape};
 
 /// The pass.
@@ -27,11 +27,15 @@ pub static PASS: Pass = Pass {
 
 /// Makes mixed precision in `module` explicit; it has no schedule afterwards unless nothing changed.
 pub fn legalize(module: &mut Module) -> Result<usize, Diagnostic> {
+    let reducers = legalize_reducers(module).map_err(|e| Diagnostic::error(e.code, e.message).blame(Blame::Hloom))?;
     let all: Vec<InstructionId> =
         module.computations().iter().flat_map(|&c| module[c].instructions()).copied().collect();
     let mixed = |&i: &InstructionId| {
         let (op, operands, shape) = (&module[i].op, module[i].operands(), &module[i].shape);
-        may_mix(module, i) && check_shape(module, op, operands, shape, MixedPrecision::Refused).is_err()
+        may_mix(module, i)
+            && (check_shape(module, op, operands, shape, MixedPrecision::Refused).is_err()
+                || !wider_keys(module, i).is_empty()
+                || applies_to_other_types(module, i))
     };
     let mixed: Vec<InstructionId> = all.into_iter().filter(mixed).collect();
     for &i in &mixed {
@@ -40,22 +44,55 @@ pub fn legalize(module: &mut Module) -> Result<usize, Diagnostic> {
             Op::Fusion(fusion) => legalize_call(module, i, &[fusion.calls], 0),
             Op::Call { to_apply, .. } => legalize_call(module, i, &[to_apply], 0),
             Op::Conditional { branches } => legalize_call(module, i, &branches, 1),
+            Op::Sort { .. } => legalize_sort(module, i),
+            Op::ReduceWindow { to_apply, .. } => legalize_window(module, i, to_apply),
+            Op::Scan(scan) => legalize_scan(module, i, &scan),
             _ => legalize_operation(module, i),
         };
         done.map_err(|e| Diagnostic::error(e.code, e.message).blame(Blame::Hloom).at_instruction(i, Part::Whole))?;
     }
-    if !mixed.is_empty() {
+    let changes = reducers + mixed.len();
+    if changes > 0 {
         module.is_scheduled = false;
     }
-    Ok(mixed.len())
+    Ok(changes)
+}
+
+/// Makes reducers return accumulators of the types that they take. Returns how many did not.
+fn legalize_reducers(module: &mut Module) -> Result<usize, ShapeError> {
+    let all = module.computations().iter().flat_map(|&c| module[c].instructions()).copied();
+    let reducer = |i: InstructionId| match &module[i].op {
+        Op::Reduce { to_apply, .. } | Op::ReduceWindow { to_apply, .. } => Some(*to_apply),
+        Op::Scatter(scatter) => Some(scatter.to_apply),
+        Op::SelectAndScatter { scatter, .. } => Some(*scatter),
+        _ => None,
+    };
+    let mut reducers: Vec<ComputationId> = all.filter_map(reducer).collect();
+    reducers.sort_unstable();
+    reducers.dedup();
+    let mut changes = 0;
+    for reducer in reducers {
+        let Some(root) = module.root(reducer) else { continue };
+        let mut taken = module.parameters(reducer).into_iter().map(|p| module[p].shape.clone());
+        let accumulators = match &module[root].shape {
+            Shape::Tuple(elements) => Shape::tuple(taken.take(elements.len())),
+            _ => taken.next().unwrap_or_else(|| module[root].shape.clone()),
+        };
+        if !same_types(&module[root].shape, &accumulators) {
+            convert_root(module, reducer, &accumulators)?;
+            changes += 1;
+        }
+    }
+    Ok(changes)
 }
 
 /// Whether operands and result of `i`, or what it calls, have several floating-point types; cheap to ask.
 fn may_mix(module: &Module, i: InstructionId) -> bool {
     fn several(shape: &Shape, first: &mut Option<ElementType>) -> bool {
         match shape {
-            Shape::Array(a) | Shape::Buffer(a) if a.element_type.is_float() => {
-                *first.get_or_insert(a.element_type) != a.element_type
+            Shape::Array(a) | Shape::Buffer(a) if a.element_type.component().is_float() => {
+                let own = a.element_type.component();
+                *first.get_or_insert(own) != own
             }
             Shape::Tuple(elements) => elements.iter().any(|e| several(e, first)),
             _ => false,
@@ -140,6 +177,14 @@ fn convert_result(module: &mut Module, i: InstructionId, natural: &Shape) -> Res
     let parent = module[i].parent();
     let was_root = module.root(parent) == Some(i);
     module.instruction_mut(i).shape = shape;
+    if matches!(module[i].op, Op::AllReduceStart(_) | Op::AllGatherStart(_) | Op::CollectivePermuteStart(_)) {
+        // What was started has these types until it is done.
+        for done in users {
+            let natural = infer_shape(module, &module[done].op, module[done].operands(), None)?;
+            convert_result(module, done, &natural)?;
+        }
+        return Ok(());
+    }
     let value = converted(&mut builder(module, parent), i, &written)?;
     for user in users {
         let operands: Operands = module[user].operands().iter().map(|&o| if o == i { value } else { o }).collect();
@@ -181,6 +226,83 @@ fn legalize_operation(module: &mut Module, i: InstructionId) -> Result<(), Shape
     convert_result(module, i, &natural)
 }
 
+/// The operands of a sort that are compared in a wider type than they have, and that type.
+fn wider_keys(module: &Module, i: InstructionId) -> Vec<(usize, ElementType)> {
+    let Op::Sort { to_apply, .. } = module[i].op else { return Vec::new() };
+    let parameters = module.parameters(to_apply);
+    let sides = parameters.iter().step_by(2).map(|&p| module[p].shape.element_type());
+    let operands = module[i].operands().iter().map(|&o| module[o].shape.element_type());
+    let wider = operands.zip(sides).enumerate().filter_map(|(n, (own, compared))| {
+        let (own, compared) = (own?, compared?);
+        let is_wider = own != compared && own.is_float() && wider_float(own, compared) == compared;
+        is_wider.then_some((n, compared))
+    });
+    wider.collect()
+}
+
+/// Sorts: what is compared in a wider type is sorted in it, which changes no order.
+fn legalize_sort(module: &mut Module, i: InstructionId) -> Result<(), ShapeError> {
+    for (n, t) in wider_keys(module, i) {
+        let shape = all_of_type(&module[module[i].operands()[n]].shape, t);
+        convert_operand(module, i, n, &shape)?;
+    }
+    legalize_operation(module, i)
+}
+
+/// Whether a window or a scan begins with, or goes on with, accumulators of other types than its computation takes.
+fn applies_to_other_types(module: &Module, i: InstructionId) -> bool {
+    let differ = |operands: &[InstructionId], parameters: &[InstructionId]| {
+        operands.iter().zip(parameters).any(|(&o, &p)| !same_types(&module[o].shape, &module[p].shape))
+    };
+    let operands = module[i].operands();
+    match &module[i].op {
+        Op::ReduceWindow { to_apply, .. } => differ(&operands[operands.len() / 2..], &module.parameters(*to_apply)),
+        Op::Scan(scan) => {
+            let parameters = module.parameters(scan.to_apply);
+            let carries = usize::try_from(scan.num_carries).unwrap_or(0).min(parameters.len());
+            let results = module.root(scan.to_apply).map(|r| module[r].shape.clone());
+            let results = results.as_ref().and_then(Shape::as_tuple).unwrap_or_default();
+            let returned = results.iter().rev().take(carries);
+            let taken = parameters.iter().rev().map(|&p| &module[p].shape);
+            differ(operands, &parameters) || returned.zip(taken).any(|(a, b)| !same_types(a, b))
+        }
+        _ => false,
+    }
+}
+
+/// Windows begin with accumulators of their reducer's types, and give those.
+fn legalize_window(module: &mut Module, i: InstructionId, reducer: ComputationId) -> Result<(), ShapeError> {
+    let inputs = module[i].operands().len() / 2;
+    for (n, p) in module.parameters(reducer).into_iter().take(inputs).enumerate() {
+        let shape = module[p].shape.clone();
+        convert_operand(module, i, inputs + n, &shape)?;
+    }
+    legalize_operation(module, i)
+}
+
+/// Scans take what their computation takes, and their carries keep those types.
+fn legalize_scan(module: &mut Module, i: InstructionId, scan: &Scan) -> Result<(), ShapeError> {
+    let parameters: Vec<Shape> =
+        module.parameters(scan.to_apply).into_iter().map(|p| module[p].shape.clone()).collect();
+    for (n, parameter) in parameters.iter().enumerate() {
+        let shape = match parameter.element_type() {
+            Some(t) if t.is_float() => all_of_type(&module[module[i].operands()[n]].shape, t),
+            _ => continue,
+        };
+        convert_operand(module, i, n, &shape)?;
+    }
+    let carries = usize::try_from(scan.num_carries).unwrap_or(0);
+    let root = module.root(scan.to_apply).map(|r| module[r].shape.clone());
+    if let Some(results) = root.as_ref().and_then(Shape::as_tuple) {
+        let (outputs, first) = (results.len().saturating_sub(carries), parameters.len().saturating_sub(carries));
+        let kept = results.iter().take(outputs).chain(&parameters[first..]).cloned();
+        convert_root(module, scan.to_apply, &Shape::tuple(kept))?;
+    }
+    let declared = module[i].shape.clone();
+    let natural = infer_shape(module, &module[i].op, module[i].operands(), Some(&declared))?;
+    convert_result(module, i, &natural)
+}
+
 /// Whether an operation puts values of several operands together, which then need one type. Products, reductions, sorting
 /// and collectives may take several.
 fn combines(op: &Op) -> bool {
@@ -190,6 +312,7 @@ fn combines(op: &Op) -> bool {
             Op::Concatenate { .. }
                 | Op::Pad { .. }
                 | Op::DynamicUpdateSlice
+                | Op::SelectAndScatter { .. }
                 | Op::BatchNormTraining { .. }
                 | Op::BatchNormInference { .. }
                 | Op::BatchNormGrad { .. }

@@ -7,6 +7,7 @@
 use crate::collective_work::{key_of, name_of, purpose_of, whole, work_of};
 use crate::fold::Fold;
 use crate::interpreter::{Device, OperandValues};
+use crate::mixed_precision::rounded;
 use crate::ops::data_movement::{dynamic_slice, dynamic_update_slice};
 use crate::ops::transfer;
 use crate::scalar::Scalar;
@@ -24,8 +25,11 @@ use std::sync::Arc;
 
 /// Evaluates one instruction of this family.
 pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
-    let value = evaluate_unchecked(device, i, operands)?;
+    let mut value = evaluate_unchecked(device, i, operands)?;
     let instruction = &device.module()[i];
+    if !value.fits(&instruction.shape) {
+        value = rounded(value, &instruction.shape)?;
+    }
     // A program for more devices than there are meets in smaller groups, and may not get what it counts on.
     if !value.fits(&instruction.shape) {
         let (name, given) = (instruction.name(), value.description());

@@ -390,7 +390,8 @@ fn window_of_all(module: &mut Module, i: InstructionId) -> Option<InstructionId>
     let to = DimVec::from(dims(module, i)?);
     let mut b = beside(module, i);
     let value = b.reduce(x, init, reduced, function).ok()?;
-    b.reshape(value, to).ok()
+    // A reduction is of the reducer's type, a window of that of its initial value.
+    b.reshape(value, to).ok().filter(|&v| has_shape_of(module, v, i))
 }
 
 fn product_of_nothing(module: &mut Module, i: InstructionId) -> Option<InstructionId> {

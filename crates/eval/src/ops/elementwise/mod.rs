@@ -151,6 +151,10 @@ fn widest(a: ElementType, b: ElementType) -> Result<ElementType, ExecutionError>
     if a.is_complex() && b.is_complex() {
         return Ok(ElementType::C128);
     }
+    // The parts and the magnitude of complex numbers.
+    if a.is_complex() && b.is_float() {
+        return Ok(if b == ElementType::F64 { ElementType::C128 } else { a });
+    }
     if !a.is_float() || !b.is_float() {
         return Err(ExecutionError::bug(format!("{a} and {b} cannot be mixed")));
     }
