@@ -3,7 +3,7 @@
 //! Those found in XLA's dumps are provided here, one file per library; a user adds their own with
 //! [`CustomCalls::register`], which also takes precedence.
 
-mod async_collective;
+pub mod async_collective;
 mod attention;
 pub mod attributes;
 mod block_scaled;

@@ -2,6 +2,7 @@
 
 use super::{array, beside, operand};
 use crate::rewrite::Rule;
+use hloom_eval::custom_call::async_collective::one_by_one;
 use hloom_ir::attributes::{DotDimensionNumbers, PrecisionConfig};
 use hloom_ir::builder::Builder;
 use hloom_ir::element_type::ElementType;
@@ -239,8 +240,20 @@ fn collective_start(module: &mut Module, i: InstructionId) -> Option<Instruction
     }
     let collective = operand(module, i, 0).filter(|&c| is_collective(module, c))?;
     let shape = module[i].shape.clone();
-    let values: Vec<InstructionId> = module[collective].operands().iter().copied().chain([collective]).collect();
-    tuple_like(&mut beside(module, i), &shape, values)
+    let mut values: Vec<InstructionId> = module[collective].operands().to_vec();
+    let is_tuple = shape.as_tuple().and_then(|elements| elements.get(values.len())).is_some_and(Shape::is_tuple);
+    let results = module[collective].shape.as_tuple().map_or(0, <[Shape]>::len);
+    let mut b = beside(module, i);
+    match results {
+        0 => values.push(collective),
+        _ if is_tuple => values.push(collective),
+        _ => {
+            for n in 0..results as i64 {
+                values.push(b.get_tuple_element(collective, n).ok()?);
+            }
+        }
+    }
+    tuple_like(&mut b, &shape, values)
 }
 
 fn collective_done(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
@@ -251,5 +264,10 @@ fn collective_done(module: &mut Module, i: InstructionId) -> Option<InstructionI
     let operands = module[i].operands();
     let repetition = operands.iter().position(|&o| is_collective(module, o)).unwrap_or(operands.len());
     let fits = |&&o: &&InstructionId| module[o].shape.equal_ignoring_layout(&module[i].shape);
-    operands[..repetition].iter().rev().find(fits).copied()
+    if let Some(&result) = operands[..repetition].iter().rev().find(fits) {
+        return Some(result);
+    }
+    let first = one_by_one(module, &module[i].shape, &operands[..repetition])?;
+    let results = operands[first..first + module[i].shape.leaf_count()].to_vec();
+    beside(module, i).tuple(&results).ok()
 }
