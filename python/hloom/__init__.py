@@ -55,11 +55,13 @@ def _text(program: Any) -> str:
         if hasattr(program, "lower"):
             raise TypeError("lower the function for its arguments first: jax.jit(f).lower(x)")
         raise TypeError(f"a program is text, or what jax.jit(f).lower(x) gives, not {type(program).__name__}")
-    try:
-        return program.as_text(dialect="hlo")
-    except TypeError:
-        # What is compiled has one text only.
-        return program.as_text()
+    # With source lines, where this JAX can tell them; what is compiled has one text only.
+    for options in ({"dialect": "hlo", "debug_info": True}, {"dialect": "hlo"}):
+        try:
+            return program.as_text(**options)
+        except TypeError:
+            continue
+    return program.as_text()
 
 
 def _written(program: Any, folder: str, name: str = "program") -> str:
@@ -117,6 +119,9 @@ class Diff(dict):
     def __init__(self, told: Mapping[str, Any], page: Page) -> None:
         super().__init__(told)
         self.page = page
+
+    def __str__(self) -> str:
+        return self["summary"]
 
     def _repr_html_(self) -> str:
         return self.page._repr_html_()

@@ -58,15 +58,24 @@ class Hlo(unittest.TestCase):
             def as_text(self):
                 return ADD
 
+        class WithSourceLines:
+            def as_text(self, dialect=None, *, debug_info=False):
+                place = ', metadata={op_name="jit(f)/add" source_file="net.py" source_line=7}' if debug_info else ""
+                return ADD.replace("add(x, y)", f"add(x, y){place}")
+
         for program in (Lowered(), Compiled()):
             self.assertIn("add", hloom.report(program).html)
+        told = hloom.diff(WithSourceLines(), ADD.replace("add(x, y)", "multiply(x, y)"))
+        self.assertEqual(told["differences"][0]["a"]["source"], "net.py:7")
         with self.assertRaisesRegex(TypeError, "a program is text"):
             hloom.report(3)
 
     def test_a_difference_is_told(self):
         if "diff" not in hloom._command(["--help"], "."):
             self.skipTest("this hloom has no diff")
-        shown = hloom.diff(ADD, ADD.replace("add(x, y)", "multiply(x, y)"))._repr_html_()
+        found = hloom.diff(ADD, ADD.replace("add(x, y)", "multiply(x, y)"))
+        self.assertTrue(str(found).startswith("1 difference (1 opcode)"), str(found))
+        shown = found._repr_html_()
         self.assertIn("srcdoc=", shown)
         # It is about the programs, not about where they were written.
         self.assertIn("before.hlo → after.hlo", shown)
