@@ -91,6 +91,22 @@ fn a_change_in_a_fusion_is_told_with_the_fusion() {
     assert_eq!(difference.inside[0].aspects[0].detail, "0 → 1");
 }
 
+/// What moved is told where it was and where it is; the fusion that took it in is told as such, and nothing else.
+#[test]
+fn an_operation_that_moved_into_a_fusion_shows_at_both_places() {
+    let outside = MLP
+        .replace("  r = f32[4,8] fusion(h)", "  u = f32[4,8] tanh(h)\n  r = f32[4,8] fusion(u)")
+        .replace("v = f32[8,2]", "v = f32[8,2]{1,0}");
+    let inside =
+        MLP.replace("maximum(p, zs)", "maximum(u, zs)").replace("  z = f32", "  u = f32[4,8] tanh(p)\n  z = f32");
+    let found = diff(&read(&outside), &read(&inside));
+    let [removed, fusion] = &found.differences[..] else { panic!("{}", to_text(&found)) };
+    assert_eq!((removed.change, removed.a.as_ref().map(|a| &*a.name)), (Change::Removed, Some("u")));
+    assert_eq!((fusion.aspects[0].kind, fusion.b.as_ref().map(|b| &*b.name)), (AspectKind::Fusion, Some("r")));
+    let [added] = &fusion.inside[..] else { panic!("{}", to_text(&found)) };
+    assert_eq!((added.change, added.b.as_ref().map(|b| &*b.name)), (Change::Added, Some("u")));
+}
+
 #[test]
 fn layouts_collectives_and_operands_show_as_themselves() {
     let kinds = [

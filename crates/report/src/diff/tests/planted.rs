@@ -4,7 +4,7 @@ mod plants;
 
 use super::{Difference, ModuleDiff, diff, to_text};
 use crate::diff::fingerprint::{Fingerprints, OperandOrder, operand_order};
-use crate::diff::{AspectKind, Change};
+use crate::diff::{Aspect, AspectKind, Change};
 use hloom_formats::hlo_text::{self, PrintOptions};
 use hloom_fuzz::choices::Choices;
 use hloom_fuzz::generate::{Options, generate};
@@ -95,8 +95,10 @@ fn round_trip(verified: VerifiedModule) -> VerifiedModule {
 /// Differences that are about an instruction itself, wherever they are told.
 fn leaves<'d>(differences: &'d [Difference], into: &mut Vec<&'d Difference>) {
     for d in differences {
-        let is_frame = |k: AspectKind| matches!(k, AspectKind::Computation | AspectKind::Fusion);
-        if d.inside.is_empty() || d.aspects.iter().any(|a| !is_frame(a.kind)) {
+        // That something inside differs says nothing more of what is around it.
+        let is_frame =
+            |a: &Aspect| matches!(a.kind, AspectKind::Computation | AspectKind::Fusion) && a.detail.is_empty();
+        if d.inside.is_empty() || !d.aspects.iter().all(is_frame) {
             into.push(d);
         }
         leaves(&d.inside, into);

@@ -2,7 +2,7 @@
 
 use super::{Change, Fingerprints, OperandOrder, operand_order};
 use hloom_fuzz::choices::Choices;
-use hloom_ir::attributes::{ComparisonDirection, Precision};
+use hloom_ir::attributes::{ComparisonDirection, FusionKind, Precision};
 use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::instruction::Operands;
 use hloom_ir::literal::{ArrayLiteral, Literal};
@@ -34,6 +34,7 @@ pub(super) const PLANTS: &[(&str, Plant)] = &[
     ("window", window),
     ("precision", precision),
     ("order", order),
+    ("fusion kind", fusion_kind),
 ];
 
 fn constant(module: &mut Module, i: InstructionId, choices: &mut Choices<'_>) -> Option<(InstructionId, Change)> {
@@ -258,5 +259,12 @@ fn order(module: &mut Module, i: InstructionId, _: &mut Choices<'_>) -> Option<(
         return None;
     }
     module.instruction_mut(i).common.rare_mut().control_predecessors.push(first);
+    Some((i, Change::Changed))
+}
+
+fn fusion_kind(module: &mut Module, i: InstructionId, choices: &mut Choices<'_>) -> Option<(InstructionId, Change)> {
+    let Op::Fusion(fusion) = &mut module.instruction_mut(i).op else { return None };
+    let others: Vec<FusionKind> = FusionKind::ALL.iter().copied().filter(|k| *k != fusion.kind).collect();
+    fusion.kind = *choices.pick(&others);
     Some((i, Change::Changed))
 }
