@@ -1,11 +1,12 @@
 //! What costs most in a module, and what would help.
 //!
 //! Instructions that do the same (one opcode, one shape, one source line: the layers of a network) count as one. They are
-//! ranked by the largest share that they have of the module's flops, of its memory traffic or of what devices exchange.
+//! ranked by their share of the time, measured or simulated; where no time is known, by the largest share that they have of
+//! the module's flops, of its memory traffic or of what devices exchange.
 
 use crate::collectives::collectives;
 use crate::module_data::Numbering;
-use crate::words::{count, size, source_line};
+use crate::words::{count, duration, size, source_line};
 use hloom_analysis::cost::{Cost, ModuleCost};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
@@ -26,7 +27,7 @@ const MATRIX_UNIT: i64 = 128;
 pub(crate) struct Highlight {
     /// The instructions that are meant, the most expensive first.
     pub(crate) instructions: Vec<u32>,
-    /// Which share is the largest: `flops`, `bytes` or `collective`.
+    /// What the share is of: `time`, or the largest of `flops`, `bytes` and `collective`.
     pub(crate) metric: &'static str,
     /// That share.
     pub(crate) share: f64,
@@ -43,15 +44,35 @@ struct Together {
     exchanged: u64,
     /// Whether what is exchanged goes on beside other work.
     is_async: bool,
+    /// Microseconds, and how many of them they only waited for other devices.
+    time_us: f64,
+    waited_us: f64,
 }
 
-/// The things that cost most in `module`.
-pub(crate) fn highlights(module: &Module, costs: &ModuleCost, numbers: &Numbering) -> Vec<Highlight> {
+impl Together {
+    fn new() -> Together {
+        Together { ids: Vec::new(), cost: Cost::default(), exchanged: 0, is_async: true, time_us: 0.0, waited_us: 0.0 }
+    }
+
+    /// How much of what they cost: the arithmetic, the memory traffic and what is sent, without what is nothing.
+    fn amounts(&self) -> String {
+        let flops = (self.cost.flops > 0).then(|| format!("{} flops", count(self.cost.flops)));
+        let bytes = (self.cost.bytes > 0).then(|| format!("{} through memory", size(self.cost.bytes)));
+        let sent = (self.exchanged > 0).then(|| format!("{} sent by each device", size(self.exchanged)));
+        [flops, bytes, sent].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Microseconds of each instruction, and how many of them it only waited for other devices.
+type Times = FxHashMap<InstructionId, (f64, f64)>;
+
+/// The things that cost most in `module`; `times` is empty where none are known.
+pub(crate) fn highlights(module: &Module, costs: &ModuleCost, numbers: &Numbering, times: &Times) -> Vec<Highlight> {
     let fused = fused_flops(module, costs);
     let sent = sent_bytes(module, costs, numbers);
     let mut groups: FxHashMap<(String, String, String), Together> = FxHashMap::default();
     let mut order = Vec::new();
-    let mut total = Together { ids: Vec::new(), cost: Cost::default(), exchanged: 0, is_async: true };
+    let mut total = Together::new();
     for &computation in module.computations() {
         let runs = costs.runs(computation).in_memory;
         if runs == 0 {
@@ -67,18 +88,22 @@ pub(crate) fn highlights(module: &Module, costs: &ModuleCost, numbers: &Numberin
             let (exchanged, is_async) = sent.get(&id).copied().unwrap_or((0, true));
             total.cost += cost;
             total.exchanged = total.exchanged.saturating_add(exchanged);
-            if cost == Cost::default() && exchanged == 0 {
+            let (time_us, waited_us) = times.get(&id).copied().unwrap_or_default();
+            total.time_us += time_us;
+            if cost == Cost::default() && exchanged == 0 && time_us == 0.0 {
                 continue;
             }
             let key = (instruction.opcode().name().to_owned(), instruction.shape.to_string(), source_line(module, id));
             let group = groups.entry(key.clone()).or_insert_with(|| {
                 order.push(key);
-                Together { ids: Vec::new(), cost: Cost::default(), exchanged: 0, is_async: true }
+                Together::new()
             });
             group.ids.push(id);
             group.cost += cost;
             group.exchanged = group.exchanged.saturating_add(exchanged);
             group.is_async &= is_async;
+            group.time_us += time_us;
+            group.waited_us += waited_us;
         }
     }
     let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
@@ -86,6 +111,11 @@ pub(crate) fn highlights(module: &Module, costs: &ModuleCost, numbers: &Numberin
         .iter()
         .filter_map(|key| groups.get(key))
         .map(|g| {
+            if total.time_us > 0.0 {
+                let amounts = g.amounts();
+                let rest = if amounts.is_empty() { String::new() } else { format!(": {amounts}") };
+                return (g.time_us / total.time_us, "time", format!("{}{rest}", duration(g.time_us)), g);
+            }
             let flops = share(g.cost.flops, total.cost.flops);
             let bytes = share(g.cost.bytes, total.cost.bytes);
             let exchanged = share(g.exchanged, total.exchanged);
@@ -100,11 +130,14 @@ pub(crate) fn highlights(module: &Module, costs: &ModuleCost, numbers: &Numberin
         .collect();
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
     ranked.truncate(MOST);
+    ranked.retain(|(share, ..)| *share > 0.0);
     ranked
         .into_iter()
         .map(|(share, metric, amount, group)| {
             let mut ids = group.ids.clone();
+            let time_us = |id: &InstructionId| times.get(id).map_or(0.0, |t| t.0);
             ids.sort_by_key(|&id| std::cmp::Reverse(costs.all_runs(module, id).bytes));
+            ids.sort_by(|a, b| time_us(b).total_cmp(&time_us(a)));
             Highlight {
                 help: help(module, ids[0], group, costs),
                 instructions: ids.iter().map(|&id| numbers.of(id)).collect(),
@@ -174,8 +207,12 @@ fn help(module: &Module, id: InstructionId, group: &Together, costs: &ModuleCost
     let op = &instruction.op;
     let operand_type = instruction.operands().first().and_then(|&o| module[o].shape.element_type());
     let intensity = group.cost.flops as f64 / group.cost.bytes.max(1) as f64;
-    if group.exchanged > 0 {
+    // With times known, a fusion that begins an exchange and then computes is judged by what it computes.
+    if group.exchanged > 0 && (group.time_us == 0.0 || 2.0 * group.waited_us > group.time_us) {
         return match group.is_async {
+            true if group.waited_us > 0.0 => "It is asynchronous, and waited for all the same: more independent work \
+                 between its start and its done, a smaller type or another sharding would help."
+                .into(),
             true => "It is asynchronous: as much other work as takes as long must stand between its start and its \
                  done."
                 .into(),

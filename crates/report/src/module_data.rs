@@ -8,7 +8,7 @@ use crate::highlights::{Highlight, highlights};
 use crate::memory::MemoryReport;
 use crate::memory::data::{MemoryData, memory_data};
 use crate::page::Subject;
-use crate::timeline::TimelineData;
+use crate::timeline::{Timeline, TimelineData};
 use crate::words::{op_name, source_line};
 use hloom_analysis::cost::{ModuleCost, cost, shape_bytes};
 use hloom_formats::hlo_text::{PrintOptions, print_parts};
@@ -84,6 +84,8 @@ struct InstructionColumns {
     flops: Vec<u64>,
     transcendentals: Vec<u64>,
     bytes: Vec<u64>,
+    /// Microseconds in the first timeline; empty where there is none.
+    time: Vec<f64>,
 }
 
 /// The numbers of instructions and computations on a page.
@@ -122,6 +124,7 @@ pub(crate) fn module_data(subject: &Subject<'_>) -> ModuleData {
     let mut computations = ComputationColumns::default();
     let mut instructions = InstructionColumns::default();
     let mut operands = Lists::new();
+    let times = subject.timelines.first().map(Timeline::times_us).unwrap_or_default();
     let (mut control, mut calls) = (Vec::new(), Vec::new());
     for &computation in module.computations() {
         let runs = costs.runs(computation);
@@ -133,6 +136,9 @@ pub(crate) fn module_data(subject: &Subject<'_>) -> ModuleData {
             let number = numbers.of(id);
             let instruction = &module[id];
             instructions.push(module, id, &costs, &mut strings);
+            if !times.is_empty() {
+                instructions.time.push(Timeline::round(times.get(&id).map_or(0.0, |t| t.0)));
+            }
             operands.push(instruction.operands().iter().map(|&o| numbers.of(o)));
             let before = instruction.common.rare.as_deref().map_or(&[][..], |r| &r.control_predecessors);
             control.extend(before.iter().map(|&p| (number, numbers.of(p))));
@@ -167,7 +173,7 @@ pub(crate) fn module_data(subject: &Subject<'_>) -> ModuleData {
         operands,
         control,
         calls,
-        highlights: highlights(module, &costs, &numbers),
+        highlights: highlights(module, &costs, &numbers, &times),
         collectives: collectives(module, &costs, &|id| numbers.of(id)),
         memory,
         memory_absent,

@@ -4,6 +4,7 @@
 //! from the start.
 
 mod simulated;
+mod times;
 
 use crate::columns::Strings;
 use hloom_ir::entity::InstructionId;
@@ -178,6 +179,11 @@ impl Timeline {
         pairs
     }
 
+    /// A time as pages hold it.
+    pub(crate) fn round(us: f64) -> f64 {
+        (us * Timeline::GRAIN).round() / Timeline::GRAIN
+    }
+
     /// From the first beginning to the last end.
     pub fn length_us(&self) -> f64 {
         let first = self.events.iter().map(|e| e.start_us).fold(f64::INFINITY, f64::min);
@@ -185,9 +191,19 @@ impl Timeline {
         if last > first { last - first } else { 0.0 }
     }
 
+    /// The events, by their places, sorted by when they begin, longest first, so that what nests comes after what it is in.
+    fn in_order(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.events.len() as u32).collect();
+        order.sort_by(|&a, &b| {
+            let (a, b) = (&self.events[a as usize], &self.events[b as usize]);
+            a.start_us.total_cmp(&b.start_us).then(b.duration_us.total_cmp(&a.duration_us))
+        });
+        order
+    }
+
     pub(crate) fn data(&self, strings: &mut Strings, number: &dyn Fn(InstructionId) -> u32) -> TimelineData {
         let first = self.events.iter().map(|e| e.start_us).fold(f64::INFINITY, f64::min);
-        let round = |t: f64| (t * Timeline::GRAIN).round() / Timeline::GRAIN;
+        let round = Timeline::round;
         let mut data = TimelineData {
             origin: self.origin.clone(),
             lanes: self.lanes.clone(),
@@ -200,12 +216,7 @@ impl Timeline {
             exposed: Vec::new(),
             arcs: Vec::new(),
         };
-        // Sorted by when they begin, longest first, so that what nests comes after what it is in.
-        let mut order: Vec<u32> = (0..self.events.len() as u32).collect();
-        order.sort_by(|&a, &b| {
-            let (a, b) = (&self.events[a as usize], &self.events[b as usize]);
-            a.start_us.total_cmp(&b.start_us).then(b.duration_us.total_cmp(&a.duration_us))
-        });
+        let order = self.in_order();
         let mut place = vec![0u32; self.events.len()];
         for (at, &index) in order.iter().enumerate() {
             let event = &self.events[index as usize];

@@ -27,6 +27,25 @@ pub fn size(n: u64) -> String {
     scaled(n, 1024, &[" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"])
 }
 
+/// `12.0 ns`, `3.40 µs`, `56.7 ms`, of microseconds.
+pub fn duration(us: f64) -> String {
+    let (value, unit) = match us {
+        t if t < 1.0 => (t * 1e3, "ns"),
+        t if t < 1e3 => (t, "µs"),
+        t if t < 1e6 => (t / 1e3, "ms"),
+        t => (t / 1e6, "s"),
+    };
+    format!("{} {unit}", three_digits(value))
+}
+
+fn three_digits(value: f64) -> String {
+    match value {
+        v if v < 9.995 => format!("{v:.2}"),
+        v if v < 99.95 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
+    }
+}
+
 fn scaled(n: u64, base: u64, units: &[&str]) -> String {
     let mut value = n as f64;
     let mut unit = 0;
@@ -35,11 +54,9 @@ fn scaled(n: u64, base: u64, units: &[&str]) -> String {
         value /= base as f64;
         unit += 1;
     }
-    match (unit, value) {
-        (0, _) => format!("{n}{}", units[0]),
-        (_, v) if v < 9.995 => format!("{v:.2}{}", units[unit]),
-        (_, v) if v < 99.95 => format!("{v:.1}{}", units[unit]),
-        (_, v) => format!("{v:.0}{}", units[unit]),
+    match unit {
+        0 => format!("{n}{}", units[0]),
+        _ => format!("{}{}", three_digits(value), units[unit]),
     }
 }
 
@@ -52,5 +69,6 @@ mod tests {
         let shown: Vec<String> = [0, 999, 1000, 1234, 12_345, 999_949, 999_999, u64::MAX].map(count).into();
         assert_eq!(shown, ["0", "999", "1.00 k", "1.23 k", "12.3 k", "1.00 M", "1.00 M", "18.4 E"]);
         assert_eq!([0, 1023, 1024, 1536 << 20].map(size), ["0 B", "1023 B", "1.00 KiB", "1.50 GiB"]);
+        assert_eq!([0.25, 3.4, 56_700.0, 2e8].map(duration), ["250 ns", "3.40 µs", "56.7 ms", "200 s"]);
     }
 }

@@ -113,32 +113,11 @@ const metrics = (() => {
     { key: "wire", title: "bytes sent", of: wire, words: bytes },
     { key: "count", title: "instructions", of: new Float64Array(instructionCount).fill(1), words: exact },
   ];
-  const time = measuredTimes();
-  if (time) all.unshift({ key: "time", title: "time", of: time, words: duration });
+  if (columns.time.length) all.unshift({ key: "time", title: "time", of: numbers(columns.time), words: duration });
   for (const metric of all) metric.total = metric.of.reduce((a, b) => a + b, 0);
   return all.filter((m) => m.total > 0);
 })();
 const metric = (key) => metrics.find((m) => m.key === key) ?? metrics[0];
-
-/* Microseconds of each instruction on the first device, less those of what runs inside it. */
-function measuredTimes() {
-  const t = mod.timelines[0];
-  if (!t) return null;
-  const own = t.lanes.map((l) => l.group === t.lanes[0].group);
-  const threads = t.lanes.map((l, i) => own[i] && ["own thread", "compute"].includes(l.name));
-  const counted = threads.some(Boolean) ? threads : own;
-  const times = new Float64Array(instructionCount);
-  const open = t.lanes.map(() => []);
-  for (let e = 0; e < t.start.length; e++) {
-    if (!counted[t.lane[e]]) continue;
-    const stack = open[t.lane[e]];
-    while (stack.length && t.start[stack.at(-1)] + t.duration[stack.at(-1)] <= t.start[e]) stack.pop();
-    if (stack.length && t.instruction[stack.at(-1)] >= 0) times[t.instruction[stack.at(-1)]] -= t.duration[e];
-    if (t.instruction[e] >= 0) times[t.instruction[e]] += t.duration[e];
-    stack.push(e);
-  }
-  return times.map((n) => Math.max(0, n));
-}
 
 /* Of each instruction, what it costs with all that is fused into it. */
 function inclusive(of) {

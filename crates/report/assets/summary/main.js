@@ -36,7 +36,7 @@ function figures() {
   return element("div", { className: "cards" }, ...cards);
 }
 
-const METRIC_WORDS = { flops: "of all flops", bytes: "of all memory traffic", collective: "of all that is exchanged" };
+const METRIC_WORDS = { time: "of the time", flops: "of all flops", bytes: "of all memory traffic", collective: "of all that is exchanged" };
 
 function highlight(h) {
   const [first] = h.instructions;
