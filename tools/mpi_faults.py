@@ -4,9 +4,9 @@
     tools/mpi_faults.py [--hloom PATH] [--mpirun CMD] [--count 200] [--seed 0] [--time-limit 5] [--slack 20]
 
 A fault is one of: a rank is killed, stopped, given another program, given inputs of another shape, or never starts. All
-must end within the time limit and some seconds more, with exit status 4 on the ranks that can still say something, which
-name the rank that is killed, stopped or missing, and without a result. A launcher that ends all ranks a second after it has
-told them may end the script that notes a rank's status: then the rank must be gone, and have said what it should.
+must end within the time limit and some seconds more, without a result, and every rank that can still say something with
+an error of exit status 4 (1 where programs differ) that names the rank that is killed, stopped, missing or disagrees. A rank
+that is killed or stopped while all run leaves the others in a collective, which their errors name with its source line.
 """
 
 from __future__ import annotations
@@ -88,7 +88,10 @@ def one(args: argparse.Namespace, folder: pathlib.Path, fault: str, ranks: int, 
     wrapper = folder / "wrapper.sh"
     wrapper.write_text(WRAPPER)
     wrapper.chmod(0o755)
-    env = {**environment(), "FOLDER": str(folder), "HLOOM": args.hloom, "LIMIT": str(args.time_limit), "FAULT": fault, "VICTIM": str(victim)}
+    # Open MPI ends all ranks a second after it has told them so, which on a busy machine is before they have noted how they
+    # ended; it is given longer, and so is nobody excused.
+    patience = {"OMPI_MCA_odls_base_sigkill_timeout": str(args.patience)}
+    env = {**environment(), **patience, "FOLDER": str(folder), "HLOOM": args.hloom, "LIMIT": str(args.time_limit), "FAULT": fault, "VICTIM": str(victim)}
     begun = time.monotonic()
     job = subprocess.Popen(
         [*shlex.split(args.mpirun), "-n", str(ranks), str(wrapper)],
@@ -121,7 +124,7 @@ def one(args: argparse.Namespace, folder: pathlib.Path, fault: str, ranks: int, 
             pass
     if job.poll() is None and fault in ("kill", "program", "shape"):
         try:
-            job.wait(timeout=args.slack)
+            job.wait(timeout=args.slack + args.patience)
         except subprocess.TimeoutExpired:
             os.killpg(job.pid, signal.SIGKILL)
             return "the launcher did not end"
@@ -137,27 +140,16 @@ def one(args: argparse.Namespace, folder: pathlib.Path, fault: str, ranks: int, 
             continue
         code = folder / f"code.{rank}"
         status = code.read_text().strip() if code.exists() else "none"
-        is_gone = status == "none" and job.poll() is not None and not lives(folder / f"pid.{rank}")
-        if (status not in ("4", "1") and not is_gone) or "error" not in said:
+        expected = ("4", "1") if fault in ("program", "shape") else ("4",)
+        if status not in expected or "error" not in said:
             return f"rank {rank} ended with {status} and said: {said[-300:]!r}"
-        if fault in ("kill", "stop", "missing") and f"rank {victim}" not in said:
+        if rank != victim and f"rank {victim}" not in said:
             return f"rank {rank} does not name rank {victim}: {said[-300:]!r}"
+        if fault in ("kill", "stop") and ("sum" not in said or "train.py:12" not in said):
+            return f"rank {rank} does not name the collective: {said[-600:]!r}"
     if took > limit:
         return f"it took {took:.0f} s"
     return ""
-
-
-def lives(pid_file: pathlib.Path) -> bool:
-    """Whether the process whose number is in a file goes on, though it has seconds to end."""
-    for _ in range(60):
-        try:
-            state = pathlib.Path(f"/proc/{int(pid_file.read_text())}/stat").read_text().rpartition(")")[2].split()[0]
-        except (OSError, ValueError, IndexError):
-            return False
-        if state in "ZX":
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def main() -> int:
@@ -168,6 +160,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--time-limit", type=int, default=5)
     parser.add_argument("--slack", type=int, default=20, help="seconds beyond the limit, for processes to start and end")
+    parser.add_argument("--patience", type=int, default=6, help="seconds that the launcher gives ranks to end")
     parser.add_argument("--ranks", type=int, nargs=2, default=(2, 4), metavar=("FEWEST", "MOST"))
     args = parser.parse_args()
     rng = random.Random(args.seed)
