@@ -5,7 +5,7 @@
 
 use std::fmt::{Display, Write};
 
-use crate::launch::Architecture;
+use crate::launch::{Architecture, KernelArgument};
 
 /// The class of a register: its width, and whether arithmetic on it is that of floats.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -136,6 +136,7 @@ pub struct PtxBuilder {
     threads: u32,
     blocks_per_multiprocessor: u32,
     parameters: Vec<&'static str>,
+    sizes: Vec<KernelArgument>,
     shared_bytes: u32,
     body: String,
     registers: [u32; 6],
@@ -152,6 +153,7 @@ impl PtxBuilder {
             threads,
             blocks_per_multiprocessor,
             parameters: Vec::new(),
+            sizes: Vec::new(),
             shared_bytes: 0,
             body: String::new(),
             registers: [0; 6],
@@ -210,6 +212,30 @@ impl PtxBuilder {
         self.parameters.push(".u32");
         let name = format!("[p{index}]");
         self.define(Class::B32, "ld.param.u32", &[&name])
+    }
+
+    /// A number of 64 bits that the text shall not depend on, so that it is the same for arrays of other sizes: a parameter,
+    /// whose argument is among [`PtxBuilder::sizes`]. All other parameters come before the first of them.
+    pub fn size64(&mut self, value: u64) -> Reg {
+        self.sizes.push(KernelArgument::U64(value));
+        self.buffer_parameter()
+    }
+
+    /// As [`PtxBuilder::size64`], of 32 bits; negative numbers are in two's complement.
+    pub fn size32(&mut self, value: i64) -> Reg {
+        self.sizes.push(KernelArgument::U32(value as u32));
+        self.number_parameter()
+    }
+
+    /// As [`PtxBuilder::size64`], a float.
+    pub fn size_f32(&mut self, value: f32) -> Reg {
+        let bits = self.size32(value.to_bits().into());
+        self.define(Class::F32, "mov.b32", &[&bits])
+    }
+
+    /// The arguments for what [`PtxBuilder::size64`] and its like have made parameters, to come after all others.
+    pub fn sizes(&self) -> &[KernelArgument] {
+        &self.sizes
     }
 
     /// Room in shared memory after all that was asked for so far; gives its offset.

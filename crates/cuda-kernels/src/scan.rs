@@ -67,19 +67,34 @@ pub fn prefix_scan(shape: &ScanShape, architecture: Architecture) -> Result<Kern
     if elements.is_none_or(|n| n == 0 || n > 1 << 40) || shape.length > 1 << 31 || shape.inner > 1 << 31 {
         return Err(Unsupported(format!("a scan of {shape:?}")));
     }
-    let scan = Scan { shape, k: PtxBuilder::new("prefix_scan", architecture, 32 * WARPS, 2) };
+    let mut k = PtxBuilder::new("prefix_scan", architecture, 32 * WARPS, 2);
+    let [input, output] = [0; 2].map(|_| k.buffer_parameter());
+    let state = has_tiles(shape).then(|| k.buffer_parameter());
+    let length = k.size32(shape.length as i64);
+    let wide_length = def!(k, B64, "cvt.u64.u32", length);
+    let scan = Scan { shape, k, input, output, length, wide_length };
     if shape.inner > 1 {
         scan.columns()
-    } else if shape.outer >= WARP_ROWS {
-        scan.warp_rows()
+    } else if let Some(state) = state {
+        scan.tiled_rows(state)
     } else {
-        scan.tiled_rows()
+        scan.warp_rows()
     }
+}
+
+/// Whether rows are scanned in tiles.
+fn has_tiles(shape: &ScanShape) -> bool {
+    shape.inner <= 1 && shape.outer < WARP_ROWS
 }
 
 struct Scan<'a> {
     shape: &'a ScanShape,
     k: PtxBuilder,
+    input: Reg,
+    output: Reg,
+    /// Elements of the scanned axis, in 32 bits and in 64.
+    length: Reg,
+    wide_length: Reg,
 }
 
 impl Scan<'_> {
@@ -110,6 +125,7 @@ impl Scan<'_> {
     fn finish(self, grid: [u32; 3], scratch: Vec<Scratch>) -> KernelSequence {
         let mut arguments = vec![KernelArgument::Operand(0), KernelArgument::Result(0)];
         arguments.extend((0..scratch.len() as u32).map(KernelArgument::Scratch));
+        arguments.extend_from_slice(self.k.sizes());
         let dynamic_shared_bytes = self.k.shared_bytes();
         let launch = Launch { grid, block: [32 * WARPS, 1, 1], dynamic_shared_bytes, cluster: 1 };
         let kernel = PtxKernel { name: "prefix_scan".into(), ptx: self.k.finish(), launch, arguments };
@@ -148,7 +164,7 @@ impl Scan<'_> {
     /// The values of a warp's span that starts at place `start` of the row at `row` (both the thread's own): those of
     /// chunk c are adjacent, and the lanes' of a chunk follow each other. Places past the end hold the identity.
     fn load_span(&mut self, row: Reg, start: Reg, lane: Reg) -> Vec<Vec<Reg>> {
-        let (vector, chunks, length) = (self.vector(), self.chunks(), self.shape.length);
+        let (vector, chunks, length) = (self.vector(), self.chunks(), self.wide_length);
         let element = self.element();
         let identity = self.identity();
         let values: Vec<Vec<Reg>> =
@@ -188,7 +204,7 @@ impl Scan<'_> {
     }
 
     fn store_span(&mut self, row: Reg, start: Reg, lane: Reg, values: &[Vec<Reg>]) {
-        let (vector, chunks, length) = (self.vector(), self.chunks(), self.shape.length);
+        let (vector, chunks, length) = (self.vector(), self.chunks(), self.wide_length);
         let element = self.element();
         let first = def!(self.k, B32, "mad.lo.u32", lane, vector, start);
         let (partial, done) = (self.k.label(), self.k.label());
@@ -228,7 +244,7 @@ impl Scan<'_> {
         let k = &mut self.k;
         let skip = k.label();
         let position = def!(k, B32, "add.s32", first, chunk as u32 * 32 * (16 / self.shape.element.bytes()) + i as u32);
-        let past = def!(k, Pred, "setp.ge.u32", position, self.shape.length);
+        let past = def!(k, Pred, "setp.ge.u32", position, self.length);
         k.branch_if(past, skip);
         skip
     }
@@ -239,7 +255,8 @@ impl Scan<'_> {
         let k = &mut self.k;
         if self.shape.reverse {
             let last = def!(k, B64, "cvt.u64.u32", first);
-            let position = def!(k, B64, "sub.s64", self.shape.length as i64 - i64::from(count), last);
+            let whole = def!(k, B64, "sub.s64", self.wide_length, count);
+            let position = def!(k, B64, "sub.s64", whole, last);
             def!(k, B64, "mad.lo.s64", position, bytes, row)
         } else {
             let position = def!(k, B64, "cvt.u64.u32", first);
@@ -322,11 +339,12 @@ impl Scan<'_> {
     }
 
     /// Row number (64 bits) to the addresses of the row in operand and result.
-    fn row_addresses(&mut self, input: Reg, output: Reg, row: Reg) -> (Reg, Reg) {
-        let bytes = self.shape.length * u64::from(self.element().bytes());
+    fn row_addresses(&mut self, row: Reg) -> (Reg, Reg) {
+        let element_bytes = self.element().bytes();
         let k = &mut self.k;
-        let from = def!(k, B64, "mad.lo.s64", row, bytes, input);
-        let to = def!(k, B64, "mad.lo.s64", row, bytes, output);
+        let bytes = def!(k, B64, "mul.lo.s64", self.wide_length, element_bytes);
+        let from = def!(k, B64, "mad.lo.s64", row, bytes, self.input);
+        let to = def!(k, B64, "mad.lo.s64", row, bytes, self.output);
         (from, to)
     }
 
@@ -335,18 +353,17 @@ impl Scan<'_> {
         let element = self.element();
         let span = self.span();
         let k = &mut self.k;
-        let input = k.buffer_parameter();
-        let output = k.buffer_parameter();
         let thread = def!(k, B32, "mov.u32", "%tid.x");
         let lane = def!(k, B32, "and.b32", thread, 31);
         let warp = def!(k, B32, "shr.u32", thread, 5);
         let block = def!(k, B32, "mov.u32", "%ctaid.x");
         let row = def!(k, B32, "mad.lo.u32", block, WARPS, warp);
         let end = k.label();
-        let past = def!(k, Pred, "setp.ge.u32", row, self.shape.outer);
+        let rows = k.size64(self.shape.outer);
+        let wide_row = def!(k, B64, "cvt.u64.u32", row);
+        let past = def!(k, Pred, "setp.ge.u64", wide_row, rows);
         k.branch_uniform_if(past, end);
-        let row = def!(k, B64, "cvt.u64.u32", row);
-        let (from, to) = self.row_addresses(input, output, row);
+        let (from, to) = self.row_addresses(wide_row);
         let start = def!(self.k, B32, "mov.u32", 0);
         let carry = self.identity();
         let next = self.k.label();
@@ -361,7 +378,7 @@ impl Scan<'_> {
         self.combine(carry, sum, total);
         let k = &mut self.k;
         emit!(k, "add.s32", start, start, span);
-        let more = def!(k, Pred, "setp.lt.u32", start, self.shape.length);
+        let more = def!(k, Pred, "setp.lt.u32", start, self.length);
         k.branch_uniform_if(more, next);
         k.place(end);
         let blocks = self.shape.outer.div_ceil(WARPS.into());
@@ -372,7 +389,7 @@ impl Scan<'_> {
 
     /// Tiles of rows, whose blocks look back. The first scratch word counts tiles out; the rest is a word of state and a
     /// value for each tile.
-    fn tiled_rows(mut self) -> Result<KernelSequence, Unsupported> {
+    fn tiled_rows(mut self, state: Reg) -> Result<KernelSequence, Unsupported> {
         let element = self.element();
         let span = self.span();
         let tile = span * WARPS;
@@ -383,9 +400,6 @@ impl Scan<'_> {
         let carry_at = self.k.shared(8, 8);
         let ticket_at = self.k.shared(4, 4);
         let k = &mut self.k;
-        let input = k.buffer_parameter();
-        let output = k.buffer_parameter();
-        let state = k.buffer_parameter();
         let shared = k.shared_base();
         let thread = def!(k, B32, "mov.u32", "%tid.x");
         let lane = def!(k, B32, "and.b32", thread, 31);
@@ -399,10 +413,11 @@ impl Scan<'_> {
         k.place(ticketed);
         emit!(k, "bar.sync", 0);
         let number = def!(k, B32, "ld.shared.u32", at(shared, ticket_at.into()));
-        let row = def!(k, B32, "div.u32", number, tiles_per_row);
-        let in_row = def!(k, B32, "rem.u32", number, tiles_per_row);
+        let per_row = k.size32(tiles_per_row as i64);
+        let row = def!(k, B32, "div.u32", number, per_row);
+        let in_row = def!(k, B32, "rem.u32", number, per_row);
         let row = def!(k, B64, "cvt.u64.u32", row);
-        let (from, to) = self.row_addresses(input, output, row);
+        let (from, to) = self.row_addresses(row);
         let k = &mut self.k;
         let tile_start = def!(k, B32, "mul.lo.u32", in_row, tile);
         let start = def!(k, B32, "mad.lo.u32", warp, span, tile_start);

@@ -376,7 +376,9 @@ impl Sort<'_> {
                     write_gather(&mut k, self.shape, bytes);
                     let blocks = u32::try_from(self.elements().div_ceil(1024));
                     let blocks = blocks.map_err(|_| Unsupported("a sort of too many values".into()))?;
-                    let arguments = vec![KernelArgument::Operand(operand), index, KernelArgument::Result(1 + i as u32)];
+                    let mut arguments =
+                        vec![KernelArgument::Operand(operand), index, KernelArgument::Result(1 + i as u32)];
+                    arguments.extend_from_slice(k.sizes());
                     self.push("sort_gather", k, blocks, 256, arguments);
                     operand += 1;
                 }
@@ -395,6 +397,7 @@ impl Sort<'_> {
 /// `out[row][i] = in[row][index[row][i]]`, four elements a thread.
 fn write_gather(k: &mut PtxBuilder, shape: &SortShape, bytes: u32) {
     let [input, index, output] = [0; 3].map(|_| k.buffer_parameter());
+    let (elements, length) = (k.size64(shape.rows * shape.length), k.size64(shape.length));
     let class = if bytes == 8 { Class::B64 } else { Class::B32 };
     let thread = def!(k, B32, "mov.u32", "%tid.x");
     let block = def!(k, B32, "mov.u32", "%ctaid.x");
@@ -404,12 +407,12 @@ fn write_gather(k: &mut PtxBuilder, shape: &SortShape, bytes: u32) {
     for i in 0..4 {
         let place = def!(k, B64, "add.s64", first, 256 * i);
         let skip = k.label();
-        let past = def!(k, Pred, "setp.ge.u64", place, shape.rows * shape.length);
+        let past = def!(k, Pred, "setp.ge.u64", place, elements);
         k.branch_if(past, skip);
         let from = def!(k, B64, "mad.lo.s64", place, 4, index);
         let position = def!(k, B32, "ld.global.u32", at(from, 0));
-        let row = def!(k, B64, "div.u64", place, shape.length);
-        let row_first = def!(k, B64, "mul.lo.s64", row, shape.length);
+        let row = def!(k, B64, "div.u64", place, length);
+        let row_first = def!(k, B64, "mul.lo.s64", row, length);
         let position = def!(k, B64, "cvt.u64.u32", position);
         let source = def!(k, B64, "add.s64", row_first, position);
         let source = def!(k, B64, "mad.lo.s64", source, bytes, input);

@@ -53,28 +53,32 @@ pub fn top_k(shape: &TopKShape, architecture: Architecture) -> Result<KernelSequ
     write(&mut k, shape, threads, bound as u32);
     let dynamic_shared_bytes = k.shared_bytes();
     let launch = Launch { grid: [rows, 1, 1], block: [threads, 1, 1], dynamic_shared_bytes, cluster: 1 };
-    let arguments = vec![KernelArgument::Operand(0), KernelArgument::Result(0), KernelArgument::Result(1)];
+    let mut arguments = vec![KernelArgument::Operand(0), KernelArgument::Result(0), KernelArgument::Result(1)];
+    arguments.extend_from_slice(k.sizes());
     let kernel = PtxKernel { name: "top_k".into(), ptx: k.finish(), launch, arguments };
     Ok(KernelSequence { kernels: vec![kernel], scratch: Vec::new() })
 }
 
 fn write(k: &mut PtxBuilder, shape: &TopKShape, threads: u32, bound: u32) {
     let bytes = shape.order.key.bytes();
+    let counter = k.shared(16, 16);
+    // The last, since its length depends on how much is asked for.
     let list = k.shared(8 * bound, 16);
-    let counter = k.shared(4, 4);
     let [input, values, indices] = [0; 3].map(|_| k.buffer_parameter());
+    let (length, wanted_count) = (k.size32(shape.length as i64), k.size32(shape.k as i64));
+    let row_bytes = def!(k, B64, "mul.wide.u32", length, bytes);
     let shared = k.shared_base();
     let thread = def!(k, B32, "mov.u32", "%tid.x");
     let row = def!(k, B32, "mov.u32", "%ctaid.x");
     let row = def!(k, B64, "cvt.u64.u32", row);
-    let source = def!(k, B64, "mad.lo.s64", row, shape.length * u64::from(bytes), input);
+    let source = def!(k, B64, "mad.lo.s64", row, row_bytes, input);
     let wide_thread = def!(k, B64, "cvt.u64.u32", thread);
     let mine = def!(k, B64, "mad.lo.s64", wide_thread, bytes, source);
     let own = def!(k, B32, "mad.lo.u32", thread, 8, shared);
 
     // The first of this thread's elements.
     let first = def!(k, B64, "mov.u64", NOTHING);
-    for_each_element(k, shape, (mine, thread, threads), |k, composite| {
+    for_each_element(k, (shape, length), (mine, thread, threads), |k, composite| {
         emit!(k, "min.u64", first, first, composite);
     });
     emit!(k, "st.shared.u64", at(own, list.into()), first);
@@ -82,11 +86,12 @@ fn write(k: &mut PtxBuilder, shape: &TopKShape, threads: u32, bound: u32) {
     k.guarded(is_first, true, |k| emit!(k, "st.shared.u32", at(shared, counter.into()), 0));
     let size = def!(k, B32, "mov.u32", threads);
     sort_shared(k, (shared, list), thread, threads, size);
-    let limit = def!(k, B64, "ld.shared.u64", at(shared, i64::from(list) + 8 * (shape.k as i64 - 1)));
+    let limit_place = def!(k, B32, "mad.lo.u32", wanted_count, 8, shared);
+    let limit = def!(k, B64, "ld.shared.u64", at(limit_place, i64::from(list) - 8));
     emit!(k, "bar.sync", 0);
 
     // Those that pass the bound.
-    for_each_element(k, shape, (mine, thread, threads), |k, composite| {
+    for_each_element(k, (shape, length), (mine, thread, threads), |k, composite| {
         let passes = def!(k, Pred, "setp.le.u64", composite, limit);
         let skip = k.label();
         k.branch_unless(passes, skip);
@@ -120,7 +125,7 @@ fn write(k: &mut PtxBuilder, shape: &TopKShape, threads: u32, bound: u32) {
 
     // The first k: their index is in the lower half, their value where they came from.
     let end = k.label();
-    let wanted = def!(k, Pred, "setp.lt.u32", thread, shape.k);
+    let wanted = def!(k, Pred, "setp.lt.u32", thread, wanted_count);
     k.branch_unless(wanted, end);
     let composite = def!(k, B64, "ld.shared.u64", at(own, list.into()));
     let index = def!(k, B32, "cvt.u32.u64", composite);
@@ -128,7 +133,8 @@ fn write(k: &mut PtxBuilder, shape: &TopKShape, threads: u32, bound: u32) {
     let from = def!(k, B64, "mad.lo.s64", wide_index, bytes, source);
     let value = k.reg(Class::B32);
     shape.order.load(k, value, from, 0);
-    let place = def!(k, B64, "mad.lo.s64", row, shape.k, wide_thread);
+    let wide_count = def!(k, B64, "cvt.u64.u32", wanted_count);
+    let place = def!(k, B64, "mad.lo.s64", row, wide_count, wide_thread);
     let to = def!(k, B64, "mad.lo.s64", place, bytes, values);
     emit!(k, &format!("st.global.u{}", 8 * bytes), at(to, 0), value);
     let to = def!(k, B64, "mad.lo.s64", place, 4, indices);
@@ -139,7 +145,7 @@ fn write(k: &mut PtxBuilder, shape: &TopKShape, threads: u32, bound: u32) {
 /// Runs over this thread's elements: rank in the upper half of 64 bits, index in the lower.
 fn for_each_element(
     k: &mut PtxBuilder,
-    shape: &TopKShape,
+    (shape, length): (&TopKShape, Reg),
     (mine, thread, threads): (Reg, Reg, u32),
     mut each: impl FnMut(&mut PtxBuilder, Reg),
 ) {
@@ -149,14 +155,14 @@ fn for_each_element(
     let address = def!(k, B64, "mov.u64", mine);
     let (next, done) = (k.label(), k.label());
     k.place(next);
-    let past = def!(k, Pred, "setp.ge.u32", index, shape.length);
+    let past = def!(k, Pred, "setp.ge.u32", index, length);
     k.branch_if(past, done);
     // Several loads under way at once.
     let keys = k.regs(Class::B32, UNROLLED as usize);
     let mut guards = Vec::new();
     for (i, &key) in keys.iter().enumerate() {
         let here = def!(k, B32, "add.s32", index, i as u32 * threads);
-        let inside = def!(k, Pred, "setp.lt.u32", here, shape.length);
+        let inside = def!(k, Pred, "setp.lt.u32", here, length);
         emit!(k, "mov.u32", key, 0);
         k.guarded(inside, true, |k| shape.order.load(k, key, address, i64::from(i as u32 * threads * bytes)));
         guards.push((here, inside));

@@ -94,6 +94,13 @@ pub fn backward_tiled(
     let mut kernels = Vec::new();
     let mut k = PtxBuilder::new("attention_rows", architecture, PLANE_THREADS, 4);
     write_planes(&mut k, shape, planes);
+    let mut arguments = vec![
+        KernelArgument::Operand(output),
+        KernelArgument::Operand(statistics),
+        KernelArgument::Operand(gradient),
+        KernelArgument::Scratch(0),
+    ];
+    arguments.extend_from_slice(k.sizes());
     kernels.push(PtxKernel {
         name: "attention_rows".into(),
         ptx: k.finish(),
@@ -103,12 +110,7 @@ pub fn backward_tiled(
             dynamic_shared_bytes: 0,
             cluster: 1,
         },
-        arguments: vec![
-            KernelArgument::Operand(output),
-            KernelArgument::Operand(statistics),
-            KernelArgument::Operand(gradient),
-            KernelArgument::Scratch(0),
-        ],
+        arguments,
     });
 
     let mut shared_inputs: Vec<KernelArgument> = (0..inputs).map(KernelArgument::Operand).collect();
@@ -194,8 +196,9 @@ fn finish(
     name: &str,
     grid: [u32; 3],
     threads: u32,
-    arguments: Vec<KernelArgument>,
+    mut arguments: Vec<KernelArgument>,
 ) -> Result<PtxKernel, Unsupported> {
+    arguments.extend_from_slice(k.sizes());
     let dynamic_shared_bytes = k.shared_bytes();
     if dynamic_shared_bytes > SHARED_LIMIT {
         return Err(Unsupported(format!("tiles of {dynamic_shared_bytes} bytes do not fit shared memory")));

@@ -36,6 +36,7 @@ pub(super) fn kernels(
     if shape.statistics {
         arguments.push(KernelArgument::Result(1));
     }
+    arguments.extend_from_slice(k.sizes());
     let grid = [shape.query_length.div_ceil(rows), shape.query_heads, shape.batch];
     let launch = Launch { grid, block: [threads, 1, 1], dynamic_shared_bytes, cluster: 1 };
     let kernel = PtxKernel { name: name.to_string(), ptx: k.finish(), launch, arguments };
@@ -123,7 +124,8 @@ impl Forward<'_> {
         let skips = shape.skips_masked_tiles();
         if skips && shape.band.upper.is_some() {
             // The longest rows first, so that no long block starts last.
-            let last = shape.query_length.div_ceil(self.rows) - 1;
+            let blocks = def!(k, B32, "mov.u32", "%nctaid.x");
+            let last = def!(k, B32, "sub.s32", blocks, 1);
             emit!(k, "sub.s32", tile_index, last, tile_index);
         }
         let first_row = def!(k, B32, "mul.lo.u32", tile_index, self.rows);
@@ -370,15 +372,19 @@ impl Forward<'_> {
             }
         }
         if let Some(base) = parameters.statistics {
-            let head = def!(k, B32, "mad.lo.u32", place.batch, shape.query_heads, place.query_head);
+            let heads = k.size32(shape.query_heads.into());
+            let head = def!(k, B32, "mad.lo.u32", place.batch, heads, place.query_head);
             let head = wide(k, head);
-            let address = def!(k, B64, "mad.lo.s64", head, 4 * u64::from(shape.query_length), base);
+            let length = k.size32(shape.query_length.into());
+            let head_bytes = def!(k, B64, "mul.wide.u32", length, 4);
+            let address = def!(k, B64, "mad.lo.s64", head, head_bytes, base);
             let first_column = def!(k, Pred, "setp.eq.u32", fragment.column, 0);
             let row = def!(k, B32, "add.s32", group_row, fragment.row);
             let plane = 4 * u64::from(shape.batch) * u64::from(shape.query_heads) * u64::from(shape.query_length);
+            let plane = k.size64(plane);
             for i in 0..2 {
                 let here = def!(k, B32, "add.s32", row, 8 * i);
-                let inside = def!(k, Pred, "setp.lt.u32", here, shape.query_length);
+                let inside = def!(k, Pred, "setp.lt.u32", here, length);
                 emit!(k, "and.pred", inside, inside, first_column);
                 let wide = def!(k, B64, "cvt.u64.u32", here);
                 let to = def!(k, B64, "mad.lo.s64", wide, 4, address);
@@ -396,7 +402,9 @@ impl Forward<'_> {
 struct OnlineSoftmax {
     largest: [Reg; 2],
     sum: [Reg; 2],
-    factor: f32,
+    /// The factor of scores in the exponent of two, and its negative.
+    factor: Reg,
+    negative_factor: Reg,
     /// Whether scores can be so far from 0 that a difference must be taken before the factor is applied.
     huge_scores: bool,
 }
@@ -405,7 +413,9 @@ impl OnlineSoftmax {
     fn new(k: &mut PtxBuilder, rules: &ScoreRules) -> Self {
         let largest = [0, 1].map(|_| def!(k, F32, "mov.f32", Float(f32::NEG_INFINITY)));
         let sum = [0, 1].map(|_| def!(k, F32, "mov.f32", Float(0.0)));
-        OnlineSoftmax { largest, sum, factor: rules.exponent_factor(), huge_scores: rules.has_huge_scores() }
+        let factor = rules.exponent_factor(k);
+        let negative_factor = def!(k, F32, "neg.f32", factor);
+        OnlineSoftmax { largest, sum, factor, negative_factor, huge_scores: rules.has_huge_scores() }
     }
 
     /// Makes exponentials of scores, and gives what earlier results of each row are to be multiplied by.
@@ -422,18 +432,18 @@ impl OnlineSoftmax {
             let unseen = def!(k, Pred, "setp.eq.f32", largest, Float(f32::NEG_INFINITY));
             let shift = def!(k, F32, "selp.f32", Float(0.0), largest, unseen);
             let difference = def!(k, F32, "sub.f32", self.largest[row], shift);
-            let exponent = def!(k, F32, "mul.f32", difference, Float(self.factor));
+            let exponent = def!(k, F32, "mul.f32", difference, self.factor);
             let correction = def!(k, F32, "ex2.approx.ftz.f32", exponent);
             emit!(k, "mov.f32", self.largest[row], largest);
-            let subtracted = def!(k, F32, "mul.f32", shift, Float(-self.factor));
+            let subtracted = def!(k, F32, "mul.f32", shift, self.negative_factor);
             emit!(k, "mul.f32", self.sum[row], self.sum[row], correction);
             let mut partial: Vec<Reg> = Vec::new();
             for (i, &score) in mine.iter().enumerate() {
                 if self.huge_scores {
                     emit!(k, "sub.f32", score, score, shift);
-                    emit!(k, "mul.f32", score, score, Float(self.factor));
+                    emit!(k, "mul.f32", score, score, self.factor);
                 } else {
-                    emit!(k, "fma.rn.f32", score, score, Float(self.factor), subtracted);
+                    emit!(k, "fma.rn.f32", score, score, self.factor, subtracted);
                 }
                 emit!(k, "ex2.approx.ftz.f32", score, score);
                 if i < 2 {

@@ -163,12 +163,16 @@ impl KeyGradient<'_> {
         let piece = def!(k, B32, "rem.u32", number, pieces);
         let copies_rows = def!(k, Pred, "setp.lt.u32", plane, self.planes.count());
         let wide_plane = super::tiles::wide(k, plane);
-        let plane_address = def!(k, B64, "mad.lo.s64", wide_plane, self.planes.plane_bytes(), planes);
+        let plane_bytes = k.size64(self.planes.plane_bytes());
+        let plane_address = def!(k, B64, "mad.lo.s64", wide_plane, plane_bytes, planes);
         let wide_piece = super::tiles::wide(k, piece);
         let rows_source = def!(k, B64, "mad.lo.s64", wide_piece, 16, plane_address);
         let rows_target = def!(k, B32, "mad.lo.u32", number, 16, block.shared);
 
-        let heads_left = def!(k, B32, "mov.u32", self.group_heads());
+        let heads = k.size32(self.group_heads().into());
+        let heads_left = def!(k, B32, "mov.u32", heads);
+        let head_bytes = [2 * forward.query.head, 2 * gradient_strides.head, 4 * u64::from(self.planes.padded)];
+        let head_bytes = head_bytes.map(|bytes| k.size64(bytes));
         let next_head = k.label();
         k.place(next_head);
         let left = def!(k, B32, "mov.u32", range.count);
@@ -195,9 +199,9 @@ impl KeyGradient<'_> {
         emit!(k, "sub.s32", left, left, 1);
         let more = def!(k, Pred, "setp.ne.u32", left, 0);
         k.branch_uniform_if(more, next);
-        emit!(k, "add.s64", queries.source, queries.source, 2 * forward.query.head);
-        emit!(k, "add.s64", gradients.source, gradients.source, 2 * gradient_strides.head);
-        emit!(k, "add.s64", rows_source, rows_source, 4 * u64::from(self.planes.padded));
+        for (source, bytes) in [queries.source, gradients.source, rows_source].into_iter().zip(head_bytes) {
+            emit!(k, "add.s64", source, source, bytes);
+        }
         emit!(k, "sub.s32", heads_left, heads_left, 1);
         let more = def!(k, Pred, "setp.ne.u32", heads_left, 0);
         k.branch_uniform_if(more, next_head);
@@ -258,7 +262,9 @@ impl KeyGradient<'_> {
         emit!(k, "fence.proxy.async.shared::cta");
 
         let rows_base = def!(k, B32, "mad.lo.u32", fragment.column, 4, block.shared);
-        let heads_left = def!(k, B32, "mov.u32", self.group_heads());
+        let heads = k.size32(self.group_heads().into());
+        let heads_left = def!(k, B32, "mov.u32", heads);
+        let factor = rules.exponent_factor(k);
         let next_head = k.label();
         k.place(next_head);
         let left = def!(k, B32, "mov.u32", range.count);
@@ -294,11 +300,11 @@ impl KeyGradient<'_> {
             for (i, &score) in four.iter().enumerate() {
                 if self.planes.huge_scores {
                     emit!(k, "sub.f32", score, score, shift[i % 2]);
-                    emit!(k, "mul.f32", score, score, Float(rules.exponent_factor()));
+                    emit!(k, "mul.f32", score, score, factor);
                     emit!(k, "ex2.approx.ftz.f32", score, score);
                     emit!(k, "mul.f32", score, score, inverse[i % 2]);
                 } else {
-                    emit!(k, "fma.rn.f32", score, score, Float(rules.exponent_factor()), shift[i % 2]);
+                    emit!(k, "fma.rn.f32", score, score, factor, shift[i % 2]);
                     emit!(k, "ex2.approx.ftz.f32", score, score);
                 }
             }
@@ -345,17 +351,20 @@ impl KeyGradient<'_> {
         let more = def!(k, Pred, "setp.ne.u32", left, 0);
         k.branch_uniform_if(more, next);
         if let (Some((kind, strides)), Some(base)) = (forward.bias, arrays.bias) {
-            emit!(k, "add.s64", base, base, kind.bytes() * strides.head);
+            let bytes = k.size64(kind.bytes() * strides.head);
+            emit!(k, "add.s64", base, base, bytes);
         }
         if let (Some(strides), Some(base)) = (forward.mask, arrays.mask) {
-            emit!(k, "add.s64", base, base, strides.head);
+            let bytes = k.size64(strides.head);
+            emit!(k, "add.s64", base, base, bytes);
         }
         emit!(k, "sub.s32", heads_left, heads_left, 1);
         let more = def!(k, Pred, "setp.ne.u32", heads_left, 0);
         k.branch_uniform_if(more, next_head);
 
+        let scale = k.size_f32(forward.scale);
         for &sum in &key_sums {
-            emit!(k, "mul.f32", sum, sum, Float(forward.scale));
+            emit!(k, "mul.f32", sum, sum, scale);
         }
         let results = [
             (parameters.key_gradient, self.shape.key_gradient, &key_sums, plan.key, plan.key_offset, forward.head_dim),

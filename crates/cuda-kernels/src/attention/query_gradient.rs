@@ -77,7 +77,8 @@ pub(super) fn write(k: &mut PtxBuilder, shape: &BackwardShape, tiling: BackwardT
     let place = BlockPlace::of_query_head(k, forward);
     let skips = forward.skips_masked_tiles();
     if skips && forward.band.upper.is_some() {
-        let last = forward.query_length.div_ceil(rows) - 1;
+        let blocks = def!(k, B32, "mov.u32", "%nctaid.x");
+        let last = def!(k, B32, "sub.s32", blocks, 1);
         emit!(k, "sub.s32", tile_index, last, tile_index);
     }
     let first_row = def!(k, B32, "mul.lo.u32", tile_index, rows);
@@ -202,12 +203,16 @@ impl QueryGradient<'_> {
         let planes = self.planes.head_address(k, parameters.planes, place.batch, place.query_head, forward.query_heads);
         let row = def!(k, B32, "add.s32", group_row, fragment.row);
         let row = super::tiles::wide(k, row);
-        let row_planes = def!(k, B64, "mad.lo.s64", row, 4, planes);
+        let mut row_plane = def!(k, B64, "mad.lo.s64", row, 4, planes);
+        let plane_bytes = k.size64(self.planes.plane_bytes());
         let mut known = Vec::new();
         for plane in 0..self.planes.count() {
-            let offset = (u64::from(plane) * self.planes.plane_bytes()) as i64;
-            known.push([0, 32].map(|below| def!(k, F32, "ld.global.nc.f32", at(row_planes, offset + below))));
+            if plane > 0 {
+                row_plane = def!(k, B64, "add.s64", row_plane, plane_bytes);
+            }
+            known.push([0, 32].map(|below| def!(k, F32, "ld.global.nc.f32", at(row_plane, below))));
         }
+        let factor = rules.exponent_factor(k);
 
         let scores = k.regs(Class::F32, (self.tile / 2) as usize);
         let products = k.regs(Class::F32, (self.tile / 2) as usize);
@@ -241,12 +246,12 @@ impl QueryGradient<'_> {
             let half = i % 4 / 2;
             if self.planes.huge_scores {
                 emit!(k, "sub.f32", score, score, known[0][half]);
-                emit!(k, "mul.f32", score, score, Float(rules.exponent_factor()));
+                emit!(k, "mul.f32", score, score, factor);
                 emit!(k, "ex2.approx.ftz.f32", score, score);
                 emit!(k, "mul.f32", score, score, known[2][half]);
                 emit!(k, "max.f32", score, score, Float(0.0));
             } else {
-                emit!(k, "fma.rn.f32", score, score, Float(rules.exponent_factor()), known[0][half]);
+                emit!(k, "fma.rn.f32", score, score, factor, known[0][half]);
                 emit!(k, "ex2.approx.ftz.f32", score, score);
             }
         }
@@ -271,8 +276,9 @@ impl QueryGradient<'_> {
         let more = def!(k, Pred, "setp.ne.u32", left, 0);
         k.branch_uniform_if(more, next);
 
+        let scale = k.size_f32(forward.scale);
         for &sum in &sums {
-            emit!(k, "mul.f32", sum, sum, Float(forward.scale));
+            emit!(k, "mul.f32", sum, sum, scale);
         }
         let out = head_address(k, parameters.query_gradient, place.batch, place.query_head, self.shape.query_gradient);
         let rows = StoredRows {

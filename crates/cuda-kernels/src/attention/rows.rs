@@ -30,11 +30,13 @@ impl StoredRows {
     pub(super) fn store(&self, k: &mut PtxBuilder, fragment: &Fragment, sums: &[Reg], target: Reg, group_row: Reg) {
         let row = def!(k, B32, "add.s32", group_row, fragment.row);
         let first = def!(k, B64, "mad.wide.u32", fragment.column, 4, target);
+        let row_bytes = k.size64(self.row_bytes);
+        let length = (!self.whole).then(|| k.size32(self.length.into()));
         for below in [0, 1] {
             let here = def!(k, B32, "add.s32", row, 8 * below);
             let row_wide = wide(k, here);
-            let address = def!(k, B64, "mad.lo.s64", row_wide, self.row_bytes, first);
-            let exists = (!self.whole).then(|| def!(k, Pred, "setp.lt.u32", here, self.length));
+            let address = def!(k, B64, "mad.lo.s64", row_wide, row_bytes, first);
+            let exists = length.map(|length| def!(k, Pred, "setp.lt.u32", here, length));
             for block in 0..self.columns as usize / 8 {
                 let pair = Tuple(&sums[4 * block + 2 * below..][..2]);
                 let to = at(address, 32 * block as i64);
@@ -96,12 +98,18 @@ impl StagedRows {
         let first = def!(k, B32, "mad.lo.u32", fragment.warp, 16, group_row);
         let row = def!(k, B32, "add.s32", first, row_in_pass);
         let row_wide = wide(k, row);
+        let row_bytes = k.size64(row_bytes);
+        let length = (!whole).then(|| k.size32(length.into()));
         let row_address = def!(k, B64, "mad.lo.s64", row_wide, row_bytes, target);
         let piece_offset = def!(k, B64, "mul.wide.u32", piece, 16);
-        let address = def!(k, B64, "add.s64", row_address, piece_offset);
+        let mut address = def!(k, B64, "add.s64", row_address, piece_offset);
+        let pass_bytes = def!(k, B64, "shl.b64", row_bytes, 2);
         let column = def!(k, B32, "shl.b32", piece, 3);
         let read_base = def!(k, B32, "mad.lo.u32", row_in_pass, SLICE_BYTES, warp_base);
         for pass in 0..4u32 {
+            if pass > 0 {
+                address = def!(k, B64, "add.s64", address, pass_bytes);
+            }
             let low = def!(k, B32, "add.s32", row_in_pass, 4 * (pass % 2));
             let swizzled = def!(k, B32, "xor.b32", piece, low);
             let from = def!(k, B32, "mad.lo.u32", swizzled, 16, read_base);
@@ -110,9 +118,9 @@ impl StagedRows {
                 let values = k.regs(Class::B32, 4);
                 let source = at(from, i64::from(pass * 4 * SLICE_BYTES + slice * self.slice_bytes));
                 emit!(k, "ld.shared.v4.b32", Tuple(&values), source);
-                let to = at(address, (u64::from(4 * pass) * row_bytes + u64::from(slice) * 128) as i64);
+                let to = at(address, i64::from(slice * 128));
                 let mut guards = Vec::new();
-                if !whole {
+                if let Some(length) = length {
                     guards.push(def!(k, Pred, "setp.lt.u32", here, length));
                 }
                 if (slice + 1) * 64 > columns {
@@ -174,9 +182,11 @@ impl RowPlanes {
 
     /// The address of a head's part of the first plane.
     pub(super) fn head_address(self, k: &mut PtxBuilder, base: Reg, batch: Reg, head: Reg, heads: u32) -> Reg {
+        let heads = k.size32(heads.into());
         let number = def!(k, B32, "mad.lo.u32", batch, heads, head);
         let number = wide(k, number);
-        def!(k, B64, "mad.lo.s64", number, 4 * u64::from(self.padded), base)
+        let head_bytes = k.size64(4 * u64::from(self.padded));
+        def!(k, B64, "mad.lo.s64", number, head_bytes, base)
     }
 }
 
@@ -196,16 +206,19 @@ pub(super) fn write_planes(k: &mut PtxBuilder, shape: &BackwardShape, planes: Ro
     let head = def!(k, B32, "mov.u32", "%ctaid.y");
     let batch = def!(k, B32, "mov.u32", "%ctaid.z");
     let end = k.label();
-    let past = def!(k, Pred, "setp.ge.u32", row, planes.padded);
+    let padded = k.size32(planes.padded.into());
+    let past = def!(k, Pred, "setp.ge.u32", row, padded);
     k.branch_uniform_if(past, end);
-    let exists = def!(k, Pred, "setp.lt.u32", row, forward.query_length);
+    let length = k.size32(forward.query_length.into());
+    let exists = def!(k, Pred, "setp.lt.u32", row, length);
     let wide_row = wide(k, row);
     let mut loaded: Vec<Vec<Reg>> = Vec::new();
     let inside = def!(k, Pred, "setp.lt.u32", lane, forward.value_dim / 8);
     emit!(k, "and.pred", inside, inside, exists);
     for (base, strides) in [(output, forward.output), (gradient, shape.output_gradient)] {
         let head_base = super::tiles::head_address(k, base, batch, head, strides);
-        let row_base = def!(k, B64, "mad.lo.s64", wide_row, 2 * strides.row, head_base);
+        let row_bytes = k.size64(2 * strides.row);
+        let row_base = def!(k, B64, "mad.lo.s64", wide_row, row_bytes, head_base);
         let wide_lane = wide(k, lane);
         let address = def!(k, B64, "mad.lo.s64", wide_lane, 16, row_base);
         let values: Vec<Reg> = (0..4).map(|_| def!(k, B32, "mov.u32", 0)).collect();
@@ -228,11 +241,14 @@ pub(super) fn write_planes(k: &mut PtxBuilder, shape: &BackwardShape, planes: Ro
     }
     let first_lane = def!(k, Pred, "setp.ne.u32", lane, 0);
     k.branch_if(first_lane, end);
-    let number = def!(k, B32, "mad.lo.u32", batch, forward.query_heads, head);
+    let heads = k.size32(forward.query_heads.into());
+    let number = def!(k, B32, "mad.lo.u32", batch, heads, head);
     let number = wide(k, number);
-    let source_row = def!(k, B64, "mad.lo.s64", number, u64::from(forward.query_length), wide_row);
+    let wide_length = wide(k, length);
+    let source_row = def!(k, B64, "mad.lo.s64", number, wide_length, wide_row);
     let source = def!(k, B64, "mad.lo.s64", source_row, 4, statistics);
     let plane = 4 * u64::from(forward.batch) * u64::from(forward.query_heads) * u64::from(forward.query_length);
+    let plane = k.size64(plane);
     let sums = def!(k, B64, "add.s64", source, plane);
     let rules = ScoreRules::new(forward, ScoreArrays::default(), false, None);
     let largest = def!(k, F32, "mov.f32", Float(0.0));
@@ -243,22 +259,26 @@ pub(super) fn write_planes(k: &mut PtxBuilder, shape: &BackwardShape, planes: Ro
     });
     let to = planes.head_address(k, target, batch, head, forward.query_heads);
     let to = def!(k, B64, "mad.lo.s64", wide_row, 4, to);
-    let plane = |i: u64| at(to, (i * planes.plane_bytes()) as i64);
+    let plane_bytes = k.size64(planes.plane_bytes());
+    let mean_to = def!(k, B64, "add.s64", to, plane_bytes);
     let shift = if planes.huge_scores {
         let inverse = def!(k, F32, "rcp.approx.ftz.f32", exponentials);
         let negative = def!(k, F32, "neg.f32", inverse);
-        let masked = def!(k, Pred, "setp.le.f32", largest, Float(rules.masked_score()));
+        let masked_score = rules.masked_score(k);
+        let masked = def!(k, Pred, "setp.le.f32", largest, masked_score);
         let signed = def!(k, F32, "selp.f32", negative, inverse, masked);
-        emit!(k, "st.global.f32", plane(2), signed);
+        let inverse_to = def!(k, B64, "add.s64", mean_to, plane_bytes);
+        emit!(k, "st.global.f32", at(inverse_to, 0), signed);
         def!(k, F32, "selp.f32", largest, Float(f32::INFINITY), exists)
     } else {
         let log2 = def!(k, F32, "lg2.approx.ftz.f32", exponentials);
-        let exponent = def!(k, F32, "fma.rn.f32", largest, Float(rules.exponent_factor()), log2);
+        let factor = rules.exponent_factor(k);
+        let exponent = def!(k, F32, "fma.rn.f32", largest, factor, log2);
         let negative = def!(k, F32, "neg.f32", exponent);
         def!(k, F32, "selp.f32", negative, Float(f32::NEG_INFINITY), exists)
     };
-    emit!(k, "st.global.f32", plane(0), shift);
-    emit!(k, "st.global.f32", plane(1), sum);
+    emit!(k, "st.global.f32", at(to, 0), shift);
+    emit!(k, "st.global.f32", at(mean_to, 0), sum);
     k.place(end);
 }
 

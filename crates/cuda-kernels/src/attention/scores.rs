@@ -48,8 +48,9 @@ pub(super) fn array_address(
 ) -> Reg {
     let batch = super::tiles::wide(k, batch);
     let head = super::tiles::wide(k, head);
-    let first = def!(k, B64, "mad.lo.s64", batch, size * strides.batch, base);
-    def!(k, B64, "mad.lo.s64", head, size * strides.head, first)
+    let [batch_bytes, head_bytes] = [strides.batch, strides.head].map(|stride| k.size64(size * stride));
+    let first = def!(k, B64, "mad.lo.s64", batch, batch_bytes, base);
+    def!(k, B64, "mad.lo.s64", head, head_bytes, first)
 }
 
 impl BiasType {
@@ -104,13 +105,13 @@ impl ScoreRules {
     }
 
     /// What scores are multiplied by in the exponent of two.
-    pub(super) fn exponent_factor(&self) -> f32 {
-        self.exponent_factor
+    pub(super) fn exponent_factor(&self, k: &mut PtxBuilder) -> Reg {
+        k.size_f32(self.exponent_factor)
     }
 
     /// What a masked score becomes, in the units that scores are kept in.
-    pub(super) fn masked_score(&self) -> f32 {
-        self.masked
+    pub(super) fn masked_score(&self, k: &mut PtxBuilder) -> Reg {
+        k.size_f32(self.masked)
     }
 
     /// Whether scores can be finite and so large that rounding of their multiples matters.
@@ -124,8 +125,9 @@ impl ScoreRules {
     pub(super) fn apply(&self, k: &mut PtxBuilder, fragment: &Fragment, sums: &[Reg], row: Reg, column: Reg) {
         let width = sums.len() as i64 * 2;
         if let Some(scale) = self.prescale {
+            let scale = k.size_f32(scale);
             for &sum in sums {
-                emit!(k, "mul.f32", sum, sum, Float(scale));
+                emit!(k, "mul.f32", sum, sum, scale);
             }
         }
         self.add_bias(k, fragment, sums, row, column);
@@ -134,15 +136,18 @@ impl ScoreRules {
         let done = k.label();
         let mut outside = Vec::new();
         if let Some(upper) = self.upper {
-            let last = def!(k, B32, "add.s32", row, upper - (width - 1));
+            let reach = k.size32(upper - (width - 1));
+            let last = def!(k, B32, "add.s32", row, reach);
             outside.push(def!(k, Pred, "setp.gt.s32", column, last));
         }
         if let Some(lower) = self.lower {
-            let first = def!(k, B32, "add.s32", row, lower + 63);
+            let reach = k.size32(lower + 63);
+            let first = def!(k, B32, "add.s32", row, reach);
             outside.push(def!(k, Pred, "setp.lt.s32", column, first));
         }
         if let Some(bound) = self.column_bound {
-            outside.push(def!(k, Pred, "setp.gt.s32", column, i64::from(bound) - width));
+            let last = k.size32(i64::from(bound) - width);
+            outside.push(def!(k, Pred, "setp.gt.s32", column, last));
         }
         let Some((&first, rest)) = outside.split_first() else { return };
         for &other in rest {
@@ -153,27 +158,28 @@ impl ScoreRules {
         let thread_row = def!(k, B32, "add.s32", row, fragment.row);
         let relative = def!(k, B32, "sub.s32", thread_row, thread_column);
         if let Some(upper) = self.upper {
-            let limits: Vec<Reg> = [0, 8].iter().map(|d| def!(k, B32, "add.s32", relative, upper + d)).collect();
-            self.mask_where(k, sums, "setp.lt.s32", &limits, self.masked);
+            let limits = self.limits(k, relative, upper);
+            let masked = self.masked_score(k);
+            mask_where(k, sums, "setp.lt.s32", limits, masked);
         }
         if let Some(lower) = self.lower {
-            let limits: Vec<Reg> = [0, 8].iter().map(|d| def!(k, B32, "add.s32", relative, lower + d)).collect();
-            self.mask_where(k, sums, "setp.gt.s32", &limits, self.masked);
+            let limits = self.limits(k, relative, lower);
+            let masked = self.masked_score(k);
+            mask_where(k, sums, "setp.gt.s32", limits, masked);
         }
         if let Some(bound) = self.column_bound {
-            let last = def!(k, B32, "sub.s32", i64::from(bound) - 1, thread_column);
-            self.mask_where(k, sums, "setp.lt.s32", &[last, last], f32::NEG_INFINITY);
+            let last_column = k.size32(i64::from(bound) - 1);
+            let last = def!(k, B32, "sub.s32", last_column, thread_column);
+            mask_where(k, sums, "setp.lt.s32", [last, last], Float(f32::NEG_INFINITY));
         }
         k.place(done);
     }
 
-    /// Replaces scores whose column, compared with the row's limit, meets the condition.
-    fn mask_where(&self, k: &mut PtxBuilder, sums: &[Reg], condition: &str, limits: &[Reg], value: f32) {
-        for (i, &sum) in sums.iter().enumerate() {
-            let column = 8 * (i / 4) + i % 2;
-            let hidden = def!(k, Pred, condition, limits[i % 4 / 2], column);
-            emit!(k, "selp.f32", sum, Float(value), sum, hidden);
-        }
+    /// The columns of the thread's tile, from its first on, at which a side of the band cuts its two rows.
+    fn limits(&self, k: &mut PtxBuilder, relative: Reg, side: i64) -> [Reg; 2] {
+        let side = k.size32(side);
+        let first = def!(k, B32, "add.s32", relative, side);
+        [first, def!(k, B32, "add.s32", first, 8)]
     }
 
     /// The addresses of this thread's first element in both of its rows; rows that do not exist read the last one.
@@ -188,12 +194,14 @@ impl ScoreRules {
         let thread_column = def!(k, B32, "add.s32", column, fragment.column);
         let along = def!(k, B64, "mul.wide.u32", thread_column, column_stride);
         let moved = def!(k, B64, "add.s64", base, along);
+        let row_stride = k.size64(row_stride);
+        let last_row = k.size32(i64::from(self.rows) - 1);
         [0, 8]
             .iter()
             .map(|below| {
                 let here = def!(k, B32, "add.s32", row, fragment.row);
                 let shifted = def!(k, B32, "add.s32", here, below);
-                let clamped = def!(k, B32, "min.u32", shifted, self.rows - 1);
+                let clamped = def!(k, B32, "min.u32", shifted, last_row);
                 let wide = def!(k, B64, "cvt.u64.u32", clamped);
                 def!(k, B64, "mad.lo.s64", wide, row_stride, moved)
             })
@@ -203,7 +211,8 @@ impl ScoreRules {
     /// A predicate for each column pair's elements: whether the column exists.
     fn existing(&self, k: &mut PtxBuilder, fragment: &Fragment, column: Reg) -> Reg {
         let thread_column = def!(k, B32, "add.s32", column, fragment.column);
-        def!(k, B32, "sub.s32", i64::from(self.columns) - 1, thread_column)
+        let last = k.size32(i64::from(self.columns) - 1);
+        def!(k, B32, "sub.s32", last, thread_column)
     }
 
     fn add_bias(&self, k: &mut PtxBuilder, fragment: &Fragment, sums: &[Reg], row: Reg, column: Reg) {
@@ -246,6 +255,7 @@ impl ScoreRules {
         let Some(place) = self.mask else { return };
         let rows = self.row_addresses(k, fragment, place, row, column);
         let last = self.existing(k, fragment, column);
+        let masked = self.masked_score(k);
         for (i, &sum) in sums.iter().enumerate() {
             let position = (8 * (i / 4) + i % 2) as i64;
             let from = at(rows[i % 4 / 2], position * place.2 as i64);
@@ -253,7 +263,16 @@ impl ScoreRules {
             let seen = def!(k, B32, "mov.u32", 0);
             k.guarded(exists, true, |k| emit!(k, "ld.global.nc.u8", seen, from));
             let hidden = def!(k, Pred, "setp.eq.u32", seen, 0);
-            emit!(k, "selp.f32", sum, Float(self.masked), sum, hidden);
+            emit!(k, "selp.f32", sum, masked, sum, hidden);
         }
+    }
+}
+
+/// Replaces scores whose column, compared with the row's limit, meets the condition.
+fn mask_where(k: &mut PtxBuilder, sums: &[Reg], condition: &str, limits: [Reg; 2], value: impl std::fmt::Display) {
+    for (i, &sum) in sums.iter().enumerate() {
+        let column = 8 * (i / 4) + i % 2;
+        let hidden = def!(k, Pred, condition, limits[i % 4 / 2], column);
+        emit!(k, "selp.f32", sum, value, sum, hidden);
     }
 }

@@ -259,10 +259,12 @@ pub(super) struct TileCopy {
     pub layout: TileLayout,
     /// Elements of a row that exist; the rest is zero.
     pub columns: u32,
-    /// Rows that exist in all; those after are zero.
-    pub length: u32,
+    /// Rows that exist in all, where that is no whole number of tiles; those after are zero.
+    length: Option<Reg>,
+    /// Bytes from the rows of one pass to those of the next.
+    pass_bytes: Reg,
     /// Bytes from row to row.
-    pub row_bytes: u64,
+    row_bytes: Reg,
     /// Threads that copy.
     pub threads: u32,
     /// The address of row 0 of the head, moved to this thread's row and piece.
@@ -292,16 +294,20 @@ impl TileCopy {
         let swizzled = def!(k, B32, "xor.b32", piece, low);
         let shifted = def!(k, B32, "shl.b32", swizzled, 4);
         let target = def!(k, B32, "mad.lo.u32", row, SLICE_BYTES, shifted);
-        let row_offset = def!(k, B64, "mul.wide.u32", row, row_bytes);
-        let moved = def!(k, B64, "add.s64", head, row_offset);
+        let row_bytes = k.size64(row_bytes);
+        let wide_row = wide(k, row);
+        let moved = def!(k, B64, "mad.lo.s64", wide_row, row_bytes, head);
+        let pass_bytes = def!(k, B64, "mul.lo.s64", row_bytes, threads / 8);
+        let length = (!length.is_multiple_of(layout.rows)).then(|| k.size32(length.into()));
         let piece_offset = def!(k, B64, "mul.wide.u32", piece, 16);
         let source = def!(k, B64, "add.s64", moved, piece_offset);
-        TileCopy { layout, columns, length, row_bytes, threads, source, target, row, column }
+        TileCopy { layout, columns, length, pass_bytes, row_bytes, threads, source, target, row, column }
     }
 
     /// Starts the copies of the tile whose first row is `first_row`, into shared memory at `tile`.
     pub(super) fn start(&self, k: &mut PtxBuilder, first_row: Reg, tile: Reg) {
-        let source = def!(k, B64, "mad.wide.u32", first_row, self.row_bytes, self.source);
+        let wide_row = wide(k, first_row);
+        let source = def!(k, B64, "mad.lo.s64", wide_row, self.row_bytes, self.source);
         let row = def!(k, B32, "add.s32", first_row, self.row);
         self.start_from(k, (source, row), tile);
     }
@@ -316,18 +322,18 @@ impl TileCopy {
     fn start_from(&self, k: &mut PtxBuilder, (source, row): (Reg, Reg), tile: Reg) {
         let target = def!(k, B32, "add.s32", tile, self.target);
         let rows_at_once = self.threads / 8;
+        let mut pass_source = source;
         for pass in 0..self.layout.rows / rows_at_once {
-            let whole = self.length.is_multiple_of(self.layout.rows);
-            let row_bytes = if whole {
-                None
-            } else {
+            if pass > 0 {
+                pass_source = def!(k, B64, "add.s64", pass_source, self.pass_bytes);
+            }
+            let row_bytes = self.length.map(|length| {
                 let here = def!(k, B32, "add.s32", row, pass * rows_at_once);
-                let inside = def!(k, Pred, "setp.lt.u32", here, self.length);
-                Some(def!(k, B32, "selp.b32", 16, 0, inside))
-            };
+                let inside = def!(k, Pred, "setp.lt.u32", here, length);
+                def!(k, B32, "selp.b32", 16, 0, inside)
+            });
             for slice in 0..self.layout.columns / SLICE {
-                let from =
-                    at(source, (self.row_bytes * u64::from(pass * rows_at_once) + u64::from(slice * 128)) as i64);
+                let from = at(pass_source, i64::from(slice * 128));
                 let to = at(target, i64::from(slice * self.layout.slice_bytes() + pass * rows_at_once * SLICE_BYTES));
                 let partial = (slice + 1) * SLICE > self.columns;
                 match (row_bytes, partial) {
@@ -410,8 +416,9 @@ pub(super) fn zeros(k: &mut PtxBuilder, count: u32) -> Vec<Reg> {
 pub(super) fn head_address(k: &mut PtxBuilder, base: Reg, batch: Reg, head: Reg, strides: super::HeadStrides) -> Reg {
     let batch = wide(k, batch);
     let head = wide(k, head);
-    let first = def!(k, B64, "mad.lo.s64", batch, 2 * strides.batch, base);
-    def!(k, B64, "mad.lo.s64", head, 2 * strides.head, first)
+    let [batch_bytes, head_bytes] = [strides.batch, strides.head].map(|stride| k.size64(2 * stride));
+    let first = def!(k, B64, "mad.lo.s64", batch, batch_bytes, base);
+    def!(k, B64, "mad.lo.s64", head, head_bytes, first)
 }
 
 /// An unsigned number of 32 bits in 64.
@@ -449,7 +456,8 @@ impl BlockPlace {
     pub(super) fn of_query_head(k: &mut PtxBuilder, shape: &super::AttentionShape) -> BlockPlace {
         let query_head = def!(k, B32, "mov.u32", "%ctaid.y");
         let batch = def!(k, B32, "mov.u32", "%ctaid.z");
-        let kv_head = def!(k, B32, "div.u32", query_head, shape.query_heads / shape.kv_heads);
+        let shared_by = k.size32((shape.query_heads / shape.kv_heads).into());
+        let kv_head = def!(k, B32, "div.u32", query_head, shared_by);
         BlockPlace { batch, query_head, kv_head }
     }
 
@@ -458,7 +466,8 @@ impl BlockPlace {
     pub(super) fn of_kv_head(k: &mut PtxBuilder, shape: &super::AttentionShape) -> BlockPlace {
         let kv_head = def!(k, B32, "mov.u32", "%ctaid.y");
         let batch = def!(k, B32, "mov.u32", "%ctaid.z");
-        let query_head = def!(k, B32, "mul.lo.u32", kv_head, shape.query_heads / shape.kv_heads);
+        let shared_by = k.size32((shape.query_heads / shape.kv_heads).into());
+        let query_head = def!(k, B32, "mul.lo.u32", kv_head, shared_by);
         BlockPlace { batch, query_head, kv_head }
     }
 }
@@ -477,12 +486,13 @@ pub(super) fn visible_tiles(
     (first_row, rows): (Reg, u32),
     (columns, tile): (u32, u32),
 ) -> TileRange {
-    let all = columns.div_ceil(tile);
     let end = match upper {
-        None => def!(k, B32, "mov.u32", all),
+        None => k.size32(columns.div_ceil(tile).into()),
         Some(upper) => {
-            let last = def!(k, B32, "add.s32", first_row, i64::from(rows) - 1 + upper);
-            let clamped = def!(k, B32, "min.s32", last, columns - 1);
+            let reach = k.size32(i64::from(rows) - 1 + upper);
+            let last = def!(k, B32, "add.s32", first_row, reach);
+            let last_column = k.size32(i64::from(columns) - 1);
+            let clamped = def!(k, B32, "min.s32", last, last_column);
             let positive = def!(k, B32, "max.s32", clamped, 0);
             let index = def!(k, B32, "div.u32", positive, tile);
             def!(k, B32, "add.s32", index, 1)
@@ -491,9 +501,11 @@ pub(super) fn visible_tiles(
     let first = match lower {
         None => def!(k, B32, "mov.u32", 0),
         Some(lower) => {
+            let lower = k.size32(lower);
             let start = def!(k, B32, "add.s32", first_row, lower);
             let positive = def!(k, B32, "max.s32", start, 0);
-            let clamped = def!(k, B32, "min.s32", positive, columns - 1);
+            let last_column = k.size32(i64::from(columns) - 1);
+            let clamped = def!(k, B32, "min.s32", positive, last_column);
             def!(k, B32, "div.u32", clamped, tile)
         }
     };

@@ -42,7 +42,8 @@ pub(super) fn before(
         cluster: 1,
     };
     let turned = KernelArgument::Scratch(0);
-    let arguments = vec![KernelArgument::Operand(2), turned];
+    let mut arguments = vec![KernelArgument::Operand(2), turned];
+    arguments.extend_from_slice(k.sizes());
     let turn = PtxKernel { name: "attention_values".into(), ptx: k.finish(), launch, arguments };
     for argument in &mut kernel.arguments {
         if *argument == KernelArgument::Operand(2) {
@@ -66,21 +67,23 @@ fn write(k: &mut PtxBuilder, shape: &AttentionShape, tile: u32) {
     let first_element = def!(k, B32, "mov.u32", "%ctaid.y");
     emit!(k, "mul.lo.u32", first_element, first_element, SIDE);
     let number = def!(k, B32, "mov.u32", "%ctaid.z");
-    let batch = def!(k, B32, "div.u32", number, shape.kv_heads);
-    let head = def!(k, B32, "rem.u32", number, shape.kv_heads);
+    let heads = k.size32(shape.kv_heads.into());
+    let batch = def!(k, B32, "div.u32", number, heads);
+    let head = def!(k, B32, "rem.u32", number, heads);
     let (units, element) = (shape.value.in_units(shape.element), def!(k, B32, "add.s32", first_element, along));
     let source = super::tiles::head_address(k, from, batch, head, units);
     let source = def!(k, B64, "mad.wide.u32", element, 4, source);
     let has_element = def!(k, Pred, "setp.lt.u32", element, shape.value_dim);
     let slot = def!(k, B32, "mad.lo.u32", row, 4 * (SIDE + 1), shared);
     let slot = def!(k, B32, "mad.lo.u32", along, 4, slot);
+    let (length, row_bytes) = (k.size32(shape.kv_length.into()), k.size64(2 * units.row));
     k.repeat(SIDE / ROWS, |k, round| {
         let below = def!(k, B32, "mad.lo.u32", round, ROWS, row);
         let key = def!(k, B32, "add.s32", below, first_key);
-        let exists = def!(k, Pred, "setp.lt.u32", key, shape.kv_length);
+        let exists = def!(k, Pred, "setp.lt.u32", key, length);
         emit!(k, "and.pred", exists, exists, has_element);
         let key = def!(k, B64, "cvt.u64.u32", key);
-        let address = def!(k, B64, "mad.lo.s64", key, 2 * units.row, source);
+        let address = def!(k, B64, "mad.lo.s64", key, row_bytes, source);
         let value = def!(k, F32, "mov.f32", crate::ptx::Float(0.0));
         k.guarded(exists, true, |k| emit!(k, "ld.global.nc.f32", value, at(address, 0)));
         let rounded = def!(k, B32, "cvt.rna.tf32.f32", value);
@@ -101,6 +104,7 @@ fn write(k: &mut PtxBuilder, shape: &AttentionShape, tile: u32) {
     let target = super::tiles::head_address(k, to, batch, head, turned);
     let place = def!(k, B32, "add.s32", first_key, along);
     let target = def!(k, B64, "mad.wide.u32", place, 4, target);
+    let row_bytes = k.size64(2 * turned.row);
     k.repeat(SIDE / ROWS, |k, round| {
         let below = def!(k, B32, "mad.lo.u32", round, ROWS, row);
         let element = def!(k, B32, "add.s32", below, first_element);
@@ -108,7 +112,7 @@ fn write(k: &mut PtxBuilder, shape: &AttentionShape, tile: u32) {
         let there = def!(k, B32, "mad.lo.u32", round, 4 * ROWS, slot);
         let value = def!(k, B32, "ld.shared.b32", at(there, square.into()));
         let element = def!(k, B64, "cvt.u64.u32", element);
-        let address = def!(k, B64, "mad.lo.s64", element, 2 * turned.row, target);
+        let address = def!(k, B64, "mad.lo.s64", element, row_bytes, target);
         k.guarded(exists, true, |k| emit!(k, "st.global.b32", at(address, 0), value));
     });
 }

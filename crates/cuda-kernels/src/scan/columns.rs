@@ -9,30 +9,32 @@ impl Scan<'_> {
     /// Columns: a block has 32 of them side by side (or 32 vectors) and walks down in steps of all its warps' rows.
     pub(super) fn columns(mut self) -> Result<KernelSequence, Unsupported> {
         let element = self.element();
-        let (length, inner) = (self.shape.length, self.shape.inner);
-        let across = inner.div_ceil(32);
+        let length = self.length;
+        let across = self.shape.inner.div_ceil(32);
         let totals = self.k.shared(8 * 32 * WARPS, 16);
         let k = &mut self.k;
-        let input = k.buffer_parameter();
-        let output = k.buffer_parameter();
+        let [inner, columns] = [self.shape.inner, across].map(|n| k.size32(n as i64));
+        let wide_inner = def!(k, B64, "cvt.u64.u32", inner);
+        let plane = def!(k, B64, "mul.lo.s64", self.wide_length, wide_inner);
         let shared = k.shared_base();
         let thread = def!(k, B32, "mov.u32", "%tid.x");
         let lane = def!(k, B32, "and.b32", thread, 31);
         let warp = def!(k, B32, "shr.u32", thread, 5);
         let block = def!(k, B32, "mov.u32", "%ctaid.x");
-        let column_block = def!(k, B32, "rem.u32", block, across);
-        let outer = def!(k, B32, "div.u32", block, across);
+        let column_block = def!(k, B32, "rem.u32", block, columns);
+        let outer = def!(k, B32, "div.u32", block, columns);
         let column = def!(k, B32, "mad.lo.u32", column_block, 32, lane);
         let exists = def!(k, Pred, "setp.lt.u32", column, inner);
         let outer = def!(k, B64, "cvt.u64.u32", outer);
         let wide_column = def!(k, B64, "cvt.u64.u32", column);
-        let first = def!(k, B64, "mad.lo.s64", outer, length * inner, wide_column);
+        let first = def!(k, B64, "mad.lo.s64", outer, plane, wide_column);
         let bytes = element.bytes();
-        let from = def!(k, B64, "mad.lo.s64", first, bytes, input);
-        let to = def!(k, B64, "mad.lo.s64", first, bytes, output);
-        let row_bytes = (inner * u64::from(bytes)) as i64;
-        let step = self.direction() * row_bytes;
+        let from = def!(k, B64, "mad.lo.s64", first, bytes, self.input);
+        let to = def!(k, B64, "mad.lo.s64", first, bytes, self.output);
+        let row_bytes = def!(k, B64, "mul.lo.s64", wide_inner, bytes);
+        let direction = self.direction();
         let k = &mut self.k;
+        let step = def!(k, B64, "mul.lo.s64", row_bytes, direction);
         let slot = def!(k, B32, "mad.lo.u32", thread, 8, shared);
         let lane_slot = def!(k, B32, "mad.lo.u32", lane, 8, shared);
         let row = def!(k, B32, "mul.lo.u32", warp, COLUMN_ROWS);
@@ -45,7 +47,8 @@ impl Scan<'_> {
         let k = &mut self.k;
         let wide_row = def!(k, B64, "cvt.u64.u32", row);
         let offset = if self.shape.reverse {
-            let mirrored = def!(k, B64, "sub.s64", length as i64 - 1, wide_row);
+            let last = def!(k, B64, "sub.s64", self.wide_length, 1);
+            let mirrored = def!(k, B64, "sub.s64", last, wide_row);
             def!(k, B64, "mul.lo.s64", mirrored, row_bytes)
         } else {
             def!(k, B64, "mul.lo.s64", wide_row, row_bytes)
@@ -62,8 +65,9 @@ impl Scan<'_> {
             emit!(k, "and.pred", inside, inside, exists);
             let skip = k.label();
             k.branch_unless(inside, skip);
-            element.load(k, value, at(source, step * i64::from(i)), "global");
+            element.load(k, value, at(source, 0), "global");
             k.place(skip);
+            emit!(k, "add.s64", source, source, step);
             values.push(value);
             guards.push(inside);
         }
@@ -90,8 +94,9 @@ impl Scan<'_> {
             let k = &mut self.k;
             let skip = k.label();
             k.branch_unless(guards[i], skip);
-            element.store(k, at(target, step * i as i64), value, "global");
+            element.store(k, at(target, 0), value, "global");
             k.place(skip);
+            emit!(k, "add.s64", target, target, step);
         }
         let k = &mut self.k;
         emit!(k, "add.s32", row, row, COLUMN_ROWS * WARPS);
