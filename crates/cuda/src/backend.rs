@@ -58,6 +58,8 @@ static PIPELINE: &[PipelineStep] = &[
     // the config of an attention names by their numbers.
     Once("fuse-attention"),
     Once("sink-shapes"),
+    // Transposes that have come to products are absorbed by them.
+    Once("canonicalize-dots"),
     Once("canonicalize-gemms"),
     Once("canonicalize-convolutions"),
     Once("canonicalize-sorts"),

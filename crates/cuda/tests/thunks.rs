@@ -253,3 +253,41 @@ fn what_devices_reduce_is_one_kernel_that_writes_to_all() {
         "#]],
     );
 }
+
+#[cfg(feature = "llvm")]
+#[test]
+fn a_transpose_between_products_is_absorbed_by_them() {
+    thunks(
+        "HloModule m
+
+         ENTRY e {
+           w = bf16[8,128,256] parameter(0)
+           x = bf16[64,128] parameter(1)
+           v = bf16[8,256,128] parameter(2)
+           h = bf16[8,256,64] dot(w, x), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+           t = bf16[8,64,256] transpose(h), dimensions={0,2,1}
+           n = bf16[8,64,256] negate(t)
+           e = bf16[8,64,256] exponential(n)
+           one = bf16[] constant(1)
+           ones = bf16[8,64,256] broadcast(one), dimensions={}
+           d = bf16[8,64,256] add(e, ones)
+           q = bf16[8,64,256] divide(t, d)
+           ROOT y = bf16[8,128,64] dot(v, q), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={1},
+             rhs_contracting_dims={2}
+         }",
+        1,
+        expect![[r#"
+            allocations:
+              a0: argument 2
+              a1: argument 0
+              a2: result, 131072 bytes
+              a3: argument 1
+              a4: temporary at 0
+            262144 bytes of temporaries
+            thunks:
+              h: gemm 256x64x128 x8 bf16[-] bf16[k] -> bf16 in F32 [a1+0, a3+0, a4+0]
+              divide_fusion: kernel loops <<<64, 256>>> [a4+0, a4+0]
+              dot: gemm 128x64x256 x8 bf16[-] bf16[-] -> bf16 in F32 [a0+0, a4+0, a2+0]
+        "#]],
+    );
+}

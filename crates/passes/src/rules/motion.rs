@@ -137,14 +137,57 @@ fn sink_transpose(module: &mut Module, i: InstructionId) -> Option<InstructionId
     let Op::Transpose { dimensions } = &module[first].op else { return None };
     let order = dimensions.clone();
     let inner = DimVec::from(dims(module, operand(module, first, 0)?)?);
-    // A transpose that others need as well stays, and then nothing is won.
+    // A transpose that others need as well stays, and then nothing is won; unless all of them come together again.
     let undo = |module: &Module, o: InstructionId| match &module[o].op {
-        Op::Transpose { dimensions } if *dimensions == order && module[o].users().len() == 1 => operand(module, o, 0),
+        Op::Transpose { dimensions }
+            if *dimensions == order && (module[o].users().len() == 1 || ends_in_one(module, o, &order)) =>
+        {
+            operand(module, o, 0)
+        }
         _ => None,
     };
     let operands = undone(module, i, &inner, undo)?;
     let value = same_operation(module, i, &operands, &inner)?;
     beside(module, i).transpose(value, order).ok()
+}
+
+/// As many operations between a transpose and where its users come together again are looked at.
+const MAX_BETWEEN: usize = 24;
+
+/// Whether all that is made of `transpose` by operations on each element, with nothing but scalars and transposes of the
+/// same order beside it, is made for one of these operations.
+fn ends_in_one(module: &Module, transpose: InstructionId, order: &[i64]) -> bool {
+    let mut found: Vec<InstructionId> = Vec::new();
+    let mut next = vec![transpose];
+    while let Some(i) = next.pop() {
+        for &user in module[i].users() {
+            if found.contains(&user) || !ELEMENTWISE.contains(&module[user].opcode()) {
+                continue;
+            }
+            if found.len() == MAX_BETWEEN {
+                return false;
+            }
+            found.push(user);
+            next.push(user);
+        }
+    }
+    // What needs anything else beside it stays where it is, and so does all that is made of it.
+    loop {
+        let count = found.len();
+        let is_alike =
+            |o: InstructionId| matches!(&module[o].op, Op::Transpose { dimensions } if **dimensions == *order);
+        let known =
+            |o: InstructionId, found: &[InstructionId]| found.contains(&o) || splat(module, o).is_some() || is_alike(o);
+        let kept: Vec<InstructionId> =
+            found.iter().copied().filter(|&i| module[i].operands().iter().all(|&o| known(o, &found))).collect();
+        found = kept;
+        if found.len() == count {
+            break;
+        }
+    }
+    let is_outside = |&u: &InstructionId| !found.contains(&u);
+    let leaves = |&&i: &&InstructionId| module[i].users().is_empty() || module[i].users().iter().any(is_outside);
+    !module[transpose].users().iter().any(is_outside) && found.iter().filter(leaves).count() == 1
 }
 
 fn sink_broadcast(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
