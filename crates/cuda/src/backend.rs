@@ -121,7 +121,7 @@ impl TargetInfo for CudaInfo {
         // Random numbers and what is made of them are hundreds of instructions on registers; and the rows that are under
         // way on all processors stay in the second cache. To write a number and read it back takes as long as fifty
         // instructions.
-        FusionLimits { members: 512, row_bytes: 1 << 20, recomputed: 40.0, recomputed_in_row: 40.0 }
+        FusionLimits { members: 512, row_bytes: 1 << 20, recomputed: 40.0, recomputed_in_row: 40.0, scatters: true }
     }
 
     fn has_product(&self, lhs: ElementType, rhs: ElementType, to: ElementType) -> bool {

@@ -256,6 +256,87 @@ fn what_devices_reduce_is_one_kernel_that_writes_to_all() {
 
 #[cfg(feature = "llvm")]
 #[test]
+fn a_scatter_makes_its_indices_and_updates_itself() {
+    thunks(
+        "HloModule m
+
+         add {
+           a = s32[] parameter(0)
+           b = s32[] parameter(1)
+           ROOT c = s32[] add(a, b)
+         }
+
+         ENTRY e {
+           x = s32[100000] parameter(0)
+           zero = s32[] constant(0)
+           one = s32[] constant(1)
+           zeros = s32[100000] broadcast(zero), dimensions={}
+           ones = s32[100000] broadcast(one), dimensions={}
+           counts = s32[1000] broadcast(zero), dimensions={}
+           i = s32[100000] maximum(x, zeros)
+           at = s32[100000,1] reshape(i)
+           ROOT s = s32[1000] scatter(counts, at, ones), update_window_dims={}, inserted_window_dims={0},
+             scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add
+         }",
+        1,
+        expect![[r#"
+            allocations:
+              a0: argument 0
+              a1: result, 4000 bytes
+              a2: constant zero, 4 bytes
+            0 bytes of temporaries
+            thunks:
+              counts: kernel loops <<<1, 256>>> [a2+0, a1+0]
+              scatter_fusion: kernel scatter <<<391, 256>>> [a0+0, a1+0, a1+0]
+        "#]],
+    );
+}
+
+/// What is added to an array may depend on what was there before, wherever it is added.
+#[cfg(feature = "llvm")]
+#[test]
+fn a_scatter_does_not_read_what_it_changes() {
+    thunks(
+        "HloModule m
+
+         add {
+           a = f32[] parameter(0)
+           b = f32[] parameter(1)
+           ROOT c = f32[] add(a, b)
+         }
+
+         ENTRY e {
+           x = f32[64,64] parameter(0)
+           i = s32[4096,1] parameter(1)
+           flat = f32[4096] reshape(x)
+           doubled = f32[4096] add(flat, flat)
+           again = f32[64,64] exponential(x)
+           more = f32[4096] reshape(again)
+           base = f32[4096] reshape(x)
+           first = f32[4096] scatter(base, i, doubled), update_window_dims={}, inserted_window_dims={0},
+             scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add
+           ROOT second = f32[4096] scatter(first, i, more), update_window_dims={}, inserted_window_dims={0},
+             scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add
+         }",
+        1,
+        expect![[r#"
+            allocations:
+              a0: result, 16384 bytes
+              a1: argument 0
+              a2: argument 1
+              a6: temporary at 0
+            16384 bytes of temporaries
+            thunks:
+              copy: copy 16384 bytes [a1+0, a0+0]
+              add: kernel loops <<<4, 256>>> [a1+0, a1+0, a6+0]
+              first: kernel scatter <<<4, 256>>> [a0+0, a2+0, a6+0, a0+0]
+              scatter_fusion: kernel scatter <<<4, 256>>> [a1+0, a0+0, a2+0, a0+0]
+        "#]],
+    );
+}
+
+#[cfg(feature = "llvm")]
+#[test]
 fn a_transpose_between_products_is_absorbed_by_them() {
     thunks(
         "HloModule m

@@ -7,6 +7,7 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, ConstantValue, Op, UnaryOp};
 use hloom_ir::shape::ArrayShape;
+use hloom_passes::FusionLimits;
 
 /// What an instruction can be in a fusion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +35,7 @@ pub(super) fn elements(module: &Module, i: InstructionId) -> i64 {
 }
 
 /// What `i` can be in a fusion.
-pub(super) fn role(module: &Module, i: InstructionId) -> Role {
+pub(super) fn role(module: &Module, i: InstructionId, limits: FusionLimits) -> Role {
     let instruction = &module[i];
     let all_plain = || instruction.operands().iter().all(|&o| plain_array(module, o).is_some());
     if matches!(instruction.op, Op::Reduce { .. }) && instruction.shape.is_tuple() {
@@ -63,6 +64,7 @@ pub(super) fn role(module: &Module, i: InstructionId) -> Role {
         Op::Concatenate { .. } if instruction.operands().len() <= MAX_CONCATENATED => Role::Value,
         Op::Reduce { .. } => Role::Reduce,
         Op::DynamicUpdateSlice | Op::ReduceWindow { .. } => Role::Last,
+        Op::Scatter(_) if limits.scatters => Role::Last,
         _ => Role::None,
     }
 }
@@ -114,7 +116,7 @@ pub(super) fn times_made(module: &Module, value: InstructionId, user: Instructio
     let count = |i: InstructionId| elements(module, i).max(1) as f64;
     let position = module[user].operands().iter().position(|&o| o == value)?;
     match &module[user].op {
-        Op::DynamicUpdateSlice if position == 0 => None,
+        Op::DynamicUpdateSlice | Op::Scatter(_) if position == 0 => None,
         // Made once, before the loops.
         _ if count(value) == 1.0 => Some(1.0),
         Op::Broadcast { .. } if repeats_short_row(module, value) => None,
@@ -129,6 +131,8 @@ pub(super) fn times_made(module: &Module, value: InstructionId, user: Instructio
         // Where single elements are taken, each index is asked for once.
         Op::Gather(gather) if gather.slice_sizes.iter().all(|&n| n == 1) => Some(1.0),
         Op::Gather(_) => Some(2.0),
+        // Every element of an update's window asks for the update's place.
+        Op::Scatter(scatter) if position == 1 && !scatter.dims.update_window_dims.is_empty() => Some(2.0),
         // Between elements that are moved apart the value is made as well, and not used.
         Op::Pad { padding } if padding.iter().any(|d| d.interior > 0) => Some((count(user) / count(value)).max(1.0)),
         Op::ReduceWindow { window, .. } => Some(window.dims.iter().map(|d| d.size.max(1) as f64).product()),

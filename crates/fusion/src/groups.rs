@@ -105,7 +105,7 @@ pub(super) fn group(
         if pinned[i] {
             continue;
         }
-        roles.set(i, role(module, i));
+        roles.set(i, role(module, i, limits));
         if matches!(roles[i], Role::Value) {
             let once = |&&o: &&InstructionId| roles[o] == Role::Value && module[o].users().len() == 1;
             let made_with_it: f64 = module[i].operands().iter().filter(once).map(|&o| cost[o]).sum();
@@ -211,7 +211,7 @@ impl Sweep<'_> {
             return None;
         }
         if let Some(&result) = group.results.first()
-            && matches!(module[result].op, Op::DynamicUpdateSlice)
+            && is_update(module, result)
             && (!is_safe_beside_update(module, i, result) || is_changed_before(module, i, result))
         {
             return None;
@@ -367,7 +367,11 @@ fn is_row_reduction(module: &Module, reduce: InstructionId, result: InstructionI
     let row_bytes = read.byte_size().unwrap_or(i64::MAX) / rows.max(1);
     let ends_in_loops = !matches!(
         module[result].op,
-        Op::DynamicUpdateSlice | Op::ReduceWindow { .. } | Op::Concatenate { .. } | Op::Transpose { .. }
+        Op::DynamicUpdateSlice
+            | Op::Scatter(_)
+            | Op::ReduceWindow { .. }
+            | Op::Concatenate { .. }
+            | Op::Transpose { .. }
     );
     ends_in_loops
         && dimensions.iter().all(|&d| d >= first)
@@ -417,14 +421,28 @@ fn is_large_total(module: &Module, reduce: InstructionId) -> bool {
     elements(module, reduce) < 16 && read > 1 << 14
 }
 
+/// Whether `i` may be written over its first operand, which is then the same memory.
+fn is_update(module: &Module, i: InstructionId) -> bool {
+    matches!(module[i].op, Op::DynamicUpdateSlice | Op::Scatter(_))
+}
+
+/// What `i` is under another shape.
+fn reshaped(module: &Module, mut i: InstructionId) -> InstructionId {
+    while let (Op::Reshape { .. } | Op::Bitcast, &[operand]) = (&module[i].op, module[i].operands()) {
+        i = operand;
+    }
+    i
+}
+
 /// Whether `i` may be made in the loop that writes `update` over its first operand: it must not read what may have been
 /// overwritten already. A slice at the very place of the update is read just before it is written.
 fn is_safe_beside_update(module: &Module, i: InstructionId, update: InstructionId) -> bool {
     let [buffer, new, starts @ ..] = module[update].operands() else { return false };
-    if !module[i].operands().contains(buffer) {
+    let memory = reshaped(module, *buffer);
+    if !module[i].operands().iter().any(|&o| reshaped(module, o) == memory) {
         return true;
     }
-    let same_place = matches!(module[i].op, Op::DynamicSlice { .. })
+    let same_place = matches!((&module[i].op, &module[update].op), (Op::DynamicSlice { .. }, Op::DynamicUpdateSlice))
         && same_dims(module, i, *new)
         && module[i].operands().first() == Some(buffer)
         && module[i].operands().get(1..) == Some(starts);
@@ -437,7 +455,7 @@ fn is_safe_beside_update(module: &Module, i: InstructionId, update: InstructionI
 fn is_changed_before(module: &Module, i: InstructionId, update: InstructionId) -> bool {
     let mut buffer = module[update].operands().first().copied();
     for _ in 0..MAX_UPDATES {
-        let Some(earlier) = buffer.filter(|&b| matches!(module[b].op, Op::DynamicUpdateSlice)) else { return false };
+        let Some(earlier) = buffer.filter(|&b| is_update(module, b)) else { return false };
         buffer = module[earlier].operands().first().copied();
         if buffer.is_some_and(|b| module[i].operands().contains(&b)) {
             return true;

@@ -96,12 +96,12 @@ fn is_tiny(merger: &Merger<'_>, node: Node) -> bool {
     let group = &merger.groups[node as usize];
     let is_plain = |&r: &InstructionId| {
         let is_single = elements(module, r) == 1 && module[r].shape.is_array();
-        let changes_in_place = matches!(module[r].op, Op::DynamicUpdateSlice);
+        let changes_in_place = matches!(module[r].op, Op::DynamicUpdateSlice | Op::Scatter(_));
         !changes_in_place && (is_single || merger.loop_of(node).is_some()) && elements(module, r) <= TINY
     };
     let is_little = |&m: &InstructionId| {
         let read = module[m].operands().iter().map(|&o| elements(module, o)).max().unwrap_or(0);
-        read.max(elements(module, m)) <= LITTLE && !matches!(module[m].op, Op::DynamicUpdateSlice)
+        read.max(elements(module, m)) <= LITTLE && !matches!(module[m].op, Op::DynamicUpdateSlice | Op::Scatter(_))
     };
     group.results.iter().all(is_plain) && group.members.iter().all(is_little)
 }

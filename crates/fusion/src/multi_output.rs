@@ -285,7 +285,7 @@ impl<'m> Merger<'m> {
         let group = self.groups.get(node as usize)?;
         let &result = group.results.first()?;
         match &module[result].op {
-            Op::DynamicUpdateSlice | Op::ReduceWindow { .. } | Op::Concatenate { .. } => None,
+            Op::DynamicUpdateSlice | Op::Scatter(_) | Op::ReduceWindow { .. } | Op::Concatenate { .. } => None,
             Op::Reduce { dimensions, .. } => {
                 let over = plain_array(module, *module[result].operands().first()?)?;
                 plain_array(module, result)?;

@@ -101,11 +101,19 @@ pub struct FusionLimits {
     /// What costs so many additions an element is made again in each loop of one kernel over the same row; without a
     /// limit where the kernel keeps what one loop has made for the next.
     pub recomputed_in_row: f64,
+    /// Whether scatters take in what makes their indices and updates.
+    pub scatters: bool,
 }
 
 impl Default for FusionLimits {
     fn default() -> FusionLimits {
-        FusionLimits { members: 96, row_bytes: 1 << 16, recomputed: 0.0, recomputed_in_row: f64::INFINITY }
+        FusionLimits {
+            members: 96,
+            row_bytes: 1 << 16,
+            recomputed: 0.0,
+            recomputed_in_row: f64::INFINITY,
+            scatters: false,
+        }
     }
 }
 
