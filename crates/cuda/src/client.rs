@@ -72,6 +72,14 @@ fn target_of(device: &Description) -> Result<Target, Diagnostic> {
     })
 }
 
+/// What to say of GPUs that are not used.
+fn note_on_others(device: &Description) -> Option<String> {
+    let Description { name, count, .. } = device;
+    (*count > 1).then(|| {
+        format!("the machine has {count} GPUs, and the first of them is used, {name}; CUDA_VISIBLE_DEVICES says which is first")
+    })
+}
+
 impl Client for CudaClient {
     fn backend(&self) -> &dyn Backend {
         &*self.backend
@@ -103,6 +111,10 @@ impl Client for CudaClient {
         self.prewarm.wait();
     }
 
+    fn notes(&self) -> Vec<String> {
+        note_on_others(&self.gpu.description).into_iter().collect()
+    }
+
     fn memory_statistics(&self, _: usize) -> MemoryStatistics {
         self.gpu.pool.statistics()
     }
@@ -124,9 +136,12 @@ impl Client for CudaClient {
 mod tests {
     use super::*;
 
+    fn device(name: &str, capability: u32, memory_bytes: usize) -> Description {
+        Description { name: name.to_owned(), capability, memory_bytes, driver_version: 13000, count: 1 }
+    }
+
     fn target(name: &str, capability: u32, memory_bytes: usize) -> Result<String, String> {
-        let device = Description { name: name.to_owned(), capability, memory_bytes, driver_version: 13000 };
-        target_of(&device).map(|t| t.name).map_err(|d| d.message)
+        target_of(&device(name, capability, memory_bytes)).map(|t| t.name).map_err(|d| d.message)
     }
 
     #[test]
@@ -134,6 +149,14 @@ mod tests {
         assert_eq!(target("NVIDIA H200", 90, 150_000_000_000).as_deref(), Ok("gpu-h200"));
         assert_eq!(target("NVIDIA H100 PCIe", 90, 85_000_000_000).as_deref(), Ok("gpu-h100"));
         assert_eq!(target("NVIDIA L4", 89, 24_000_000_000).as_deref(), Ok("gpu-a100"));
+    }
+
+    #[test]
+    fn gpus_that_are_not_used_are_named() {
+        let one = device("NVIDIA H200", 90, 150_000_000_000);
+        assert_eq!(note_on_others(&one), None);
+        let said = note_on_others(&Description { count: 8, ..one }).unwrap();
+        assert!(said.contains("8 GPUs") && said.contains("NVIDIA H200"), "{said}");
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub(crate) struct Description {
     pub(crate) memory_bytes: usize,
     /// 13000 for 13.0.
     pub(crate) driver_version: i32,
+    /// How many GPUs the driver sees; this is the first.
+    pub(crate) count: usize,
 }
 
 /// A GPU.
@@ -457,5 +459,5 @@ fn describe(driver: &Driver) -> Result<Description, ExecutionError> {
         let version = format!("{}.{}", capability / 10, capability % 10);
         return Err(machine(format!("{name} has compute capability {version}, and 8.0 is needed")));
     }
-    Ok(Description { name, capability, memory_bytes, driver_version })
+    Ok(Description { name, capability, memory_bytes, driver_version, count: count.max(0) as usize })
 }

@@ -9,6 +9,7 @@ use crate::abi::{
 };
 use crate::device::{Device, DeviceDescription};
 use crate::dispatch::Dispatcher;
+use crate::log;
 use crate::memory::{KINDS, Memory};
 use crate::processes::{Node, Processes};
 use crate::status::{Code, Status};
@@ -144,6 +145,7 @@ impl Client {
             Engine::Cpu => Arc::new(CpuClient::new(&of_cpu).map_err(failed)?),
             Engine::Cuda => Arc::new(CudaClient::new().map_err(failed)?),
         };
+        runtime.notes().iter().for_each(|note| log::note(note));
         let nodes = processes.as_ref().map_or_else(|| vec![0; options.devices], |p| p.nodes.clone());
         let own = processes.as_ref().map_or(0, |p| p.node);
         let first = nodes.iter().position(|&n| n == own).unwrap_or(0);

@@ -37,6 +37,11 @@ pub trait Client: std::fmt::Debug + Send + Sync {
     /// Waits until what the client began to load in the background is there.
     fn wait_until_ready(&self) {}
 
+    /// What its user should know of the devices, a line each.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Makes a compiled module ready to run.
     fn load(&self, compiled: Arc<CompiledModule>) -> Result<Arc<dyn LoadedExecutable>, ExecutionError>;
 

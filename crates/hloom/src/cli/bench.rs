@@ -27,6 +27,7 @@ use std::time::Instant;
 pub(crate) fn run(args: &BenchArgs) -> Result {
     let threads = args.threads.map(|n| n as usize);
     let client = args.engine.client(threads).map_err(|error| super::usage_error(&error.to_string()))?;
+    client.notes().iter().for_each(|note| output::inform(&format!("{note}\n")));
     client.wait_until_ready();
     if args.calibrate {
         let threads = (args.engine == Engine::Cpu).then(|| threads.unwrap_or_else(Pool::available_threads));

@@ -21,7 +21,9 @@ fn client(run: &Run<'_>) -> Result<Arc<dyn Client>> {
         return Ok(saved.client.clone());
     }
     let threads = run.args.threads.map(|n| n as usize).or_else(|| run.ranks.map(|r| r.threads()));
-    run.args.engine.client(threads).map_err(|error| run.fail(error.into_diagnostics(run.module())))
+    let client = run.args.engine.client(threads).map_err(|error| run.fail(error.into_diagnostics(run.module())))?;
+    client.notes().iter().for_each(|note| output::inform(&format!("{note}\n")));
+    Ok(client)
 }
 
 fn compile(run: &Run<'_>, client: &dyn Client, grid: DeviceGrid) -> Result<Arc<dyn LoadedExecutable>> {
