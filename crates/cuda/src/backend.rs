@@ -5,6 +5,7 @@ use crate::canonicalize_convolutions;
 use crate::canonicalize_sorts;
 use crate::code::CudaCode;
 use crate::convolution;
+use crate::cubin::Assembler;
 use crate::expand_cholesky;
 use crate::gemm;
 use crate::kernels::{self, KernelSource};
@@ -95,6 +96,8 @@ static FUSE_ATTENTION: Pass = Pass {
 #[derive(Debug)]
 pub struct CudaBackend {
     info: CudaInfo,
+    /// What assembles kernels on this machine, if programs are compiled to be run here.
+    assembler: Option<Arc<Assembler>>,
 }
 
 /// A GPU, and what there are kernels for on it.
@@ -152,7 +155,12 @@ impl CudaBackend {
     /// The backend for a GPU.
     pub fn new(target: Target) -> Result<CudaBackend, CompileError> {
         let architecture = architecture(&target).map_err(|d| CompileError::of_source("target", vec![d]))?;
-        Ok(CudaBackend { info: CudaInfo { target, architecture } })
+        Ok(CudaBackend { info: CudaInfo { target, architecture }, assembler: None })
+    }
+
+    /// The same backend, whose kernels are assembled while others are made.
+    pub(crate) fn with_assembler(self, assembler: Arc<Assembler>) -> CudaBackend {
+        CudaBackend { assembler: Some(assembler), ..self }
     }
 
     /// The backend for the GPU of that name.
@@ -210,7 +218,7 @@ impl Backend for CudaBackend {
         options: &CompileOptions,
         report: &mut CompileReport,
     ) -> Result<Arc<dyn Code>, CompileError> {
-        let source = KernelSource::Compiler(self.info.architecture);
+        let source = KernelSource::Compiler(self.info.architecture, self.assembler.clone());
         Ok(Arc::new(self.lowered(scheduled, options, source, report)?))
     }
 

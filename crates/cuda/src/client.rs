@@ -29,7 +29,7 @@ impl CudaClient {
         let failed = |error: ExecutionError| CompileError::of_source("device", vec![error.into_diagnostic()]);
         let gpu = Arc::new(Gpu::open().map_err(failed)?);
         let target = target_of(&gpu.description).map_err(|d| CompileError::of_source("device", vec![d]))?;
-        let backend = CudaBackend::new(target)?;
+        let backend = CudaBackend::new(target)?.with_assembler(gpu.assembler.clone());
         let prewarm = Arc::new(Prewarm::begin(&gpu, backend.architecture()));
         Ok(CudaClient { backend: Arc::new(backend), gpu, prewarm })
     }

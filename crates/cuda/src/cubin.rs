@@ -14,7 +14,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::ffi::{CString, c_char, c_void};
 use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 
 functions! {
     /// nvJitLink, whose functions carry the version in their names.
@@ -42,8 +42,8 @@ const PTX: i32 = 2;
 /// How files of machine code begin.
 const MAGIC: &[u8; 8] = b"hlcubin1";
 
-/// Machine code by the text and the architecture that it is of.
-type Kept = FxHashMap<(Arc<str>, Architecture), Image>;
+/// Machine code by the text and the architecture that it is of; none while it is being assembled.
+type Kept = FxHashMap<(Arc<str>, Architecture), Option<Result<Image, ExecutionError>>>;
 
 /// What the driver loads: machine code, or, where nothing else assembles it, the text.
 pub(crate) type Image = Arc<[u8]>;
@@ -52,8 +52,38 @@ pub(crate) type Image = Arc<[u8]>;
 #[derive(Debug)]
 pub(crate) struct Assembler {
     library: Arc<OnceLock<Result<NvJitLink, ExecutionError>>>,
-    kept: Mutex<Kept>,
+    kept: Arc<KeptImages>,
     workers: Workers,
+}
+
+/// Machine code that there is, and that there will be.
+#[derive(Debug, Default)]
+struct KeptImages {
+    images: Mutex<Kept>,
+    changed: Condvar,
+}
+
+impl KeptImages {
+    fn images(&self) -> MutexGuard<'_, Kept> {
+        self.images.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a worker owes those who wait for a text: an answer, even if it panics.
+struct Owed {
+    kept: Arc<KeptImages>,
+    text: Arc<str>,
+    architecture: Architecture,
+    image: Option<Result<Image, ExecutionError>>,
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        let missing = || Err(ExecutionError::bug("a kernel was not assembled"));
+        let image = self.image.take().unwrap_or_else(missing);
+        self.kept.images().insert((self.text.clone(), self.architecture), Some(image));
+        self.kept.changed.notify_all();
+    }
 }
 
 /// More threads than this would wait for memory, and have it for themselves afterwards.
@@ -63,7 +93,7 @@ impl Default for Assembler {
     fn default() -> Assembler {
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         let workers = Workers::new("assembler", processors.min(MOST_WORKERS));
-        Assembler { library: Arc::default(), kept: Mutex::default(), workers }
+        Assembler { library: Arc::default(), kept: Arc::default(), workers }
     }
 }
 
@@ -72,19 +102,27 @@ pub(crate) struct Assembling<'a> {
     assembler: &'a Assembler,
     texts: Vec<Arc<str>>,
     architecture: Architecture,
-    images: mpsc::Receiver<(Arc<str>, Result<Image, ExecutionError>)>,
 }
 
 impl Assembling<'_> {
     /// The images of the texts, in order.
     pub(crate) fn finish(self) -> Result<Vec<Image>, ExecutionError> {
-        let Assembling { assembler, texts, architecture, images } = self;
-        for (text, image) in images {
-            assembler.kept().insert((text, architecture), image?);
+        let Assembling { assembler, texts, architecture } = self;
+        let mut images = assembler.kept.images();
+        let mut found = Vec::with_capacity(texts.len());
+        for text in texts {
+            let key = (text, architecture);
+            loop {
+                match images.get(&key) {
+                    Some(Some(image)) => break found.push(image.clone()?),
+                    Some(None) => {
+                        images = assembler.kept.changed.wait(images).unwrap_or_else(PoisonError::into_inner);
+                    }
+                    None => return Err(ExecutionError::bug("machine code of a kernel is missing")),
+                }
+            }
         }
-        let kept = assembler.kept();
-        let missing = || ExecutionError::bug("machine code of a kernel is missing");
-        texts.into_iter().map(|t| kept.get(&(t, architecture)).cloned().ok_or_else(missing)).collect()
+        Ok(found)
     }
 }
 
@@ -114,33 +152,35 @@ impl Assembler {
     /// Begins to assemble these texts, each equal one once.
     pub(crate) fn begin(&self, texts: &[&str], architecture: Architecture) -> Assembling<'_> {
         let texts: Vec<Arc<str>> = texts.iter().map(|&t| Arc::from(t)).collect();
-        let mut wanted = texts.clone();
+        let failed = || Some(Err(ExecutionError::bug("a kernel was not assembled")));
+        let mut wanted = Vec::new();
         {
-            let kept = self.kept();
-            wanted.retain(|text| !kept.contains_key(&(text.clone(), architecture)));
+            let mut images = self.kept.images();
+            for text in &texts {
+                // What failed before is tried again.
+                let kept = images.entry((text.clone(), architecture)).or_insert_with(failed);
+                if matches!(kept, Some(Err(_))) {
+                    *kept = None;
+                    wanted.push(text.clone());
+                }
+            }
         }
         // The longest first: the others are done meanwhile.
-        wanted.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
-        wanted.dedup();
-        let (done, images) = mpsc::channel();
+        wanted.sort_by_key(|text| std::cmp::Reverse(text.len()));
         for text in wanted {
-            let (library, done) = (self.library.clone(), done.clone());
+            let (library, kept) = (self.library.clone(), self.kept.clone());
             self.workers.submit(move || {
-                let image = image(opened(&library).ok(), &text, architecture);
-                // Who waits for it no more has heard of another's failure.
-                let _ = done.send((text, image));
+                let mut owed = Owed { kept, text, architecture, image: None };
+                owed.image = Some(image_of(opened(&library).ok(), &owed.text, architecture));
             });
         }
-        Assembling { assembler: self, texts, architecture, images }
+        Assembling { assembler: self, texts, architecture }
     }
 
     /// Takes images that were assembled before.
     pub(crate) fn keep(&self, images: impl IntoIterator<Item = (String, Image)>, architecture: Architecture) {
-        self.kept().extend(images.into_iter().map(|(text, image)| ((Arc::from(text), architecture), image)));
-    }
-
-    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        let of = |(text, image): (String, Image)| ((Arc::from(text), architecture), Some(Ok(image)));
+        self.kept.images().extend(images.into_iter().map(of));
     }
 }
 
@@ -150,7 +190,7 @@ fn opened(library: &OnceLock<Result<NvJitLink, ExecutionError>>) -> Result<&NvJi
 }
 
 /// The image of a text: out of the files, or assembled; the text itself, ended by a zero, where nothing can assemble it.
-fn image(library: Option<&NvJitLink>, text: &str, architecture: Architecture) -> Result<Image, ExecutionError> {
+fn image_of(library: Option<&NvJitLink>, text: &str, architecture: Architecture) -> Result<Image, ExecutionError> {
     let Some(library) = library else { return Ok([text.as_bytes(), &[0]].concat().into()) };
     let file = folder().map(|folder| folder.join(format!("{:016x}.cubin", key(text, architecture))));
     if let Some(image) = file.as_ref().and_then(|f| std::fs::read(f).ok()).and_then(|b| from_file(&b, text)) {
@@ -261,5 +301,26 @@ mod tests {
         assert_eq!(from_file(&bytes, "other"), None);
         assert_eq!(from_file(&bytes[..10], "text"), None);
         assert_eq!(from_file(&to_file("text", b""), "text"), None);
+    }
+
+    const HOPPER: Architecture = Architecture { capability: 90, accelerated: true };
+
+    #[test]
+    fn a_text_that_is_being_assembled_is_waited_for_by_all_who_ask() {
+        let assembler = Assembler::default();
+        let text: Arc<str> = Arc::from("text");
+        let owed = |image| Owed { kept: assembler.kept.clone(), text: text.clone(), architecture: HOPPER, image };
+        // One that panics leaves no image.
+        for image in [None, Some(Ok(Arc::from(&b"image"[..])))] {
+            assembler.kept.images().insert((text.clone(), HOPPER), None);
+            let [first, second] = [0; 2].map(|_| assembler.begin(&["text", "text"], HOPPER));
+            let expected = image.clone().map(|image: Result<Image, ExecutionError>| vec![image.unwrap(); 2]);
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(move || first.finish());
+                drop(owed(image));
+                assert_eq!(waiting.join().unwrap().ok(), expected);
+            });
+            assert_eq!(second.finish().ok(), expected);
+        }
     }
 }

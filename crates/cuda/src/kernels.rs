@@ -3,6 +3,7 @@
 //! Since all that is asked for is recorded in order, the same module is lowered to the same thunks from either. Without the
 //! feature `llvm` there is no generator, and what would have a kernel is left to the evaluator.
 
+use crate::cubin::Assembler;
 use crate::hand_written;
 use hloom_cuda_kernels::number::Number;
 use hloom_cuda_kernels::scan::{ScanOperation, ScanShape, prefix_scan};
@@ -18,7 +19,7 @@ use hloom_ir::shape::ArrayShape;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A sequence of kernels, or why there is none.
 pub(crate) type Made = Result<KernelSequence, String>;
@@ -26,8 +27,8 @@ pub(crate) type Made = Result<KernelSequence, String>;
 /// Where the kernels of a program come from.
 #[derive(Debug)]
 pub(crate) enum KernelSource {
-    /// They are made for this architecture.
-    Compiler(Architecture),
+    /// They are made for this architecture; an assembler, where there is one, begins with each as soon as it is made.
+    Compiler(Architecture, Option<Arc<Assembler>>),
     /// They were saved, in the order in which they are asked for.
     Saved(Vec<Made>),
 }
@@ -192,8 +193,8 @@ fn texts(sequence: Option<KernelSequence>) -> Vec<String> {
 impl KernelSource {
     /// The kernels of all requests, each in a thread of its own as far as there are processors.
     pub(crate) fn make(self, module: &Module, requests: &[Request]) -> Vec<Made> {
-        let architecture = match self {
-            KernelSource::Compiler(architecture) => architecture,
+        let (architecture, assembler) = match self {
+            KernelSource::Compiler(architecture, assembler) => (architecture, assembler),
             KernelSource::Saved(mut made) => {
                 made.resize_with(requests.len(), || Err("it is not among the saved kernels".to_owned()));
                 return made;
@@ -206,6 +207,10 @@ impl KernelSource {
                 let n = next.fetch_add(1, Ordering::Relaxed);
                 let Some(request) = requests.get(n) else { return };
                 let kernels = generate(module, request, architecture);
+                if let (Ok(sequence), Some(assembler)) = (&kernels, &assembler) {
+                    let texts: Vec<&str> = sequence.kernels.iter().map(|kernel| kernel.ptx.as_str()).collect();
+                    assembler.begin(&texts, architecture);
+                }
                 made.lock().unwrap_or_else(PoisonError::into_inner).insert(n, kernels);
             }
         };
