@@ -4,6 +4,7 @@
 //! made and tested on machines without a GPU; [`emulate`] runs such text on the host.
 
 pub mod attention;
+pub mod common;
 pub mod emulate;
 pub mod launch;
 pub mod number;

@@ -144,6 +144,15 @@ impl Assembler {
         let _ = all.recv();
     }
 
+    /// Assembles a text for the files, unless it is there; an error if that cannot be.
+    pub(crate) fn keep_in_file(&self, text: &str, architecture: Architecture) -> Result<(), ExecutionError> {
+        let is_there = file(text, architecture).is_some_and(|file| file.exists());
+        if !is_there {
+            image_of(Some(opened(&self.library)?), text, architecture)?;
+        }
+        Ok(())
+    }
+
     /// The images of these texts, in order; equal ones are assembled once.
     pub(crate) fn assemble(&self, texts: &[&str], architecture: Architecture) -> Result<Vec<Image>, ExecutionError> {
         self.begin(texts, architecture).finish()
@@ -192,7 +201,7 @@ fn opened(library: &OnceLock<Result<NvJitLink, ExecutionError>>) -> Result<&NvJi
 /// The image of a text: out of the files, or assembled; the text itself, ended by a zero, where nothing can assemble it.
 fn image_of(library: Option<&NvJitLink>, text: &str, architecture: Architecture) -> Result<Image, ExecutionError> {
     let Some(library) = library else { return Ok([text.as_bytes(), &[0]].concat().into()) };
-    let file = folder().map(|folder| folder.join(format!("{:016x}.cubin", key(text, architecture))));
+    let file = file(text, architecture);
     if let Some(image) = file.as_ref().and_then(|f| std::fs::read(f).ok()).and_then(|b| from_file(&b, text)) {
         return Ok(image.into());
     }
@@ -210,8 +219,13 @@ fn key(text: &str, architecture: Architecture) -> u64 {
     hasher.finish()
 }
 
+/// The file of a text's machine code.
+fn file(text: &str, architecture: Architecture) -> Option<PathBuf> {
+    Some(folder()?.join(format!("{:016x}.cubin", key(text, architecture))))
+}
+
 /// Where machine code is kept from one process to the next.
-fn folder() -> Option<PathBuf> {
+pub(crate) fn folder() -> Option<PathBuf> {
     let own = std::env::var_os("HLOOM_CACHE_DIR").map(PathBuf::from);
     let cache = || std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
     let home = || std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache"));

@@ -15,6 +15,7 @@ pub mod check;
 mod client;
 mod code;
 mod collective;
+mod common_kernels;
 mod conditional;
 mod convolution;
 mod cubin;
