@@ -8,6 +8,7 @@ use hloom_ir::diagnostic::{Blame, codes};
 use hloom_ir::element_type::ElementType;
 use hloom_value::ExecutionError;
 use std::ffi::c_void;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 functions! {
     /// The functions of cuDNN.
@@ -68,7 +69,8 @@ const MAX_WORKSPACE: usize = 1 << 30;
 #[derive(Debug)]
 pub(crate) struct Cudnn {
     functions: Functions,
-    handle: Handle,
+    /// One thread at a time may use it.
+    handle: Mutex<Handle>,
 }
 
 fn check(status: i32, call: &str) -> Result<(), ExecutionError> {
@@ -80,6 +82,23 @@ fn check(status: i32, call: &str) -> Result<(), ExecutionError> {
     Err(ExecutionError::new(&codes::eval::DEVICE_FAILED, format!("{call} answers {status}")).blame(blame))
 }
 
+/// Loads the library and what of it the choice of an algorithm needs, which takes long.
+pub(crate) fn prewarm(gpu: &Gpu) -> Result<(), ExecutionError> {
+    gpu.enter()?;
+    let axis = Axis { image: 16, filter: 3, output: 16, padding: 1, stride: 1, dilation: 1 };
+    let convolution = Convolution {
+        kind: Kind::Forward,
+        element_type: ElementType::Bf16,
+        allows_tf32: true,
+        batch: 1,
+        input_features: 64,
+        output_features: 64,
+        groups: 1,
+        axes: vec![axis; 2],
+    };
+    PreparedConvolution::new(gpu, &convolution).map(drop)
+}
+
 impl Cudnn {
     /// Opens the library.
     pub(crate) fn open() -> Result<Cudnn, ExecutionError> {
@@ -87,7 +106,11 @@ impl Cudnn {
         let mut handle = 0;
         // SAFETY: the out parameter is valid.
         check(unsafe { (functions.create)(&mut handle) }, "cudnnCreate")?;
-        Ok(Cudnn { functions, handle })
+        Ok(Cudnn { functions, handle: Mutex::new(handle) })
+    }
+
+    fn handle(&self) -> MutexGuard<'_, Handle> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -180,15 +203,14 @@ impl PreparedConvolution {
             check((f.convolution_groups)(descriptor, c.groups as i32), "cudnnSetConvolutionGroupCount")?;
             check((f.convolution_math)(descriptor, math), "cudnnSetConvolutionMathType")?;
             let (mut choices, mut count) = ([Choice::default(); 8], 0);
+            let handle = library.handle();
             let ask = |choices: *mut Choice, count: *mut i32| match c.kind {
-                Kind::Forward => {
-                    (f.forward_algorithms)(library.handle, input, filter, descriptor, output, 8, count, choices)
-                }
+                Kind::Forward => (f.forward_algorithms)(*handle, input, filter, descriptor, output, 8, count, choices),
                 Kind::ImageGradient => {
-                    (f.image_algorithms)(library.handle, filter, output, descriptor, input, 8, count, choices)
+                    (f.image_algorithms)(*handle, filter, output, descriptor, input, 8, count, choices)
                 }
                 Kind::FilterGradient => {
-                    (f.filter_algorithms)(library.handle, input, output, descriptor, filter, 8, count, choices)
+                    (f.filter_algorithms)(*handle, input, output, descriptor, filter, 8, count, choices)
                 }
             };
             check(ask(choices.as_mut_ptr(), &mut count), "cudnnGetConvolutionAlgorithm")?;
@@ -217,7 +239,8 @@ impl PreparedConvolution {
         workspace: DevicePointer,
     ) -> Result<(), ExecutionError> {
         let library = gpu.cudnn()?;
-        let (f, handle) = (&library.functions, library.handle);
+        let (f, own) = (&library.functions, library.handle());
+        let handle = *own;
         let one = if self.is_double { 1f64.to_bits() } else { u64::from(1f32.to_bits()) };
         let zero = 0u64;
         let (one, zero) = ((&raw const one).cast(), (&raw const zero).cast());

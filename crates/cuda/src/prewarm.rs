@@ -1,5 +1,5 @@
-//! What takes long to load, loaded in threads while a program is read: the assembler, LLVM, and cuBLASLt; and, once on a
-//! machine, the machine code of the commonest kernels.
+//! What takes long to load, loaded in threads while a program is read: the assembler, LLVM, cuBLASLt and cuDNN; and, once
+//! on a machine, the machine code of the commonest kernels.
 //!
 //! Assembler and LLVM are given kernels of the kinds that programs have: most of what is slow the first time is found on
 //! the way through them, not at their door.
@@ -29,11 +29,18 @@ impl Prewarm {
         let (assembler, of_products) = (gpu.assembler.clone(), gpu.clone());
         let thread = || std::thread::Builder::new().name("prewarm".into());
         let (generated, common, stop) = (assembler.clone(), assembler.clone(), Arc::new(AtomicBool::new(false)));
-        let told = stop.clone();
+        let (told, told_of_convolutions) = (stop.clone(), stop.clone());
+        let libraries = move || {
+            drop(crate::cublaslt::prewarm(&of_products));
+            // Fewer programs have convolutions, and a short one is done before it comes to them.
+            if !told_of_convolutions.load(Ordering::Relaxed) {
+                drop(crate::cudnn::prewarm(&of_products));
+            }
+        };
         let threads = [
             thread().spawn(move || assembler.prewarm(&kernels::examples_by_hand(architecture), architecture)),
             thread().spawn(move || generated.prewarm(&kernels::examples_generated(architecture), architecture)),
-            thread().spawn(move || drop(crate::cublaslt::prewarm(&of_products))),
+            thread().spawn(libraries),
             thread().spawn(move || common_kernels::assemble(&common, architecture, &told)),
         ];
         Prewarm { threads: Mutex::new(threads.into_iter().flatten().collect()), stop }
