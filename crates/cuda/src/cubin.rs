@@ -39,6 +39,9 @@ functions! {
 /// `NVJITLINK_INPUT_PTX`.
 const PTX: i32 = 2;
 
+/// nvJitLink need not look for a text in files of its own, nor write it there: that is done here, without a compiler.
+const NO_CACHE: &std::ffi::CStr = c"-no-cache";
+
 /// How files of machine code begin.
 const MAGIC: &[u8; 8] = b"hlcubin1";
 
@@ -258,11 +261,13 @@ impl NvJitLink {
         let invalid = |_| ExecutionError::bug("PTX with a zero in it");
         let (text, name) = (CString::new(text).map_err(invalid)?, c"kernel.ptx");
         let options = [CString::new(format!("-arch={architecture}")).map_err(invalid)?, c"-O3".to_owned()];
-        let options: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
+        let options: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).chain([NO_CACHE.as_ptr()]).collect();
         let mut handle = 0;
         // SAFETY (all): out parameters are valid, buffers as long as was asked, and the handle is destroyed once.
         unsafe {
-            if (self.create)(&mut handle, options.len() as u32, options.as_ptr()) != 0 {
+            let create = |count: usize, handle: &mut Handle| (self.create)(handle, count as u32, options.as_ptr());
+            // Older libraries do not know the last option.
+            if create(options.len(), &mut handle) != 0 && create(options.len() - 1, &mut handle) != 0 {
                 return Err(self.failed("nvJitLinkCreate", 0));
             }
             let mut call = "nvJitLinkAddData";
