@@ -9,9 +9,11 @@ use crate::in_place::InPlace;
 use crate::positions::Position;
 use hloom_ir::attributes::FusionKind;
 use hloom_ir::entity::{EntityId, InstructionId};
+use hloom_ir::layout::DimVec;
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, Fusion, Op};
 use hloom_ir::opcode::Opcode;
+use hloom_ir::shape::Shape;
 use hloom_target::Target;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
@@ -70,12 +72,15 @@ impl<'a, 'm> Overwrite<'a, 'm> {
                 _ => false,
             },
             Op::Binary(BinaryOp::Power) => self.target.power_overwrites,
-            // What is read once more under another name, as by a bitcast, is read from the same memory.
+            // What is read once more under another name, as by a bitcast, is read from the same memory; with other
+            // dimensions it is read by another loop, which may come later.
             Op::Fusion(fusion) => {
                 let value = self.dataflow.at(operand);
                 let is_same = |o: InstructionId| o == from || self.dataflow.at(positions.whole(o)) == value;
+                let dims = |s: &Shape| s.as_array().map(|a| DimVec::from(a.dims()));
+                let in_this_loop = |o: InstructionId| dims(&module[o].shape) == dims(positions.shape(output));
                 let mut slots = (0..).zip(module[user].operands()).filter(|&(_, &o)| is_same(o));
-                slots.all(|(slot, _)| self.fusion(fusion, slot))
+                slots.all(|(slot, &o)| (o == from || in_this_loop(o)) && self.fusion(fusion, slot))
             }
             Op::While { .. } | Op::Conditional { .. } => true,
             Op::DynamicUpdateSlice | Op::Scatter(_) | Op::SetDimensionSize { .. } => slots == [0],
