@@ -116,8 +116,13 @@ fn evaluate_unchecked(
             Ok(as_shaped(shape, results))
         }
         Op::CollectivePermuteStart(permute) => {
-            let results = permuted(device, i, operands.clone(), permute)?;
-            Ok(start_state(shape, operands, results))
+            let mut held = operands.clone();
+            let results = permuted(device, i, operands, permute)?;
+            // One that writes into its second operand holds the first, but not the places in both.
+            if !permute.slice_sizes.is_empty() {
+                held.truncate(1);
+            }
+            Ok(start_state(shape, held, results))
         }
         Op::AllReduceDone => {
             let started = operands.into_iter().next().ok_or_else(|| ExecutionError::bug("a done has no start"))?;
