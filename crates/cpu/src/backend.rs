@@ -70,6 +70,7 @@ static PIPELINE: &[PipelineStep] = &[
     Once("flatten-call-graph"),
     Once("copy-insertion"),
     Once("assign-kernels"),
+    Once("order-collectives"),
     Once("schedule-program-order"),
 ];
 
@@ -193,7 +194,8 @@ impl CpuBackend {
         let core = self.info.core;
         let may_fork = may_fork(scheduled, threads, &core);
         let packer = if may_fork { Packer::Apart } else { Packer::Reference };
-        let plan = report.stage("plan", |_| hloom_plan::plan_with(scheduled, &self.info.target, packer));
+        let target = &self.info.target;
+        let plan = report.stage("plan", |_| hloom_plan::plan_beside_collectives(scheduled, target, packer));
         let plan = plan.map_err(failed("plan"))?;
         let concurrency = if may_fork { threads } else { 1 };
         let program = lower(&plan, options, concurrency, source, core, report)

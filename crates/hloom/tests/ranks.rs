@@ -4,6 +4,7 @@
 
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
+use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -142,6 +143,46 @@ fn each_rank_writes_its_own_and_records_are_merged() {
     assert!(folder.join("out.0.npz").exists() && folder.join("out.1.npz").exists() && !folder.join("out.npz").exists());
     let record = fs::read_to_string(folder.join("trace.json")).expect("there is a record");
     assert!((0..4).all(|d| record.contains(&format!("\"pid\":{d}"))), "not all devices are in the record");
+}
+
+/// Two products with weights that are gathered: the second gather stands after the first product, and is needed late.
+const GATHERS: &str = r#"HloModule layer, replica_count=2
+ENTRY e {
+  x = f32[64,256] parameter(0)
+  up_part = f32[128,512] parameter(1)
+  down_part = f32[256,256] parameter(2)
+  up = f32[256,512] all-gather(up_part), dimensions={0}, replica_groups={}
+  hidden = f32[64,512] dot(x, up), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  down = f32[512,256] all-gather(down_part), dimensions={0}, replica_groups={}
+  ROOT y = f32[64,256] dot(hidden, down), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"#;
+
+#[test]
+fn a_gather_goes_on_beside_a_product() {
+    let launchers = launchers();
+    if skipped(&launchers) {
+        return;
+    }
+    let folder = folder("ranks-overlap");
+    fs::write(folder.join("layer.hlo"), GATHERS).expect("the program is written");
+    let run = "exec \"$HLOOM\" run layer.hlo --seed 7 --threads 1 --time-limit 100 --trace trace.json";
+    let (well, said) = ended(job(launchers[0], 2, &folder, run));
+    assert!(well, "{said}");
+    let record = fs::read_to_string(folder.join("trace.json")).expect("there is a record");
+    let record: Value = serde_json::from_str(&record).expect("it is JSON");
+    let events = record["traceEvents"].as_array().expect("it has events");
+    for device in 0..2 {
+        let of = |name: &str, category: &str| {
+            let is_it = |e: &&Value| e["pid"] == device && e["name"] == name && e["cat"] == category;
+            let event = events.iter().find(is_it).unwrap_or_else(|| panic!("{name} has no {category}: {events:?}"));
+            let time = |key: &str| event[key].as_f64().unwrap_or(f64::NAN);
+            (time("ts"), time("ts") + time("dur"))
+        };
+        // It is begun before the product, returns at once, and is waited for after it.
+        let (begun, product, wait) = (of("down", "collective"), of("hidden", "library"), of("down", "wait"));
+        assert!(begun.1 <= product.0 && product.1 <= wait.0, "device {device}: {begun:?}, {product:?}, {wait:?}");
+    }
 }
 
 /// Runs that take long, in which every rank notes its process and what it said.

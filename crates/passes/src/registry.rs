@@ -23,6 +23,7 @@ pub static ALL: &[&Pass] = &[
     &crate::mixed_precision::PASS,
     &crate::legalize_products::PASS,
     &crate::normalize_layouts::PASS,
+    &crate::collectives::order::PASS,
     &crate::rules::all_reduce::REASSOCIATE,
     &crate::barriers::PASS,
     &crate::placements::PASS,

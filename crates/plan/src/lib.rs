@@ -76,6 +76,25 @@ pub fn plan<'m>(module: &'m VerifiedModule, target: &Target) -> Result<Plan<'m>,
 
 /// Plans the memory of `module` on `target`, with temporaries packed in that way.
 pub fn plan_with<'m>(module: &'m VerifiedModule, target: &Target, packer: Packer) -> Result<Plan<'m>, Vec<Diagnostic>> {
+    plan_live(module, target, packer, LiveRanges::new)
+}
+
+/// As [`plan_with`], for a machine that goes on while a collective is under way and waits for it where its result is
+/// first needed.
+pub fn plan_beside_collectives<'m>(
+    module: &'m VerifiedModule,
+    target: &Target,
+    packer: Packer,
+) -> Result<Plan<'m>, Vec<Diagnostic>> {
+    plan_live(module, target, packer, LiveRanges::beside_collectives)
+}
+
+fn plan_live<'m>(
+    module: &'m VerifiedModule,
+    target: &Target,
+    packer: Packer,
+    live: fn(&Dataflow<'_>, &Buffers, &Schedule) -> LiveRanges,
+) -> Result<Plan<'m>, Vec<Diagnostic>> {
     let module = module.module();
     let calls = Calls::new(module, target)?;
     let orders = Orders::new(module, &calls, target);
@@ -85,7 +104,7 @@ pub fn plan_with<'m>(module: &'m VerifiedModule, target: &Target, packer: Packer
     let in_place = InPlace::new(module, calls.post_order());
     let buffers = Buffers::new(&dataflow, &calls, &in_place);
     let schedule = Schedule::new(module);
-    let live = LiveRanges::new(&dataflow, &buffers, &schedule);
+    let live = live(&dataflow, &buffers, &schedule);
     let sizes = buffer_sizes(&dataflow, &buffers, &calls, target)?;
     let overwrite = Overwrite::new(&dataflow, &in_place, target);
     let facts = Facts {

@@ -11,6 +11,7 @@ use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::shape::Shape;
+use rustc_hash::FxHashMap;
 
 /// A time: the number of instructions before it.
 pub type Time = u32;
@@ -125,6 +126,39 @@ impl LiveRanges {
         }
         share_in_turn(dataflow, buffers, &mut ranges);
         LiveRanges { ranges }
+    }
+
+    /// The same for machines that go on while a collective is under way: what it sends is kept until what it makes is
+    /// first needed. What an all-reduce sends is not, since its result takes the place.
+    pub fn beside_collectives(dataflow: &Dataflow<'_>, buffers: &Buffers, schedule: &Schedule) -> LiveRanges {
+        let mut live = LiveRanges::new(dataflow, buffers, schedule);
+        let module = dataflow.module();
+        let lasts = |i: InstructionId| {
+            let op = &module[i].op;
+            !matches!(op, Op::AllReduce(_)) && (op.collective().is_some() || matches!(op, Op::CollectivePermute(_)))
+        };
+        let mut first_need: FxHashMap<InstructionId, Time> = FxHashMap::default();
+        for (id, value) in dataflow.values() {
+            let maker = dataflow.instruction(value);
+            if lasts(maker) {
+                let times = dataflow.uses_of(id).iter().filter_map(|u| schedule.time(u.user));
+                let first = times.min().or_else(|| schedule.span(module[maker].parent()).map(|s| s.1));
+                let known = first_need.entry(maker).or_insert(NEVER);
+                *known = first.map_or(*known, |f| f.min(*known));
+            }
+        }
+        if first_need.is_empty() {
+            return live;
+        }
+        for (id, _) in dataflow.values() {
+            let users = dataflow.uses_of(id).iter().map(|u| u.user);
+            let until = users.filter_map(|u| first_need.get(&u)).filter(|&&t| t != NEVER).max();
+            if let (Some(range), Some(&until)) = (&mut live.ranges[id as usize], until) {
+                range.end = range.end.max(until.saturating_sub(1));
+            }
+        }
+        share_in_turn(dataflow, buffers, &mut live.ranges);
+        live
     }
 
     /// The range of a value, if it is one that has times.

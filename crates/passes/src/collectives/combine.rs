@@ -15,6 +15,7 @@ use hloom_ir::op::{Collective, Op};
 use hloom_ir::opcode::Opcode;
 use hloom_ir::order::PostOrder;
 use hloom_ir::shape::Shape;
+use hloom_target::Link;
 use rustc_hash::FxHashMap;
 
 /// The pass.
@@ -22,33 +23,46 @@ pub static PASS: Pass = Pass {
     name: "combine-collectives",
     statement: "makes one all-reduce, all-gather or reduce-scatter of several that do not wait for each other",
     keeps_schedule: false,
-    run: |module: &mut Module, _: &Context<'_>| Ok(combine(module)) as Result<usize, Diagnostic>,
+    run: |module: &mut Module, context: &Context<'_>| Ok(combine(module, context)) as Result<usize, Diagnostic>,
 };
 
 /// A kind of collectives that can be made one.
 struct Kind {
     opcode: Opcode,
-    /// So many bytes at most, of operands and results each, go together. What is gathered is needed long after and far
-    /// apart: only small ones gain from being made early.
+    /// So many bytes at most, of operands and results each, go together.
     max_bytes: i64,
+    /// Whether what they make is needed here and there, or what they take comes so: one of them can go on beside the work
+    /// that needs another, which is worth more than a meeting less. Only small ones go together.
+    is_spread: bool,
 }
 
 /// The kinds, in the order in which they have their turns.
 static KINDS: &[Kind] = &[
-    Kind { opcode: Opcode::AllReduce, max_bytes: 32 << 20 },
-    Kind { opcode: Opcode::AllGather, max_bytes: 4 << 20 },
-    Kind { opcode: Opcode::ReduceScatter, max_bytes: 4 << 20 },
+    Kind { opcode: Opcode::AllReduce, max_bytes: 32 << 20, is_spread: false },
+    Kind { opcode: Opcode::AllGather, max_bytes: 4 << 20, is_spread: true },
+    Kind { opcode: Opcode::ReduceScatter, max_bytes: 4 << 20, is_spread: true },
 ];
+/// One that is so many times as long as a meeting takes to begin is not small.
+const MEETINGS: f64 = 8.0;
 /// And so many arrays.
 const MAX_ARRAYS: usize = 256;
 /// So many groups are looked through for one that fits.
 const MAX_KINDS: usize = 16;
 
-fn combine(module: &mut Module) -> usize {
+/// So many bytes of a kind go together on this machine.
+fn most_bytes(kind: &Kind, context: &Context<'_>) -> i64 {
+    let small = |l: &Link| MEETINGS * l.bandwidth * (l.latency_seconds + l.start_seconds);
+    match context.target().links.first().filter(|_| kind.is_spread).map(small) {
+        Some(bytes) => kind.max_bytes.min(bytes as i64),
+        None => kind.max_bytes,
+    }
+}
+
+fn combine(module: &mut Module, context: &Context<'_>) -> usize {
     let mut changes = 0;
     for kind in KINDS {
         let mut dead = Vec::new();
-        for group in groups(module, kind) {
+        for group in groups(module, kind, most_bytes(kind, context)) {
             if together(module, &group).is_some() {
                 dead.extend_from_slice(&group.members);
             }
@@ -63,7 +77,7 @@ fn combine(module: &mut Module) -> usize {
 }
 
 /// The groups of more than one collective of a kind that can be one.
-fn groups(module: &Module, kind: &Kind) -> Vec<Group> {
+fn groups(module: &Module, kind: &Kind, most_bytes: i64) -> Vec<Group> {
     let is_candidate = |&i: &InstructionId| {
         module[i].opcode() == kind.opcode && module[i].operands().len() == 1 && module[i].shape.is_array()
     };
@@ -83,7 +97,7 @@ fn groups(module: &Module, kind: &Kind) -> Vec<Group> {
             // The last group of a kind is the one that may have room.
             let alike = of_level.entry((key.level, key.function)).or_default();
             match alike.iter().rev().take(MAX_KINDS).copied().find(|&g| groups[g].key == key) {
-                Some(g) if groups[g].bytes + bytes <= kind.max_bytes && groups[g].members.len() < MAX_ARRAYS => {
+                Some(g) if groups[g].bytes + bytes <= most_bytes && groups[g].members.len() < MAX_ARRAYS => {
                     groups[g].bytes += bytes;
                     groups[g].members.push(i);
                 }
