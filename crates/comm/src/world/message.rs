@@ -107,8 +107,13 @@ pub(crate) fn is_same_text(sent: &str, own: &str) -> bool {
 
 /// Whether so many bytes of a collective go with their announcement.
 pub(crate) fn is_inline(what: &str, length: usize) -> bool {
+    length <= inline_bytes(what)
+}
+
+/// How many bytes of a collective may go with their announcement.
+pub(crate) fn inline_bytes(what: &str) -> usize {
     // A few numbers, and the text.
-    length <= ANNOUNCEMENT_BYTES - 64 - what.len().min(TEXT_BYTES)
+    ANNOUNCEMENT_BYTES - 64 - what.len().min(TEXT_BYTES)
 }
 
 fn number(w: &mut Vec<u8>, n: u64) {

@@ -45,6 +45,8 @@ pub(crate) struct WorldState {
     engine: Mutex<Engine>,
     /// Collectives that nobody waits for yet: the communication thread begins them, whoever has the engine just now.
     inbox: Mutex<Vec<(OperationKey, Operation)>>,
+    /// Whether there are any; who only asks need not take the lock.
+    has_mail: AtomicBool,
     /// Told when something is under way that the communication thread should see to; its lock is the inbox's.
     begun: Condvar,
     /// Whether it has to be told: it sleeps.
@@ -107,12 +109,17 @@ impl Drop for WaitNote<'_> {
 
 /// How often the communication thread looks when nothing is under way: others may have failed.
 const IDLE: Duration = Duration::from_millis(50);
+/// How long the communication thread stays awake after its work where it has a processor for itself: who begins the next
+/// collective need not wake it.
+const LINGER: Duration = Duration::from_micros(100);
 /// How long a thread that waits asks again and again before it lets go of its processor now and then.
 const EAGER: Duration = Duration::from_millis(2);
 /// How often a thread that waits asks again and again at first, where it has a processor for itself.
 const SPINS: u32 = 200;
 /// How many times it asks between two looks at the clock and at who is late.
 const LOOKS: u32 = 64;
+/// How many times it asks before it lets others have the engine, if nobody else waits here.
+const ASKS_AT_ONCE: u32 = 8;
 /// How many maps of devices are kept.
 const KEPT_MAPS: usize = 16;
 /// How long what was sent may take to go out before the job ends.
@@ -134,6 +141,7 @@ impl World {
         let shared = Arc::new(WorldState {
             engine: Mutex::new(Engine::new(transport)),
             inbox: Mutex::default(),
+            has_mail: AtomicBool::new(false),
             begun: Condvar::new(),
             sleeps: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
@@ -317,18 +325,39 @@ impl WorldState {
             // SAFETY: the caller's promise.
             unsafe { self.lock().begin(key, operation) };
         } else {
-            self.lock_inbox().push((key, operation));
+            let mut inbox = self.lock_inbox();
+            inbox.push((key, operation));
+            self.has_mail.store(true, Ordering::Release);
+            drop(inbox);
             self.wake();
         }
     }
 
     /// Begins what devices have left to be begun.
     fn empty_inbox(&self, engine: &mut Engine) {
-        let begun = std::mem::take(&mut *self.lock_inbox());
+        if !self.has_mail.load(Ordering::Acquire) {
+            return;
+        }
+        let mut inbox = self.lock_inbox();
+        self.has_mail.store(false, Ordering::Release);
+        let begun = std::mem::take(&mut *inbox);
+        drop(inbox);
         for (key, operation) in begun {
             // SAFETY: whoever left it promised that.
             unsafe { engine.begin(key, operation) };
         }
+    }
+
+    /// Stays awake for a while: whether something has been left to be begun meanwhile.
+    fn lingers(&self) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < LINGER && self.waiting.load(Ordering::Relaxed) == 0 {
+            if self.has_mail.load(Ordering::Acquire) {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
     }
 
     /// Whether memory of devices may still be written to or read by what is under way in a run.
@@ -348,13 +377,24 @@ impl WorldState {
     ) -> Result<T, Stop> {
         let begun = Instant::now();
         let _waiting = Waiting::new(&self.waiting);
-        let (mut last_change, mut asked) = (begun, 0u32);
+        // How often was asked, and how often before the last look at the clock.
+        let (mut last_change, mut asked, mut looked) = (begun, 0u32, 0u32);
         loop {
             let mut engine = self.lock();
             self.empty_inbox(&mut engine);
-            let changed = engine.progress();
+            let mut changed = engine.progress();
             asked = asked.saturating_add(1);
-            let closer = changed || asked.is_multiple_of(LOOKS) || asked > self.spins;
+            // A short collective is over before it would be worth handing the engine on.
+            let alone = asked < self.spins && self.waiting.load(Ordering::Relaxed) == 1;
+            for _ in 1..if alone && !changed { ASKS_AT_ONCE } else { 1 } {
+                std::hint::spin_loop();
+                changed = engine.progress();
+                asked = asked.saturating_add(1);
+                if changed {
+                    break;
+                }
+            }
+            let closer = changed || asked - looked >= LOOKS || asked > self.spins;
             if let Some(value) = ready(&mut engine, closer) {
                 let is_busy = engine.is_busy();
                 drop(engine);
@@ -372,6 +412,7 @@ impl WorldState {
                 return Err(Stop::Failed(why));
             }
             drop(engine);
+            looked = asked;
             let now = Instant::now();
             if now - begun >= time_limit {
                 return Err(Stop::TimedOut(time_limit));
@@ -380,7 +421,7 @@ impl WorldState {
                 return Err(Stop::Interrupted);
             }
             if changed {
-                (last_change, asked) = (now, 0);
+                (last_change, asked, looked) = (now, 0, 0);
             }
             if asked > self.spins {
                 match now - last_change < EAGER {
@@ -445,6 +486,9 @@ fn communicate(world: &Weak<WorldState>) {
             }
         }
         idle = 0;
+        if world.spins > 0 && world.waiting.load(Ordering::Relaxed) == 0 && world.lingers() {
+            continue;
+        }
         world.sleeps.store(true, Ordering::SeqCst);
         // Who has begun something since the last look may not have seen that this thread sleeps.
         if world.waiting.load(Ordering::SeqCst) == 0 && world.lock().is_busy() {

@@ -8,6 +8,7 @@
 //! piece after piece, so that what has come is reduced while it is near.
 
 use super::group::Group;
+use super::message::{inline_bytes, is_inline};
 use super::peer_set::PeerSet;
 use super::staging::StagingBuffer;
 use crate::collective::{Collective, CollectiveKind, ParticipantMemory, source_of};
@@ -23,8 +24,9 @@ pub(crate) struct Segment {
     pub(crate) length: usize,
 }
 
-/// An all-reduce of so many bytes or less is done by every process.
-const SHORT: usize = 8 << 10;
+/// Slices that fit into so many announcements go with them, a piece each: short messages are sent without asking the
+/// receiver first.
+const ANNOUNCED_PIECES: usize = 3;
 /// The bytes of a slice of a piece.
 const SLICE_OF_PIECE: usize = 128 << 10;
 
@@ -109,14 +111,21 @@ impl Operation {
     ) -> Operation {
         let bytes: usize = collective.arrays.iter().map(|a| a.bytes).sum();
         let algorithm = match &collective.kind {
-            CollectiveKind::AllReduce(_) if bytes <= SHORT => Algorithm::ReduceAll,
+            // What goes with its announcement is reduced by every process: nobody waits for a second message.
+            CollectiveKind::AllReduce(_) if is_inline(&what, bytes) => Algorithm::ReduceAll,
             CollectiveKind::AllReduce(_) => Algorithm::ReduceSlices,
             CollectiveKind::ReduceScatter(_) => Algorithm::ReduceBlocks,
             _ => Algorithm::Move,
         };
         let group = status.group.clone();
         let pieces = match algorithm {
-            Algorithm::ReduceSlices => (bytes / (SLICE_OF_PIECE * group.processes.len())).max(1),
+            Algorithm::ReduceSlices => {
+                let slice = bytes.div_ceil(group.processes.len());
+                match slice.div_ceil(inline_bytes(&what)) {
+                    few @ 2..=ANNOUNCED_PIECES => few,
+                    _ => (slice / SLICE_OF_PIECE).max(1),
+                }
+            }
             _ => 1,
         };
         status.pieces_left.store(pieces, std::sync::atomic::Ordering::Relaxed);
