@@ -16,9 +16,9 @@ use hloom::formats::hlo_text;
 use hloom::ir::diagnostic::codes::eval::{CANCELLED, RANKS};
 use hloom::ir::diagnostic::{Blame, Diagnostic};
 use hloom::value::{Array, ExecutionError, Value};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What ranks tell each other, by channel.
@@ -64,7 +64,8 @@ pub(super) fn run(args: &RunArgs, process: LaunchedProcess) -> Result {
         && *outcome != Outcome::Well
     {
         roll.iter().for_each(RollCall::leave);
-        ranks.world.fail(&format!("rank {} ended early", ranks.rank()));
+        let why = FIRST_FAULT.get().map_or_else(String::new, |why| format!(": {why}"));
+        ranks.world.fail(&format!("rank {} ended early{why}", ranks.rank()));
         // A launcher that has told this rank to end waits for it no longer than a second.
         let until = Instant::now() + FAREWELL;
         while Instant::now() < until && !is_interrupted() {
@@ -182,8 +183,15 @@ fn is_interrupted() -> bool {
     interrupted().load(Ordering::Relaxed)
 }
 
+/// What this rank said first of what is wrong with the job: those that hear of its end only hear of this, too.
+static FIRST_FAULT: OnceLock<String> = OnceLock::new();
+
 /// Says what is wrong with the job.
 fn fault(message: String, notes: &[String]) -> Stop {
+    FIRST_FAULT.get_or_init(|| match notes.first() {
+        Some(note) => format!("{message} ({note})"),
+        None => message.clone(),
+    });
     let mut diagnostic = Diagnostic::error(&RANKS, message).blame(Blame::Machine);
     for note in notes {
         diagnostic = diagnostic.note(note.clone());
