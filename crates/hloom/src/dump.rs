@@ -190,14 +190,14 @@ impl DumpedModule {
         if self.buffer_assignment.is_some() {
             words.push("buffer assignment".to_owned());
         }
-        let mut count = |n: usize, what: &str| {
-            if n > 0 {
-                words.push(format!("{n} {what}"));
-            }
+        let mut count = |n: usize, one: &str, many: &str| match n {
+            0 => {}
+            1 => words.push(format!("1 {one}")),
+            _ => words.push(format!("{n} {many}")),
         };
-        count(self.snapshots.len(), "snapshots");
-        count(self.passes.len(), "modules after passes");
-        count(self.others, "other files");
+        count(self.snapshots.len(), "snapshot", "snapshots");
+        count(self.passes.len(), "module after a pass", "modules after passes");
+        count(self.others, "other file", "other files");
         if words.is_empty() { "nothing that can be read".to_owned() } else { words.join(", ") }
     }
 }
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(found.foreign, ["notes.md"]);
         let keys: Vec<&str> = found.modules.iter().map(|m| &*m.key).collect();
         assert_eq!(keys, ["module_0001.jit_f", "module_0002.jit_g"]);
-        assert_eq!(found.modules[0].words(), "before optimisation, after optimisation for cpu, 1 other files");
+        assert_eq!(found.modules[0].words(), "before optimisation, after optimisation for cpu, 1 other file");
         assert!(found.modules[1].to_run().is_some_and(|p| p.ends_with("module.mlir")));
         assert!(found.modules[1].is_called("jit_g") && found.modules[1].is_called("2"));
     }

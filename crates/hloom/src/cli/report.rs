@@ -143,6 +143,13 @@ fn target(args: &ReportArgs, verified: &Verified) -> Result<Target> {
             output::to_stderr(&format!("{file}: taken for {name}: {what}; --target chooses another of {others}\n"));
             input::target(name)
         }
+        (None, Recognized::Nothing) => {
+            let file = &verified.source.name;
+            output::to_stderr(&format!(
+                "{file}: shown for cpu, as nothing in it is another machine's; --target chooses\n"
+            ));
+            input::target("cpu")
+        }
         (asked, _) => input::target_of(asked.as_deref(), verified),
     }
 }

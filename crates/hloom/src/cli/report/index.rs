@@ -41,6 +41,9 @@ pub(super) fn run(args: &ReportArgs) -> Result {
     }
     let title = args.files.first().map_or("", String::as_str);
     write(&args.output, &index(title, &entries))?;
+    if folder.is_none() {
+        output::to_stderr("--pages writes a page for each module, too\n");
+    }
     let bad = entries.iter().filter(|e| e.problem.is_some()).count();
     if bad > 0 {
         output::to_stderr(&format!("{bad} of {} files could not be read; the page says why\n", entries.len()));
