@@ -62,6 +62,18 @@ pub(super) fn dom_of(browser: &Path, folder: &Folder, page: &str, more: &[&str])
 /// Uses the page in `file` by `script`, which finds `expected` under that name, and returns what it saw. The script runs
 /// when the page is complete: for that the data are put in as plain JSON, which the page reads at once.
 pub(super) fn use_html(browser: &Path, folder: &Folder, file: &str, expected: &Value, script: &str) -> Value {
+    use_html_for(browser, folder, file, expected, script, &[])
+}
+
+/// The same with more options of the browser: one that gives the page time lets a script wait for what comes later.
+pub(super) fn use_html_for(
+    browser: &Path,
+    folder: &Folder,
+    file: &str,
+    expected: &Value,
+    script: &str,
+    more: &[&str],
+) -> Value {
     let page = with_plain_data(&folder.read(file));
     let script = format!(
         "<script type=\"module\">\nconst expected = {};\n{script}</script>\n</body>",
@@ -69,7 +81,7 @@ pub(super) fn use_html(browser: &Path, folder: &Folder, file: &str, expected: &V
     );
     let (start, end) = page.rsplit_once("</body>").expect("the page has a body");
     std::fs::write(folder.0.join("used.html"), format!("{start}{script}{end}")).expect("it can be written");
-    let dom = dom_of(browser, folder, "used.html", &[]);
+    let dom = dom_of(browser, folder, "used.html", more);
     let seen = dom.rsplit_once("<pre id=\"seen\">").and_then(|(_, rest)| rest.split_once("</pre>"));
     let (seen, _) =
         seen.unwrap_or_else(|| panic!("the page's script did not end: {}", &dom[dom.len().saturating_sub(3000)..]));

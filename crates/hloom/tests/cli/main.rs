@@ -1,5 +1,6 @@
 //! The `hloom` command as its users meet it: what it prints where, and its exit status.
 
+mod accessibility;
 mod bad_input;
 mod bench;
 mod bisect;

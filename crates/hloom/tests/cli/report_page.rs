@@ -6,7 +6,7 @@ use super::*;
 use serde_json::json;
 use std::fmt::Write as _;
 
-const MODULE: &str = r#"HloModule layer, num_partitions=4, is_scheduled=true
+pub(super) const MODULE: &str = r#"HloModule layer, num_partitions=4, is_scheduled=true
 
 sum {
   l = f32[] parameter(0)
@@ -35,7 +35,7 @@ ENTRY e {
 }
 "#;
 
-const TRACE: &str = r#"{"traceEvents":[
+pub(super) const TRACE: &str = r#"{"traceEvents":[
   {"ph":"X","name":"gather","cat":"collective","ts":0,"dur":20,"pid":0,"tid":0},
   {"ph":"X","name":"sent","cat":"collective","ts":20,"dur":2,"pid":0,"tid":0},
   {"ph":"X","name":"dot","cat":"kernel","ts":22,"dur":30,"pid":0,"tid":0},

@@ -106,6 +106,6 @@ function changes() {
 
 root.classList.add("flow");
 const byOpcode = opcodeRows();
-const tables = [versus("", figures), byOpcode.length ? versus("number of", byOpcode) : null].filter(Boolean);
+const tables = [versus("figure", figures), byOpcode.length ? versus("number of", byOpcode) : null].filter(Boolean);
 root.append(...[element("div", { className: "columns" }, ...tables), changes()].filter(Boolean));
 return {};
