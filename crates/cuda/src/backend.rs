@@ -120,6 +120,11 @@ impl TargetInfo for CudaInfo {
         false
     }
 
+    /// XLA rounds them on GPUs: its products are of the type that the program says.
+    fn widens_products(&self) -> bool {
+        false
+    }
+
     fn fusion_limits(&self) -> FusionLimits {
         // Random numbers and what is made of them are hundreds of instructions on registers; and the rows that are under
         // way on all processors stay in the second cache. To write a number and read it back takes as long as fifty

@@ -372,3 +372,24 @@ fn a_transpose_between_products_is_absorbed_by_them() {
         "#]],
     );
 }
+
+/// Who else runs the program on a GPU rounds them, and choices are made by them.
+#[test]
+fn products_are_rounded_to_their_type_even_if_they_are_widened_at_once() {
+    let products = |text: &str| {
+        let compiled = compiled(text, 1);
+        let thunks = compiled.code.emit(&compiled.module, Emit::Thunks).expect("thunks print");
+        thunks.lines().filter(|l| l.contains("gemm")).map(str::to_owned).collect::<Vec<_>>().join("")
+    };
+    let found = products(
+        "HloModule m
+
+         ENTRY e {
+           x = bf16[64,128] parameter(0)
+           w = bf16[128,8] parameter(1)
+           d = bf16[64,8] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+           ROOT c = f32[64,8] convert(d)
+         }",
+    );
+    assert!(found.contains("-> bf16 in F32"), "{found}");
+}

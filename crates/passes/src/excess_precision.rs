@@ -48,7 +48,10 @@ pub static CONVERTED: Pass = Pass {
     name: "widen-converted",
     statement: "makes bf16 arithmetic that is converted to f32 at once arithmetic of f32",
     keeps_schedule: false,
-    run: |module: &mut Module, _: &Context<'_>| widen(module, widen_converted),
+    run: |module: &mut Module, context: &Context<'_>| {
+        let products = context.info.widens_products();
+        widen(module, |module, i, twins| widen_converted(module, i, twins, products))
+    },
 };
 
 /// The pass for [`ExcessPrecision::Arithmetic`].
@@ -56,9 +59,10 @@ pub static ARITHMETIC: Pass = Pass {
     name: "widen-arithmetic",
     statement: "makes chains of bf16 arithmetic f32, rounded where bits are seen and at their ends",
     keeps_schedule: false,
-    run: |module: &mut Module, _: &Context<'_>| {
+    run: |module: &mut Module, context: &Context<'_>| {
+        let products = context.info.widens_products();
         // What is converted at once keeps its digits as well, and is no end of a chain.
-        let converted = widen(module, widen_converted)?;
+        let converted = widen(module, |module, i, twins| widen_converted(module, i, twins, products))?;
         Ok(converted + widen(module, widen_arithmetic)?)
     },
 };
@@ -68,7 +72,7 @@ type Twins = FxHashMap<InstructionId, InstructionId>;
 
 fn widen(
     module: &mut Module,
-    one: fn(&mut Module, InstructionId, &mut Twins) -> Result<bool, ShapeError>,
+    one: impl Fn(&mut Module, InstructionId, &mut Twins) -> Result<bool, ShapeError>,
 ) -> Result<usize, Diagnostic> {
     let mut order = PostOrder::new(module);
     let all: Vec<InstructionId> = module.computations().iter().flat_map(|&c| order.instructions(c)).collect();
@@ -87,8 +91,13 @@ fn element_type(module: &Module, i: InstructionId) -> Option<ElementType> {
 }
 
 /// `convert(op(x))` to f32 of bf16 → `op(convert(x))`, rounded for whoever else uses it. What it is made of is rounded: the
-/// converts that this puts in are not looked at.
-fn widen_converted(module: &mut Module, i: InstructionId, twins: &mut Twins) -> Result<bool, ShapeError> {
+/// converts that this puts in are not looked at. A product is rounded unless `products` are widened, too.
+fn widen_converted(
+    module: &mut Module,
+    i: InstructionId,
+    twins: &mut Twins,
+    products: bool,
+) -> Result<bool, ShapeError> {
     let Op::Convert = module[i].op else { return Ok(false) };
     let &[x] = module[i].operands() else { return Ok(false) };
     let types = (element_type(module, x), element_type(module, i));
@@ -97,7 +106,7 @@ fn widen_converted(module: &mut Module, i: InstructionId, twins: &mut Twins) -> 
     }
     let wide = match twins.get(&x) {
         Some(&wide) => wide,
-        None if rounds(&module[x].op) || matches!(module[x].op, Op::Dot(_)) => {
+        None if rounds(&module[x].op) || products && matches!(module[x].op, Op::Dot(_)) => {
             let wide = in_f32(module, x, &Twins::default())?;
             round_for_others(module, x, wide, twins)?;
             wide
