@@ -128,7 +128,7 @@ impl TargetInfo for CudaInfo {
     fn fusion_limits(&self) -> FusionLimits {
         // Random numbers and what is made of them are hundreds of instructions on registers; and the rows that are under
         // way on all processors stay in the second cache. To write a number and read it back takes as long as fifty
-        // instructions.
+        // instructions: the gradient of a GPT block takes 1.04 times as long if nothing is made again.
         FusionLimits { members: 512, row_bytes: 1 << 20, recomputed: 40.0, recomputed_in_row: 40.0, scatters: true }
     }
 
