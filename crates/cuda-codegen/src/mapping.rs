@@ -25,6 +25,8 @@ const UNDER_WAY: i64 = 32;
 const MAX_AT_ONCE: i64 = 128;
 /// Code of a thread that takes longer than its loads and stores, in instructions.
 const HEAVY: i64 = 256;
+/// Elements of rows that a thread of many has under way, so that the memory is busy.
+const ENOUGH_AT_ONCE: i64 = 8;
 /// Elements of a row that a thread may hold in registers.
 const MAX_HELD: i64 = 32;
 /// The most code that is written out for one thread, in instructions.
@@ -96,6 +98,15 @@ fn code_of(program: &LoopProgram) -> i64 {
         Item::Scalar(ScalarOp::Binary(BinaryOp::Power | BinaryOp::Atan2), _) => 100,
         Item::Apply(function, _) => 2 * function.code.len() as i64,
         _ => 1,
+    };
+    program.items.iter().map(of).sum()
+}
+
+/// About how many instructions the reductions of an element take.
+fn code_of_reductions(program: &LoopProgram) -> i64 {
+    let of = |data: &hloom_loops::program::ItemData| match &data.item {
+        Item::Reduce(reduce) => 2 * reduce.function.code.len() as i64,
+        _ => 0,
     };
     program.items.iter().map(of).sum()
 }
@@ -308,6 +319,11 @@ fn along_rows(passes: RowPasses) -> RowMapping {
         // keep the memory busy; of single ones eight, as each takes ten lines of code.
         chunks = (16 / lanes).clamp(1, 8);
         slots = MAX_THREADS;
+    }
+    // What is read once is not held: more of it at once than keeps the memory busy is code and nothing else.
+    let enough_at_once = (ENOUGH_AT_ONCE / lanes).max(1);
+    if can_be_cut(&passes) && chunks > enough_at_once && code_of_reductions(program) * chunks * lanes > HEAVY {
+        chunks = enough_at_once;
     }
     // Whole warps, whether there are so many rows or not: all of a warp's threads take part in its shuffles.
     let per_block = (i64::from(BLOCK) / slots).max(1);

@@ -42,6 +42,16 @@ fn a_softmax_reads_its_rows_once() {
     assert_eq!(count(text, "shfl.sync.bfly"), 10, "{text}");
 }
 
+/// The assembler takes as long as the text is.
+#[test]
+fn a_long_function_is_written_for_few_elements_and_for_one_exchange() {
+    let made = named("places_of_largest");
+    assert_eq!(made.kernels.len(), 1);
+    let text = &made.kernels[0].ptx;
+    // Eight elements at once, and the exchange of a value and its place among the threads of a warp and among warps.
+    assert_eq!((count(text, "ld.global.v4"), count(text, "shfl.sync.bfly")), (2, 4), "{text}");
+}
+
 #[test]
 fn long_rows_are_shared_by_warps() {
     let made = named("softmax_long");

@@ -8,10 +8,14 @@ use hloom_ir::{InstructionId, Module};
 /// What reductions reduce by.
 const FUNCTIONS: &str = "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
 max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] maximum(a, b) }
+argmax { a = f32[] parameter(0) i = s32[] parameter(1) b = f32[] parameter(2) j = s32[] parameter(3)
+  g = pred[] compare(a, b), direction=GT n = pred[] compare(a, a), direction=NE t = pred[] or(g, n)
+  e = pred[] compare(a, b), direction=EQ l = pred[] compare(i, j), direction=LT f = pred[] and(e, l)
+  u = pred[] or(t, f) v = f32[] select(t, a, b) w = s32[] select(u, i, j) ROOT r = (f32[], s32[]) tuple(v, w) }
 ";
 
 /// Bodies of fusions; the parameters are p0, p1 …
-pub(crate) const PROGRAMS: [(&str, &str); 11] = [
+pub(crate) const PROGRAMS: [(&str, &str); 12] = [
     (
         "add_f32",
         "p0 = f32[65536] parameter(0) p1 = f32[65536] parameter(1) m = f32[65536] multiply(p0, p1)
@@ -43,6 +47,12 @@ pub(crate) const PROGRAMS: [(&str, &str); 11] = [
         "quotients",
         "p0 = f32[65536] parameter(0) p1 = f32[65536] parameter(1) q = f32[65536] divide(p0, p1)
          s = f32[65536] sqrt(q) t = f32[65536] rsqrt(p1) ROOT r = f32[65536] multiply(s, t)",
+    ),
+    (
+        "places_of_largest",
+        "p0 = f32[2048,32000] parameter(0) i = s32[2048,32000] iota(), iota_dimension=1 n = f32[] constant(-inf)
+         z = s32[] constant(0)
+         ROOT r = (f32[2048], s32[2048]) reduce(p0, i, n, z), dimensions={1}, to_apply=argmax",
     ),
     (
         "sum_of_all_and_more",

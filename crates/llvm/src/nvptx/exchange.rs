@@ -37,11 +37,11 @@ pub(super) fn get<'c>(ir: &Ir<'c>, state: &[V<'c>], shared: &[PointerValue<'c>],
 
 impl<'c> Ir<'c> {
     /// The value that the thread has whose number in the warp differs in the bits of `distance`.
-    pub(super) fn shuffle_xor(&self, value: Val<'c>, distance: u32) -> Val<'c> {
+    pub(super) fn shuffle_xor(&self, value: Val<'c>, distance: Val<'c>) -> Val<'c> {
         let repr = self.repr(value);
         let word = |v: Val<'c>| {
             let int = |n: i64| self.int(Repr::I32, n);
-            let arguments = [int(-1), v, int(distance.into()), int(i64::from(WARP) - 1)];
+            let arguments = [int(-1), v, distance, int(i64::from(WARP) - 1)];
             self.intrinsic("llvm.nvvm.shfl.sync.bfly.i32", &[], &arguments).expect("the intrinsic has a result")
         };
         match repr.bits() {

@@ -168,20 +168,33 @@ impl<'e, 'c> Points<'e, 'c> {
         carried: &[V<'c>],
         body: LoopBody<'_, Self, Val<'c>, V<'c>>,
     ) -> Vec<V<'c>> {
+        let all: Vec<V<'c>> = [low.into()].into_iter().chain(carried.iter().copied()).collect();
+        let mut results = self.do_while(&all, &mut |points, state| {
+            let mut next = vec![points.ir.add(state[0].re, step).into()];
+            next.extend(body(points, state[0].re, &state[1..]));
+            let more = points.ir.icmp(SLT, next[0].re, high);
+            (next, more)
+        });
+        results.remove(0);
+        results
+    }
+
+    /// Does `body`, and does it again with what it hands on as long as it says so.
+    pub(super) fn do_while(
+        &mut self,
+        carried: &[V<'c>],
+        body: &mut dyn FnMut(&mut Self, &[V<'c>]) -> (Vec<V<'c>>, Val<'c>),
+    ) -> Vec<V<'c>> {
         let (before, start, after) = (self.here(), self.block("loop"), self.block("after"));
         self.jump(start);
         self.continue_at(start);
         let phi = |t| self.ir.builder.build_phi(t, "").expect("the builder is positioned");
-        let i = phi(low.get_type());
         let phis: Vec<_> = carried.iter().map(|v| (phi(v.re.get_type()), v.im.map(|im| phi(im.get_type())))).collect();
         let inside: Vec<V<'c>> =
             phis.iter().map(|(re, im)| V { re: re.as_basic_value(), im: im.map(|im| im.as_basic_value()) }).collect();
-        let results = body(self, i.as_basic_value(), &inside);
-        let next = self.ir.add(i.as_basic_value(), step);
-        let more = self.ir.icmp(SLT, next, high);
+        let (results, more) = body(self, &inside);
         let end = self.here();
         self.branch(more, start, after);
-        i.add_incoming(&[(&low, before), (&next, end)]);
         for (((re, im), first), last) in phis.iter().zip(carried).zip(&results) {
             re.add_incoming(&[(&first.re, before), (&last.re, end)]);
             if let (Some(im), Some(first), Some(last)) = (im, first.im, last.im) {

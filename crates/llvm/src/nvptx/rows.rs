@@ -14,11 +14,13 @@ use crate::emit::value::V;
 use hloom_loops::affine::ItemId;
 use hloom_loops::arg_reduce::is_arg_reduce;
 use hloom_loops::program::{Item, Reduce, Store};
-use inkwell::IntPredicate::{EQ, SLT, ULT};
+use inkwell::IntPredicate::{EQ, NE, SLT, ULT};
 use inkwell::values::PointerValue;
 
 /// Threads of a warp.
 pub(super) const WARP: u32 = 32;
+/// Operations of a function that is not written out for every exchange.
+const LONG_FUNCTION: usize = 4;
 
 /// What is done with chunks of a row: from the accumulators before to those after.
 type WalkBody<'b, R, P, V> = &'b mut dyn FnMut(&mut R, &mut P, &[V]) -> Vec<V>;
@@ -409,7 +411,7 @@ impl<'c> Rows<'_, 'c> {
         if !self.grid.by_column {
             let lane = ir.and(self.thread, int32(WARP - 1));
             for (n, state) in states.iter_mut().enumerate() {
-                *state = self.shuffled(ir, of(n), state, lane, slots.min(WARP));
+                *state = self.shuffled(points, of(n), state, lane, slots.min(WARP));
             }
             if slots <= WARP {
                 return states;
@@ -430,7 +432,7 @@ impl<'c> Rows<'_, 'c> {
             let from = ir.add(ir.mul(self.row, int32(warps)), ir.and(lane, int32(warps - 1)));
             for (n, (state, shared)) in states.iter_mut().zip(&shared).enumerate() {
                 let read = get(ir, state, shared, from);
-                *state = self.shuffled(ir, of(n), &read, lane, warps);
+                *state = self.shuffled(points, of(n), &read, lane, warps);
             }
             return states;
         }
@@ -467,32 +469,59 @@ impl<'c> Rows<'_, 'c> {
     /// The accumulators of `count` neighbouring threads of a warp as one, in each of them.
     fn shuffled(
         &self,
-        ir: &Ir<'c>,
-        (reduce, start): (&Reduce, Start),
+        points: &mut Points<'_, 'c>,
+        of: (&Reduce, Start),
         state: &[V<'c>],
         lane: Val<'c>,
         count: u32,
     ) -> Vec<V<'c>> {
+        let ir = points.ir;
+        let int32 = |n: u32| ir.int(Repr::I32, n.into());
+        // A long function is written once: five copies of it would take the assembler longer than they save.
+        if of.0.function.code.len() >= LONG_FUNCTION && count > 2 {
+            let all: Vec<V<'c>> = [int32(count / 2).into()].into_iter().chain(state.iter().copied()).collect();
+            // By halving, so that the assembler does not see how often, and leaves the loop as it is.
+            let mut joined = points.do_while(&all, &mut |_, all| {
+                let distance = all[0].re;
+                let mut next = vec![ir.lshr(distance, int32(1)).into()];
+                next.extend(self.joined_with_other(ir, of, &all[1..], lane, distance));
+                let more = ir.icmp(NE, next[0].re, int32(0));
+                (next, more)
+            });
+            joined.remove(0);
+            return joined;
+        }
         let mut state = state.to_vec();
         let mut distance = count / 2;
         while distance > 0 {
-            let other: Vec<V<'c>> = state.iter().map(|v| v.map(|p| ir.shuffle_xor(p, distance))).collect();
-            state = match start {
-                Start::Nothing => {
-                    // The function may tell its arguments apart: what stands before comes first.
-                    let bit = ir.and(lane, ir.int(Repr::I32, distance.into()));
-                    let is_first = ir.icmp(EQ, bit, ir.int(Repr::I32, 0));
-                    let pick = |a: &[V<'c>], b: &[V<'c>]| -> Vec<V<'c>> {
-                        a.iter().zip(b).map(|(a, b)| a.map2(*b, |a, b| ir.select(is_first, a, b))).collect()
-                    };
-                    let (a, b) = (pick(&state, &other), pick(&other, &state));
-                    self.join(ir, reduce, start, &a, &b)
-                }
-                _ => self.join(ir, reduce, start, &state, &other),
-            };
+            state = self.joined_with_other(ir, of, &state, lane, int32(distance));
             distance /= 2;
         }
         state
+    }
+
+    /// The accumulators of this thread and of the one at that distance as one.
+    fn joined_with_other(
+        &self,
+        ir: &Ir<'c>,
+        (reduce, start): (&Reduce, Start),
+        state: &[V<'c>],
+        lane: Val<'c>,
+        distance: Val<'c>,
+    ) -> Vec<V<'c>> {
+        let other: Vec<V<'c>> = state.iter().map(|v| v.map(|p| ir.shuffle_xor(p, distance))).collect();
+        match start {
+            Start::Nothing => {
+                // The function may tell its arguments apart: what stands before comes first.
+                let is_first = ir.icmp(EQ, ir.and(lane, distance), ir.int(Repr::I32, 0));
+                let pick = |a: &[V<'c>], b: &[V<'c>]| -> Vec<V<'c>> {
+                    a.iter().zip(b).map(|(a, b)| a.map2(*b, |a, b| ir.select(is_first, a, b))).collect()
+                };
+                let (a, b) = (pick(state, &other), pick(&other, state));
+                self.join(ir, reduce, start, &a, &b)
+            }
+            _ => self.join(ir, reduce, start, state, &other),
+        }
     }
 
     fn shared_for(&self, ir: &Ir<'c>, state: &[V<'c>], count: u32) -> Vec<PointerValue<'c>> {
