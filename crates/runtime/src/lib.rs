@@ -2,7 +2,8 @@
 //!
 //! A [`Client`] owns devices, allocates buffers on them and loads compiled modules; whoever runs programs (`hloom`, the
 //! plugin, the test suites) knows these traits only. [`memory`] is the host's caching allocator, [`pool`] the threads that
-//! help with loops, [`float_mode`] how they treat subnormals, [`trace`] the record of a run, [`placement`] where a plan's values lie and [`planned_values`] what lowering
+//! help with loops, [`float_mode`] how they treat subnormals, [`trace`] the record of a run, [`placement`] where a plan's
+//! values lie and [`planned_values`] what lowering
 //! to thunks asks of them.
 
 mod affinity;
