@@ -12,13 +12,12 @@ use hloom_spmd::partition::spec::Spec;
 use hloom_spmd::report::{PartitionReport, report};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// So many collectives are looked at, those that send most first, and so many annotations tried.
 const MOST_COLLECTIVES: usize = 8;
 const MOST_TRIALS: usize = 16;
-/// No more is tried after that.
-const ENOUGH_TIME: Duration = Duration::from_secs(3);
+/// Instructions that may be partitioned in all: some seconds of work. At least one annotation is tried.
+const BUDGET: usize = 150_000;
 /// What saves less of the whole is not worth a word.
 const WORTH: f64 = 0.02;
 /// So many are told.
@@ -37,23 +36,34 @@ pub struct Advice {
     pub wire_bytes: f64,
 }
 
-/// The annotations that would save most, the best first. `original` is the program before its shardings were decided.
-pub fn advise(original: &Module, made: &Global, figures: &PartitionReport) -> Vec<Advice> {
-    let begun = Instant::now();
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Advised {
+    /// The annotations that would save most, the best first.
+    pub best: Vec<Advice>,
+    /// How many more there were to try than a program of this size allows.
+    pub untried: usize,
+}
+
+/// Tries annotations. `original` is the program before its shardings were decided.
+pub fn advise(original: &Module, made: &Global, figures: &PartitionReport) -> Advised {
+    let most_trials = (BUDGET / original.instruction_count().max(1)).clamp(1, MOST_TRIALS);
+    let mut untried = 0;
     let devices = made.partitioned.axes.devices();
     let mesh = mesh_of(original);
     let mut found: Vec<Advice> = Vec::new();
     let mut tried: Vec<(InstructionId, Sharding)> = Vec::new();
     for (instruction, spec) in candidates(made, figures) {
-        if tried.len() >= MOST_TRIALS || begun.elapsed() > ENOUGH_TIME {
-            break;
-        }
         let Some(at) = annotatable(original, &made.source, instruction) else { continue };
         let Some(sharding) = sharding_of(made, mesh.as_ref(), &spec) else { continue };
         if tried.contains(&(at, sharding.clone())) {
             continue;
         }
         tried.push((at, sharding.clone()));
+        if tried.len() > most_trials {
+            untried += 1;
+            continue;
+        }
         let mut annotated = original.clone();
         annotated.instruction_mut(at).common.sharding = Some(Box::new(sharding.clone()));
         let Ok(annotated) = verify(annotated, &VerifyOptions::default()) else { continue };
@@ -69,7 +79,7 @@ pub fn advise(original: &Module, made: &Global, figures: &PartitionReport) -> Ve
     }
     found.sort_by(|a, b| a.wire_bytes.total_cmp(&b.wire_bytes));
     found.truncate(MOST_TOLD);
-    found
+    Advised { best: found, untried }
 }
 
 /// Values of the source and forms that they might be told to have, what sends most first.

@@ -3,7 +3,7 @@
 use super::args::PartitionArgs;
 use super::table::{Align, Table};
 use super::{Outcome, Result, Stop, input, output, progress, usage_error};
-use hloom::annotation_advice::{Advice, advise};
+use hloom::annotation_advice::{Advised, advise};
 use hloom::formats::hlo_text::{self, PrintOptions, print_sharding};
 use hloom::global::{Global, sharded_devices};
 use hloom::ir::module::Module;
@@ -110,7 +110,7 @@ fn as_json(made: &Global, figures: &PartitionReport) -> serde_json::Value {
     })
 }
 
-fn describe(made: &Global, figures: &PartitionReport, advice: &[Advice]) -> String {
+fn describe(made: &Global, figures: &PartitionReport, advice: &Advised) -> String {
     let mut text = format!(
         "{} devices; a device sends {:.0} bytes, does {} flops, holds {} bytes of parameters and {} of results\n\n",
         made.partitioned.axes.devices(),
@@ -155,14 +155,17 @@ fn describe(made: &Global, figures: &PartitionReport, advice: &[Advice]) -> Stri
             text.push_str(&format!("  {name}\n"));
         }
     }
-    if !advice.is_empty() {
+    if !advice.best.is_empty() {
         text.push_str("\none annotation more would save:\n");
-        for a in advice {
+        for a in &advice.best {
             let saved = figures.wire_bytes - a.wire_bytes;
             let line = if a.source.is_empty() { String::new() } else { format!(" ({})", a.source) };
             let sharding = print_sharding(&a.sharding);
             text.push_str(&format!("  {saved:.0} bytes: {}{line} as {sharding}\n", a.instruction));
         }
+    }
+    if advice.untried > 0 {
+        text.push_str(&format!("\n{} annotations more were not tried: the program is large\n", advice.untried));
     }
     text
 }
