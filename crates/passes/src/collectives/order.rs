@@ -11,10 +11,12 @@
 use crate::pass::{Context, Pass};
 use hloom_analysis::cost::shape_bytes;
 use hloom_analysis::effects::{has_side_effect, instructions_with};
+use hloom_cost::CostModel;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
+use hloom_target::Target;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -24,7 +26,9 @@ pub static PASS: Pass = Pass {
     name: "order-collectives",
     statement: "puts collectives early and what needs them late, so that they run beside computations",
     keeps_schedule: true,
-    run: |module: &mut Module, _: &Context<'_>| Ok(order_all(module)) as Result<usize, Diagnostic>,
+    run: |module: &mut Module, context: &Context<'_>| {
+        Ok(order_all(module, context.target())) as Result<usize, Diagnostic>
+    },
 };
 
 /// How far a step may come before one that stands before it.
@@ -35,26 +39,23 @@ const PUT_OFF: u32 = 16;
 const UNDER_WAY: usize = 4;
 /// And their bytes, if there is more than one.
 const BYTES_UNDER_WAY: u64 = 64 << 20;
-/// Nanoseconds until a collective has its first byte, and of each byte.
-const MEETING: f64 = 10_000.0;
-const SENT_BYTE: f64 = 0.5;
-/// Nanoseconds of each byte that a step reads or writes, and of each product that it sums.
-const BYTE: f64 = 0.1;
-const PRODUCT: f64 = 0.04;
-/// Nanoseconds of what runs other computations: long enough for anything.
-const CALL: f64 = 1e6;
+/// Seconds of what runs other computations: long enough for anything.
+const CALL: f64 = 1e-3;
 
-fn order_all(module: &mut Module) -> usize {
+fn order_all(module: &mut Module, target: &Target) -> usize {
     if module.is_scheduled {
         return 0;
     }
+    let computations = module.computations().iter().copied().filter(|&c| has_collectives(module, c));
+    let computations: Vec<ComputationId> = computations.collect();
+    if computations.is_empty() {
+        return 0;
+    }
+    let Some(seconds) = seconds(module, target) else { return 0 };
     let (effects, _) = instructions_with(module, has_side_effect);
     let mut changes = 0;
-    for c in module.computations().to_vec() {
-        if !module[c].instructions().iter().any(|&i| is_collective(&module[i].op)) {
-            continue;
-        }
-        let order = List::new(module, c, &effects).and_then(|list| list.order());
+    for c in computations {
+        let order = List::new(module, c, &effects, &seconds).and_then(|list| list.order());
         let Some(order) = order.filter(|o| o.as_slice() != module[c].instructions()) else { continue };
         changes += usize::from(module.reorder(c, order).is_ok());
     }
@@ -65,35 +66,30 @@ fn is_collective(op: &Op) -> bool {
     op.collective().is_some() || matches!(op, Op::CollectivePermute(_))
 }
 
-/// Rough nanoseconds of an instruction on a device.
-fn nanoseconds(module: &Module, i: InstructionId) -> f64 {
-    let instruction = &module[i];
-    let bytes = || {
-        let operands = instruction.operands().iter().map(|&o| shape_bytes(&module[o].shape));
-        operands.fold(shape_bytes(&instruction.shape), u64::saturating_add) as f64 * BYTE
-    };
-    match &instruction.op {
-        Op::Parameter { .. } | Op::Constant(_) | Op::Tuple | Op::GetTupleElement { .. } | Op::Bitcast => 0.0,
-        Op::While { .. } | Op::Conditional { .. } | Op::Call { .. } => CALL,
-        Op::Fusion(fusion) => {
-            let inside = module[fusion.calls].instructions().iter();
-            bytes() + inside.map(|&i| products(module, i) * PRODUCT).sum::<f64>()
+/// Seconds of every instruction of the computations that have collectives; nothing where the machine has no rates.
+fn seconds(module: &Module, target: &Target) -> Option<SideTable<InstructionId, f64>> {
+    let model = CostModel::new(module, target).ok()?;
+    let link = target.links.first()?;
+    let mut seconds = SideTable::with_len(module.instruction_slots(), 0.0);
+    for &c in module.computations().iter().filter(|&&c| has_collectives(module, c)) {
+        for &i in module[c].instructions() {
+            let op = &module[i].op;
+            let time = match op {
+                op if is_collective(op) => {
+                    let sent = shape_bytes(&module[i].shape) as f64 / (link.bandwidth * link.efficiency);
+                    link.start_seconds + link.latency_seconds + sent
+                }
+                Op::While { .. } | Op::Conditional { .. } | Op::Call { .. } => CALL,
+                _ => model.instruction(i).map_or(0.0, |cost| cost.seconds),
+            };
+            seconds.set(i, time);
         }
-        _ => bytes() + products(module, i) * PRODUCT,
     }
+    Some(seconds)
 }
 
-/// How many products a matrix product or a convolution sums.
-fn products(module: &Module, i: InstructionId) -> f64 {
-    let instruction = &module[i];
-    let elements = |i: InstructionId| module[i].shape.as_array().map_or(0.0, |a| a.element_count().unwrap_or(0) as f64);
-    let (Op::Dot(_) | Op::Convolution(_), &[x, y, ..]) = (&instruction.op, instruction.operands()) else { return 0.0 };
-    let result = elements(i).max(1.0);
-    match &instruction.op {
-        // Of two matrices without batch dimensions: (m k)(k n)(m n) = (m k n)².
-        Op::Dot(_) => (elements(x) * elements(y) * result).sqrt(),
-        _ => elements(y) * result,
-    }
+fn has_collectives(module: &Module, c: ComputationId) -> bool {
+    module[c].instructions().iter().any(|&i| is_collective(&module[i].op))
 }
 
 /// The instructions of a computation by their places in its list.
@@ -105,8 +101,8 @@ struct List<'m> {
     exchanged: Vec<Vec<u32>>,
     /// How many each waits for.
     needs: Vec<u32>,
-    nanoseconds: Vec<f64>,
-    /// Nanoseconds from the beginning of each to the end of all that follow from it.
+    seconds: Vec<f64>,
+    /// Seconds from the beginning of each to the end of all that follow from it.
     behind: Vec<f64>,
 }
 
@@ -130,7 +126,12 @@ impl Ord for Time {
 
 impl<'m> List<'m> {
     /// `None` where the list is not one in which everything comes after what it needs.
-    fn new(module: &'m Module, c: ComputationId, effects: &SideTable<InstructionId, bool>) -> Option<List<'m>> {
+    fn new(
+        module: &'m Module,
+        c: ComputationId,
+        effects: &SideTable<InstructionId, bool>,
+        seconds: &SideTable<InstructionId, f64>,
+    ) -> Option<List<'m>> {
         let instructions = module[c].instructions().to_vec();
         let place: FxHashMap<InstructionId, u32> = instructions.iter().copied().zip(0..).collect();
         let (mut followers, mut needs) = (vec![Vec::new(); instructions.len()], vec![0; instructions.len()]);
@@ -152,16 +153,12 @@ impl<'m> List<'m> {
             needs[n as usize] = before.len() as u32;
             before.iter().for_each(|&b| followers[b as usize].push(n));
         }
-        let time = |&i: &InstructionId| match is_collective(&module[i].op) {
-            true => MEETING + SENT_BYTE * shape_bytes(&module[i].shape) as f64,
-            false => nanoseconds(module, i),
-        };
-        let nanoseconds: Vec<f64> = instructions.iter().map(time).collect();
-        let mut behind = nanoseconds.clone();
+        let seconds: Vec<f64> = instructions.iter().map(|&i| seconds[i]).collect();
+        let mut behind = seconds.clone();
         for n in (0..instructions.len()).rev() {
             behind[n] += followers[n].iter().map(|&f| behind[f as usize]).fold(0.0, f64::max);
         }
-        Some(List { module, instructions, followers, exchanged, needs, nanoseconds, behind })
+        Some(List { module, instructions, followers, exchanged, needs, seconds, behind })
     }
 
     fn is_collective(&self, n: u32) -> bool {
@@ -317,7 +314,7 @@ impl Run {
             }
         }
         if list.is_collective(n) {
-            self.network_is_free = self.network_is_free.max(self.now) + list.nanoseconds[at];
+            self.network_is_free = self.network_is_free.max(self.now) + list.seconds[at];
             self.done[at] = self.network_is_free;
             if !list.followers[at].is_empty() {
                 self.is_under_way[at] = true;
@@ -325,7 +322,7 @@ impl Run {
                 self.bytes_under_way += list.bytes(n);
             }
         } else {
-            self.now += list.nanoseconds[at];
+            self.now += list.seconds[at];
             self.done[at] = self.now;
         }
     }
