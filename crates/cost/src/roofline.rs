@@ -6,9 +6,10 @@
 //!   bytes does not fill the memory's pipelines.
 //! - Small kernels stay on one core where handing work to others takes longer than it saves.
 
-use crate::kernel::{Kernel, KernelKind};
+use crate::kernel::{ArrayUse, Kernel, KernelKind};
 use crate::matmul::Matmul;
 use crate::model::InstructionCost;
+use hloom_ir::ElementType;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_target::Target;
 
@@ -27,16 +28,9 @@ pub(crate) fn cost(kernel: &Kernel, target: &Target) -> Result<InstructionCost, 
     for m in &kernel.work.matmuls {
         compute += matmul_seconds(m, target)?;
     }
-    for t in &kernel.work.by_type {
-        if t.vector > 0.0 {
-            compute += t.vector / target.vector_rate(t.element_type)?;
-        }
-        if t.transcendental > 0.0 {
-            compute += t.transcendental / target.transcendental_rate(t.element_type)?;
-        }
-    }
+    compute += elementwise_seconds(kernel, target)?;
     let bytes = kernel.bytes_in(0);
-    let moved = bytes * kernel.work.passes.max(1.0);
+    let moved = traffic(kernel, target) * kernel.work.passes.max(1.0);
     let bandwidth = bandwidth_for(bytes, target)?;
     let fill = c.saturating_bytes;
     let fill = if fill > 0.0 { fill * moved / (moved + fill) } else { 0.0 };
@@ -62,6 +56,35 @@ pub(crate) fn cost(kernel: &Kernel, target: &Target) -> Result<InstructionCost, 
         bytes,
         windows: None,
     })
+}
+
+/// Bytes that go through memory, at the speed of a copy. The caches of a CPU fetch a line before they write to it: a byte
+/// written takes as long as two that are read, and of what a copy moves a third is not counted.
+fn traffic(kernel: &Kernel, target: &Target) -> f64 {
+    if target.compute.thread_seconds <= 0.0 {
+        return kernel.bytes_in(0);
+    }
+    let in_memory = |arrays: &[ArrayUse]| arrays.iter().filter(|a| a.space == 0).map(|a| a.bytes).sum::<f64>();
+    (in_memory(&kernel.operands) + 2.0 * in_memory(&kernel.results)) / 1.5
+}
+
+/// What is computed element by element. Threads of the operating system run code with vectors, for which there is one
+/// table of costs; other machines have units for functions, with rates of their own.
+fn elementwise_seconds(kernel: &Kernel, target: &Target) -> Result<f64, Diagnostic> {
+    if target.compute.thread_seconds > 0.0 {
+        let additions = kernel.work.additions;
+        return Ok(if additions > 0.0 { additions / target.vector_rate(ElementType::F32)? } else { 0.0 });
+    }
+    let mut seconds = 0.0;
+    for t in &kernel.work.by_type {
+        if t.vector > 0.0 {
+            seconds += t.vector / target.vector_rate(t.element_type)?;
+        }
+        if t.transcendental > 0.0 {
+            seconds += t.transcendental / target.transcendental_rate(t.element_type)?;
+        }
+    }
+    Ok(seconds)
 }
 
 /// Bytes a second for a kernel that touches so many: those of the largest cache that holds half of them again.

@@ -1,8 +1,9 @@
 //! What is computed, counted in elements and by type: of one instruction, or of all that are fused.
 
+use crate::element;
 use crate::matmul::Matmul;
 use hloom_ir::ElementType;
-use hloom_ir::attributes::Window;
+use hloom_ir::attributes::{Window, WindowDim};
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, Op, UnaryOp};
@@ -49,6 +50,8 @@ pub struct Work {
     pub elementwise: Elementwise,
     /// The same by element type.
     pub by_type: SmallVec<[TypeWork; 2]>,
+    /// Element-wise work as what a core with vectors takes for it, in additions of f32.
+    pub additions: f64,
     /// Products and convolutions.
     pub matmuls: SmallVec<[Matmul; 1]>,
     /// Elements that are read or written in an order that memory does not like: gathered, scattered, sorted.
@@ -70,6 +73,12 @@ impl Work {
         self.matmul_flops() + self.by_type.iter().map(|t| t.vector + t.transcendental).sum::<f64>()
     }
 
+    /// Counts work of the instruction's own kind, at what a function without a cost of its own takes.
+    fn add_plain(&mut self, element_type: ElementType, vector: f64, transcendental: f64) {
+        self.additions += (vector + FUNCTION * transcendental) * vectors_of(element_type);
+        self.add_typed(element_type, vector, transcendental);
+    }
+
     fn add_typed(&mut self, element_type: ElementType, vector: f64, transcendental: f64) {
         match self.by_type.iter_mut().find(|t| t.element_type == element_type) {
             Some(known) => {
@@ -83,6 +92,7 @@ impl Work {
     /// Adds what another computes.
     pub fn add(&mut self, other: &Work) {
         self.elementwise += other.elementwise;
+        self.additions += other.additions;
         for t in &other.by_type {
             self.add_typed(t.element_type, t.vector, t.transcendental);
         }
@@ -133,7 +143,7 @@ impl Work {
             }
             Op::Convert | Op::StochasticConvert | Op::ReducePrecision { .. } => {
                 work.elementwise.convert = n;
-                work.add_typed(result.element_type, n, 0.0);
+                work.add_plain(result.element_type, n, 0.0);
             }
             Op::Unary { op, .. } if is_transcendental(*op) => work.transcendental(result.element_type, n),
             Op::Binary(BinaryOp::Divide | BinaryOp::Power | BinaryOp::Atan2 | BinaryOp::Remainder)
@@ -144,12 +154,12 @@ impl Work {
             Op::Reduce { .. } => work.reduced(computed, read),
             Op::ReduceWindow { window, .. } => {
                 work.reduced(computed, read.max(n));
-                work.add_typed(computed, n * window_elements(window), 0.0);
+                work.add_plain(computed, n * window_steps(window, result), 0.0);
             }
             Op::SelectAndScatter { window, .. } => {
                 let source = operand(1).map_or(n, elements);
                 work.reduced(computed, n);
-                work.add_typed(computed, source * window_elements(window), 0.0);
+                work.add_plain(computed, source * window_elements(window), 0.0);
             }
             Op::Sort { dimension, .. } => {
                 let along = usize::try_from(*dimension).ok().and_then(|d| result.dims().get(d).copied()).unwrap_or(1);
@@ -157,6 +167,7 @@ impl Work {
                 work.elementwise.simple = n * steps;
                 // Each step ends in a branch that nobody foresees: as long as an exponential, not as an addition.
                 work.add_typed(computed, 0.0, n * steps);
+                work.additions = SORT_STEP * n * steps;
                 work.scattered = n;
                 work.run_bytes = bytes_of_one(result);
                 work.passes = (steps / 4.0).max(1.0);
@@ -169,7 +180,7 @@ impl Work {
             Op::Scatter(_) => {
                 let updates = operand(instruction.operands().len() / 2 + 1).map_or(n, elements);
                 work.elementwise.simple = updates;
-                work.add_typed(computed, updates, 0.0);
+                work.add_plain(computed, updates, 0.0);
                 work.scattered = updates;
                 work.run_bytes = bytes_of_one(result);
             }
@@ -178,49 +189,72 @@ impl Work {
                 let steps: f64 = length.iter().map(|&l| (l.max(2) as f64).log2()).sum();
                 let each = 8.0 * steps * read;
                 work.elementwise.simple = each;
-                work.add_typed(result.element_type, each, 0.0);
+                work.add_plain(result.element_type, each, 0.0);
             }
             Op::Cholesky { .. } | Op::TriangularSolve { .. } => {
                 let last = operand(0).and_then(|a| a.dims().last().copied()).unwrap_or(1).max(1) as f64;
                 let each = n.max(operand(1).map_or(0.0, elements)) * last;
                 work.elementwise.simple = each;
-                work.add_typed(computed, each, 0.0);
+                work.add_plain(computed, each, 0.0);
             }
             Op::BatchNormTraining { .. } | Op::BatchNormGrad { .. } | Op::BatchNormInference { .. } => {
                 work.elementwise.simple = 4.0 * read;
                 work.reduced(computed, read);
-                work.add_typed(computed, 4.0 * read, 0.0);
+                work.add_plain(computed, 4.0 * read, 0.0);
             }
             Op::Rng { .. } | Op::RngBitGenerator { .. } => {
                 let all: f64 =
                     instruction.shape.leaves().iter().filter_map(|(_, s)| first_array(s)).map(elements).sum();
                 // A round of the usual generators is some twenty integer operations a number.
                 work.elementwise.simple = 20.0 * all;
-                work.add_typed(ElementType::U32, 20.0 * all, 0.0);
+                work.add_plain(ElementType::U32, 20.0 * all, 0.0);
             }
             op if op.is_elementwise() => {
                 work.elementwise.simple = n;
-                work.add_typed(computed, n, 0.0);
+                work.add_plain(computed, n, 0.0);
             }
             Op::Map { .. } => {
                 work.elementwise.simple = n;
-                work.add_typed(result.element_type, n, 0.0);
+                work.add_plain(result.element_type, n, 0.0);
             }
             // What moves elements about takes the vector units as long as an addition does, and computes nothing.
             _ => work.elementwise.simple = n,
+        }
+        let computed = if matches!(instruction.op, Op::Convert) { result.element_type } else { computed };
+        let each = match &instruction.op {
+            // By itself each piece is copied to its place.
+            Op::Concatenate { .. } => Some(1.0),
+            op => element::instruction(op, instruction.operands().len(), computed),
+        };
+        if let Some(each) = each {
+            work.additions = each * n * vectors_of(computed);
         }
         work
     }
 
     fn transcendental(&mut self, element_type: ElementType, n: f64) {
         self.elementwise.transcendental = n;
-        self.add_typed(element_type, 0.0, n);
+        self.add_plain(element_type, 0.0, n);
     }
 
     fn reduced(&mut self, element_type: ElementType, n: f64) {
         self.elementwise.reduced = n;
-        self.add_typed(element_type, n, 0.0);
+        self.add_plain(element_type, n, 0.0);
     }
+}
+
+/// What a function takes that has no cost of its own, in additions.
+const FUNCTION: f64 = 20.0;
+
+/// A step of a sort, at a branch that nobody foresees, in additions.
+const SORT_STEP: f64 = 80.0;
+/// An element of a scan, which waits for the one before, in additions.
+const SCAN_STEP: f64 = 64.0;
+
+/// Vectors of a type for one of as many f32.
+fn vectors_of(t: ElementType) -> f64 {
+    // Narrower ones are computed with as f32, or do not come in larger vectors for want of loads.
+    if t.bits() > 32 { f64::from(t.bits()) / 32.0 } else { 1.0 }
 }
 
 /// What takes a series or a table, or as long as that.
@@ -244,6 +278,16 @@ fn run_bytes(array: &ArrayShape, slice_sizes: &[i64]) -> f64 {
         }
     }
     run
+}
+
+/// What an element of a windowed reduction takes: as many steps as the window has elements, but one along a dimension of
+/// which it has all elements up to its own: that is a scan.
+fn window_steps(window: &Window, result: &ArrayShape) -> f64 {
+    let steps = |(d, &n): (&WindowDim, &i64)| {
+        let is_scan = n > 1 && d.size == n && d.stride == 1 && d.padding_low + d.padding_high == n - 1;
+        if is_scan { SCAN_STEP } else { d.size.max(0) as f64 }
+    };
+    window.dims.iter().zip(result.dims()).map(steps).product()
 }
 
 fn window_elements(window: &Window) -> f64 {
