@@ -98,16 +98,18 @@ pub fn implied_devices(module: &Module) -> Option<ImpliedDevices> {
     for &i in module.computations().iter().flat_map(|&c| module[c].instructions()) {
         let op = &module[i].op;
         about_partitions |= matches!(op, Op::PartitionId) || op.group_mode() == Some(CrossPartition);
+        let transfers = transfer_pairs(module, i);
         let kind = match op.group_mode() {
             Some(CrossReplica | CrossReplicaAndPartition) => 0,
             Some(CrossPartition) => 1,
             Some(FlattenedId) => 2,
+            None if transfers.is_some() => 2,
             None => continue,
         };
+        let ends = |pairs: &[(i64, i64)]| pairs.iter().flat_map(|&(source, target)| [source, target]).max();
         let last = match op {
-            Op::CollectivePermute(p) | Op::CollectivePermuteStart(p) => {
-                p.source_target_pairs.iter().flat_map(|&(source, target)| [source, target]).max()
-            }
+            Op::Send(_) | Op::Recv(_) => transfers.and_then(|pairs| ends(&pairs)),
+            Op::CollectivePermute(p) | Op::CollectivePermuteStart(p) => ends(&p.source_target_pairs),
             _ => op.collective().and_then(|c| c.replica_groups.expand()).and_then(|g| g.into_iter().flatten().max()),
         };
         if let Some(count) = last.and_then(|id| id.checked_add(1)).filter(|&n| n > most[kind].0) {
@@ -124,6 +126,16 @@ pub fn implied_devices(module: &Module) -> Option<ImpliedDevices> {
     }
     let named_by = most.iter().max_by_key(|(n, _)| *n)?.1?;
     Some(ImpliedDevices { grid: DeviceGrid { replicas, partitions }, named_by })
+}
+
+/// From which device to which a send or recv carries its data, where it says so: in an attribute for front ends.
+pub fn transfer_pairs(module: &Module, i: InstructionId) -> Option<Vec<(i64, i64)>> {
+    if !matches!(module[i].op, Op::Send(_) | Op::SendDone(_) | Op::Recv(_) | Op::RecvDone(_)) {
+        return None;
+    }
+    let text = module[i].common.frontend_attribute("_xla_send_recv_source_target_pairs")?;
+    let numbers: Vec<i64> = text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+    Some(numbers.chunks_exact(2).map(|p| (p[0], p[1])).collect())
 }
 
 /// `devices` as a module that names no counts wants them: partitions if it is about those, else replicas.

@@ -5,6 +5,7 @@
 //! schedule, are kept only between operations that reach outside the device.
 
 use crate::inline::inline;
+use crate::mixed_precision::builder;
 use crate::pass::{Context, Pass};
 use hloom_analysis::effects::{instructions_with, reaches_outside};
 use hloom_ir::diagnostic::Diagnostic;
@@ -114,8 +115,9 @@ fn plain_value(module: &mut Module, start: InstructionId) -> Option<InstructionI
     let result = |shape: &Shape| shape.at(&[1]).cloned();
     let (op, shape) = match &module[start].op {
         Op::AsyncStart(async_start) => {
-            let callee = async_start.calls;
-            return module.inline_computation(module[start].parent(), callee, &operands);
+            let (parent, callee) = (module[start].parent(), async_start.calls);
+            let root = module.inline_computation(parent, callee, &operands)?;
+            return finish_transfers(module, root);
         }
         Op::CopyStart { .. } => return operands.first().copied(),
         Op::AllReduceStart(a) => {
@@ -139,6 +141,40 @@ fn plain_value(module: &mut Module, start: InstructionId) -> Option<InstructionI
         rare.origin = None;
     }
     Some(start)
+}
+
+/// Finishes the sends and recvs of a group that was finished as a whole, whose states `root` is a tuple of.
+fn finish_transfers(module: &mut Module, root: InstructionId) -> Option<InstructionId> {
+    let is_open = |&i: &InstructionId| matches!(module[i].op, Op::Send(_) | Op::Recv(_));
+    if !matches!(module[root].op, Op::Tuple) || !module[root].operands().iter().any(is_open) {
+        return Some(root);
+    }
+    let states = module[root].operands().to_vec();
+    let (mut finished, mut said) = (Vec::with_capacity(states.len()), Vec::new());
+    let mut b = builder(module, module[root].parent());
+    for state in states {
+        let (op, common) = (b.module()[state].op.clone(), b.module()[state].common.clone());
+        let done = match op {
+            Op::Send(transfer) => b.push(Op::SendDone(transfer), &[state]).ok()?,
+            Op::Recv(transfer) => b.push(Op::RecvDone(transfer), &[state]).ok()?,
+            _ => {
+                finished.push(state);
+                continue;
+            }
+        };
+        said.push((done, common));
+        let (data, token) = match b.shape(done).is_tuple() {
+            true => (b.get_tuple_element(done, 0).ok()?, b.get_tuple_element(done, 1).ok()?),
+            false => (b.module()[state].operands().first().copied()?, done),
+        };
+        let flag = b.constant(0u32).ok()?;
+        finished.push(b.tuple(&[data, flag, token]).ok()?);
+    }
+    let whole = b.tuple(&finished).ok()?;
+    for (done, common) in said {
+        module.instruction_mut(done).common = common;
+    }
+    Some(whole)
 }
 
 /// Runs everything on the one thread that is left when nothing is started any more.

@@ -2,13 +2,14 @@
 //! collective-permute.
 //!
 //! A send puts its value into a mailbox and goes on; the receiver waits at recv-done, so that the usual order recv, send,
-//! recv-done cannot block. Which devices are joined is said by `_xla_send_recv_source_target_pairs`; without it a device
+//! recv-done cannot block. A recv that nothing finishes, as in a group of transfers that an async-done finishes as a whole,
+//! waits itself. Which devices are joined is said by `_xla_send_recv_source_target_pairs`; without it a device
 //! sends to itself.
 
 use crate::interpreter::{Device, OperandValues};
 use crate::ops::collective::{exchange, missed};
 use crate::ops::data_movement::{dynamic_slice, dynamic_update_slice};
-use hloom_analysis::devices::plane_of;
+use hloom_analysis::devices::{plane_of, transfer_pairs};
 use hloom_ir::diagnostic::codes;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::DimVec;
@@ -49,17 +50,21 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
             if transfer.is_host_transfer {
                 return Err(outside(module, i, "receives from the host"));
             }
-            Value::zeroed(shape)
+            let state = Value::zeroed(shape)?;
+            match state {
+                Value::Tuple(mut state) if !is_finished(module, i) && !state.is_empty() => {
+                    if let Some(data) = received(device, i)? {
+                        state[0] = data;
+                    }
+                    Ok(Value::Tuple(state))
+                }
+                state => Ok(state),
+            }
         }
-        Op::RecvDone(_) => {
-            let route = Route::new(device, i);
-            let Some(source) = route.source(device) else { return Value::zeroed(shape) };
-            let what = format!("{} on channel {}", module[i].opcode(), route.channel);
-            let taken = device.shared.communicator.receive(route.channel, source, device.ordinal, &what);
-            let message = taken.map_err(|miss| missed(device, i, &[source, device.ordinal], miss))?;
-            let data = Value::from_message(&message)?;
-            Ok(Value::Tuple(vec![data, Value::Token]))
-        }
+        Op::RecvDone(_) => match received(device, i)? {
+            Some(data) => Ok(Value::Tuple(vec![data, Value::Token])),
+            None => Value::zeroed(shape),
+        },
         Op::Infeed { .. } => match device.shared.infeed(device.ordinal) {
             Some(value) => {
                 let fed = Value::Tuple(vec![value, Value::Token]);
@@ -78,6 +83,24 @@ pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValu
     }
 }
 
+/// What was sent to this device; `None` if nobody sends to it.
+fn received(device: &Device<'_>, i: InstructionId) -> Result<Option<Value>, ExecutionError> {
+    let route = Route::new(device, i);
+    let Some(source) = route.source(device) else { return Ok(None) };
+    let what = format!("{} on channel {}", device.module()[i].opcode(), route.channel);
+    let taken = device.shared.communicator.receive(route.channel, source, device.ordinal, &what);
+    let message = taken.map_err(|miss| missed(device, i, &[source, device.ordinal], miss))?;
+    Value::from_message(&message).map(Some)
+}
+
+/// Whether there is a recv-done for a recv: it takes it, or, where loops are between them, has its channel.
+fn is_finished(module: &Module, recv: InstructionId) -> bool {
+    let channel = module[recv].op.channel_id();
+    let is_done = |i: InstructionId| matches!(module[i].op, Op::RecvDone(_)) && module[i].op.channel_id() == channel;
+    module[recv].users().iter().any(|&u| is_done(u))
+        || module.computations().iter().flat_map(|&c| module[c].instructions()).any(|&i| is_done(i))
+}
+
 fn outside(module: &Module, i: InstructionId, what: &str) -> ExecutionError {
     ExecutionError::new(&codes::eval::UNSUPPORTED, format!("{} {what}", module[i].name()))
         .note("hloom runs a program in one process; infeed data can be given in Rust with Options::infeed")
@@ -88,7 +111,7 @@ struct Route {
     channel: i64,
     /// The devices whose positions the pairs name.
     plane: Vec<usize>,
-    pairs: Option<Vec<(usize, usize)>>,
+    pairs: Option<Vec<(i64, i64)>>,
 }
 
 impl Route {
@@ -97,15 +120,15 @@ impl Route {
     fn new(device: &Device<'_>, i: InstructionId) -> Route {
         let module = device.module();
         let channel = module[i].op.channel_id();
-        let own = module[i].common.frontend_attribute(PAIRS);
+        let own = transfer_pairs(module, i);
         let of_start = || {
             let all = module.computations().iter().flat_map(|&c| module[c].instructions());
             let mut starts = all.filter(|&&s| {
                 matches!(module[s].op, Op::Send(_) | Op::Recv(_)) && module[s].op.channel_id() == channel
             });
-            starts.find_map(|&s| module[s].common.frontend_attribute(PAIRS))
+            starts.find_map(|&s| transfer_pairs(module, s))
         };
-        let pairs = own.or_else(of_start).map(parse_pairs);
+        let pairs = own.or_else(of_start);
         let grid = device.shared.grid;
         Route { channel: channel.unwrap_or(0), plane: plane_of(grid.partitions > 1, grid, device.ordinal), pairs }
     }
@@ -117,24 +140,17 @@ impl Route {
     fn targets(&self, device: &Device<'_>) -> Vec<usize> {
         let Some(pairs) = &self.pairs else { return vec![device.ordinal] };
         let Some(me) = self.position(device) else { return Vec::new() };
-        pairs.iter().filter(|p| p.0 == me).filter_map(|p| self.plane.get(p.1).copied()).collect()
+        let at = |target: i64| usize::try_from(target).ok().and_then(|n| self.plane.get(n)).copied();
+        pairs.iter().filter(|p| usize::try_from(p.0) == Ok(me)).filter_map(|p| at(p.1)).collect()
     }
 
     fn source(&self, device: &Device<'_>) -> Option<usize> {
         let Some(pairs) = &self.pairs else { return Some(device.ordinal) };
         let me = self.position(device)?;
-        pairs.iter().find(|p| p.1 == me).and_then(|p| self.plane.get(p.0).copied())
+        let (source, _) = pairs.iter().find(|p| usize::try_from(p.1) == Ok(me))?;
+        usize::try_from(*source).ok().and_then(|n| self.plane.get(n)).copied()
     }
 }
-
-const PAIRS: &str = "_xla_send_recv_source_target_pairs";
-
-/// `{{0,1},{1,2}}`.
-fn parse_pairs(text: &str) -> Vec<(usize, usize)> {
-    let numbers: Vec<usize> = text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
-    numbers.chunks_exact(2).map(|p| (p[0], p[1])).collect()
-}
-
 /// The form of collective-permute that copies slices: operands are the input, the output, and for each slice a start in
 /// either. Inputs may be a tuple; then so are the others, an element for each, and the sizes are those of all slices.
 pub fn permute_slices(

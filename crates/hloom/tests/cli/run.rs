@@ -331,6 +331,20 @@ fn devices_that_only_the_program_names_are_said_and_used() {
     assert_eq!(folder.hloom(&["run", "m.hlo"]).exits(0).stderr, "");
 }
 
+#[test]
+fn devices_that_only_transfers_name_are_used() {
+    let pairs = "channel_id=1, frontend_attributes={_xla_send_recv_source_target_pairs={{0,1},{1,0}}}";
+    let text = format!(
+        "HloModule m\n\nENTRY e {{\n  me = u32[] replica-id()\n  none = token[] after-all()\n  \
+         recv = (u32[], u32[], token[]) recv(none), {pairs}\n  send = (u32[], u32[], token[]) send(me, none), {pairs}\n  \
+         sent = token[] send-done(send), {pairs}\n  came = (u32[], token[]) recv-done(recv), {pairs}\n  \
+         ROOT y = u32[] get-tuple-element(came), index=0\n}}\n"
+    );
+    let folder = Folder::new("devices-of-transfers").with("m.hlo", text);
+    let ran = folder.hloom(&["run", "m.hlo"]).exits(0);
+    assert!(ran.stdout.contains("d0.o0 = u32[] 1") && ran.stdout.contains("d1.o0 = u32[] 0"), "{}", ran.stdout);
+}
+
 /// Whoever sends a signal sees that it was the signal that ended the run.
 #[cfg(unix)]
 #[test]
