@@ -156,7 +156,13 @@ impl Needs {
             line.sort_unstable();
             let mut until = 0;
             for (at, &(start, end, position, n)) in line.iter().enumerate() {
-                let Some(&(first, last)) = self.needed.get(&position) else { continue };
+                let Some(&(first, last)) = self.needed.get(&position) else {
+                    // Nobody reads it, but it is made.
+                    if start > end {
+                        found.push((n, end, end));
+                    }
+                    continue;
+                };
                 until = last.max(until);
                 let next = line.get(at + 1).map_or(Time::MAX, |next| next.0);
                 if start > first || end < until.min(next) {
