@@ -14,6 +14,10 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 use serde_json::Value;
 
+/// Kinds of events in which a device deals with others: it comes to a collective, and it waits for one.
+const COLLECTIVE: &str = "collective";
+const WAIT: &str = "wait";
+
 /// A timeline of one run of a module.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Timeline {
@@ -127,14 +131,21 @@ impl Timeline {
                     };
                     let lane = lane();
                     let instruction = by_name.get(name).copied();
+                    let category = text("cat").to_owned();
+                    // A compiler may have made one collective of several, which has a name of its own.
+                    let is_exposed = match instruction.filter(|_| category != WAIT) {
+                        Some(id) => waits_for_others(&module[id].op),
+                        None => [COLLECTIVE, WAIT].contains(&&*category),
+                    };
+                    let name = name.to_owned();
                     timeline.events.push(TimelineEvent {
                         lane,
                         instruction,
-                        name: name.to_owned(),
-                        category: text("cat").to_owned(),
+                        name,
+                        category,
                         start_us,
                         duration_us,
-                        is_exposed: instruction.is_some_and(|id| waits_for_others(&module[id].op)),
+                        is_exposed,
                     });
                 }
                 ("M", "thread_name", Some(name)) => {
@@ -152,20 +163,37 @@ impl Timeline {
         if timeline.events.is_empty() {
             return Err(TraceError::NoEvents);
         }
+        // Devices and their threads by number, whoever began first.
+        let mut places: Vec<((i64, i64), u32)> = lanes.into_iter().collect();
+        places.sort_unstable();
+        let mut new = vec![0; timeline.lanes.len()];
+        places.iter().zip(0u32..).for_each(|((_, old), n)| new[*old as usize] = n);
+        timeline.lanes = places.iter().map(|(_, old)| timeline.lanes[*old as usize].clone()).collect();
+        timeline.events.iter_mut().for_each(|e| e.lane = new[e.lane as usize]);
         timeline.arcs = timeline.async_pairs(module);
         Ok(timeline)
     }
 
-    /// Each start with the first event of its done that begins no earlier, in the same group.
+    /// Each start with the first event of its done that begins no earlier, in the same group; and so each collective that
+    /// was begun with the wait for it.
     pub fn async_pairs(&self, module: &Module) -> Vec<(u32, u32)> {
         let mut order: Vec<u32> = (0..self.events.len() as u32).collect();
         order.sort_by(|&a, &b| self.events[a as usize].start_us.total_cmp(&self.events[b as usize].start_us));
         let mut open: FxHashMap<(InstructionId, &str), u32> = FxHashMap::default();
+        let mut begun_by_name: FxHashMap<(&str, &str), u32> = FxHashMap::default();
         let mut pairs = Vec::new();
         for number in order {
             let event = &self.events[number as usize];
-            let Some(id) = event.instruction else { continue };
             let group = self.lanes.get(event.lane as usize).map_or("", |l| l.group.as_str());
+            if event.category == COLLECTIVE {
+                begun_by_name.insert((&event.name, group), number);
+            } else if event.category == WAIT
+                && let Some(begun) = begun_by_name.remove(&(&*event.name, group))
+            {
+                pairs.push((begun, number));
+                continue;
+            }
+            let Some(id) = event.instruction else { continue };
             let name = module[id].opcode().name();
             if name.ends_with("-start") {
                 open.insert((id, group), number);
@@ -267,6 +295,14 @@ mod tests {
         assert_eq!(timeline.events.iter().filter(|e| e.is_exposed).map(|e| &*e.name).collect::<Vec<_>>(), ["d"]);
         assert_eq!((timeline.arcs.as_slice(), timeline.length_us()), (&[(0, 2)][..], 9.0));
         assert_eq!(timeline.events[3].instruction, None);
+        // Devices by number; of what the compiler made of several, the beginning and the wait belong together.
+        let trace = r#"[{"ph":"X","name":"y","ts":0,"dur":1,"pid":2},
+            {"ph":"X","name":"both","cat":"collective","ts":1,"dur":1,"pid":1},
+            {"ph":"X","name":"y","ts":2,"dur":5,"pid":1}, {"ph":"X","name":"both","cat":"wait","ts":7,"dur":2,"pid":1}]"#;
+        let timeline = Timeline::from_trace_events(trace, &module).expect("a trace");
+        assert_eq!(timeline.lanes.iter().map(|l| &*l.group).collect::<Vec<_>>(), ["device 1", "device 2"]);
+        assert_eq!(timeline.events.iter().map(|e| e.lane).collect::<Vec<_>>(), [1, 0, 0, 0]);
+        assert_eq!((timeline.arcs.as_slice(), timeline.events[3].is_exposed), (&[(1, 3)][..], true));
         for bad in ["", "[]", "{}", "{\"traceEvents\": 3}", "[{\"ph\":\"X\"}]"] {
             assert!(Timeline::from_trace_events(bad, &module).is_err(), "{bad}");
         }
