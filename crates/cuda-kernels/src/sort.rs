@@ -147,7 +147,9 @@ impl Sort<'_> {
     /// Each row by one block, all digits.
     fn block_rows(&mut self) {
         let length = self.shape.length as u32;
-        let items = length.div_ceil(32 * 8).clamp(1, ITEMS).next_power_of_two();
+        // Each warp has counters for all digits, whatever it counts: from 256 keys on fewer warps with more keys are faster.
+        let least = if length > 128 { 4 } else { 1 };
+        let items = length.div_ceil(32 * 8).clamp(least, ITEMS).next_power_of_two();
         let warps = length.div_ceil(32 * items).next_power_of_two().clamp(1, 8);
         let threads = 32 * warps;
         let mut k = PtxBuilder::new("sort_rows", self.architecture, threads, 1);
