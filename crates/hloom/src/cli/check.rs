@@ -11,10 +11,12 @@ use hloom::ir::diagnostic::{Blame, Diagnostic, Span};
 use hloom::ir::entity::{EntityId, InstructionId};
 use hloom::ir::verify::VerifiedModule;
 use hloom::load::{display_name, read_bytes};
+use hloom::runtime::Client;
 use hloom::stablehlo::check::tests;
 use hloom::stablehlo::{bytecode, mlir, read_bytecode, read_split_text};
 use hloom::value::Value;
 use hloom::{Engine, Format, Source};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
@@ -39,10 +41,11 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
     let source = Source { name: name.to_owned(), bytes: bytes.clone(), format, positions: SourceMap::default() };
     let parts = if is_bytecode { vec![read_bytecode(&bytes)] } else { read_split_text(&bytes) };
     let mut report = Report::default();
+    let devices = Devices { engine: args.engine, client: RefCell::default() };
     let progress = progress::start(format!("checking {name}"));
     for part in parts {
         match part {
-            Ok(module) => check(&module, args.engine, &source, &mut report),
+            Ok(module) => check(&module, &devices, &source, &mut report),
             Err(diagnostic) => report.failed(&source, vec![*diagnostic]),
         }
     }
@@ -58,6 +61,22 @@ pub(crate) fn run(args: &CheckArgs) -> Result {
         (_, true) => Outcome::Bug,
         _ => Outcome::InputAtFault,
     })
+}
+
+/// What runs programs: the same devices for all of them, opened when the first is run.
+struct Devices {
+    engine: Engine,
+    client: RefCell<Option<Arc<dyn Client>>>,
+}
+
+impl Devices {
+    fn client(&self, module: &VerifiedModule) -> std::result::Result<Arc<dyn Client>, Diagnostic> {
+        if let Some(client) = &*self.client.borrow() {
+            return Ok(client.clone());
+        }
+        let opened = self.engine.client(None).map_err(|e| e.into_diagnostics(module.module()).swap_remove(0))?;
+        Ok(self.client.borrow_mut().insert(opened).clone())
+    }
 }
 
 /// What came of the checks so far.
@@ -77,12 +96,12 @@ impl Report {
     }
 }
 
-fn check(module: &mlir::Module<'_>, engine: Engine, source: &Source, report: &mut Report) {
+fn check(module: &mlir::Module<'_>, devices: &Devices, source: &Source, report: &mut Report) {
     for (name, test) in tests(module) {
         report.functions += 1;
         let note = format!("in the function @{name}");
         let failure = match test {
-            Ok(test) => match run_test(test, &|m, grid, inputs, infeed| execute(engine, m, grid, inputs, infeed)) {
+            Ok(test) => match run_test(test, &|m, grid, inputs, infeed| execute(devices, m, grid, inputs, infeed)) {
                 Ok(held) => {
                     report.held += held;
                     continue;
@@ -105,23 +124,18 @@ fn check(module: &mlir::Module<'_>, engine: Engine, source: &Source, report: &mu
 }
 
 fn execute(
-    engine: Engine,
+    devices: &Devices,
     module: &VerifiedModule,
     grid: DeviceGrid,
     inputs: Vec<Vec<Value>>,
     infeed: Vec<Value>,
 ) -> std::result::Result<Vec<Value>, Diagnostic> {
-    match engine {
-        // Values for infeed are handed over in the evaluator only.
-        engine if infeed.is_empty() => {
-            let client = engine.client(None).map_err(|e| e.into_diagnostics(module.module()).swap_remove(0))?;
-            run_on(&*client, module, &CompileOptions::new(grid), inputs)
-        }
-        _ => {
-            let queue: VecDeque<Value> = infeed.into();
-            let infeed = (0..grid.devices()).map(|_| Mutex::new(queue.clone())).collect();
-            let options = Options { infeed, ..Options::default() };
-            hloom::eval::run(module, grid, inputs, &options).map_err(hloom::value::ExecutionError::into_diagnostic)
-        }
+    // Values for infeed are handed over in the evaluator only.
+    if infeed.is_empty() {
+        return run_on(&*devices.client(module)?, module, &CompileOptions::new(grid), inputs);
     }
+    let queue: VecDeque<Value> = infeed.into();
+    let infeed = (0..grid.devices()).map(|_| Mutex::new(queue.clone())).collect();
+    let options = Options { infeed, ..Options::default() };
+    hloom::eval::run(module, grid, inputs, &options).map_err(hloom::value::ExecutionError::into_diagnostic)
 }
