@@ -111,11 +111,15 @@ fn gemm(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let options = whole.get("gemm_backend_config").unwrap_or(&whole);
     let (alpha, beta) = (number(options, "alpha_real", 1.0)?, number(options, "beta", 0.0)?);
     let epilogue = options.get("epilogue").and_then(Json::as_str).unwrap_or("DEFAULT");
-    let (has_bias, activates) = match epilogue {
-        "DEFAULT" | "" => (false, false),
-        "BIAS" => (true, false),
-        "RELU" => (false, true),
-        "BIAS_RELU" => (true, true),
+    let (has_bias, activation) = match epilogue {
+        "DEFAULT" | "" => (false, Activation::None),
+        "BIAS" => (true, Activation::None),
+        "RELU" => (false, Activation::Relu),
+        "BIAS_RELU" => (true, Activation::Relu),
+        "GELU" | "GELU_AUX" => (false, Activation::Gelu),
+        "BIAS_GELU" | "BIAS_GELU_AUX" => (true, Activation::Gelu),
+        "SILU" => (false, Activation::Silu),
+        "BIAS_SILU" => (true, Activation::Silu),
         _ => return None,
     };
     let shape = module[i].shape.clone();
@@ -191,15 +195,56 @@ fn gemm(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
         let bias = b.broadcast(bias, sizes.iter().copied(), [last as i64]).ok()?;
         value = b.add(value, bias).ok()?;
     }
-    if activates {
-        let zero = spread(&mut b, wide, 0.0, &sizes)?;
-        value = b.maximum(value, zero).ok()?;
+    let mut values = vec![activated(&mut b, value, activation, &sizes)?];
+    // What went into the activation comes out beside it.
+    values.extend(epilogue.ends_with("_AUX").then_some(value));
+    for value in &mut values {
+        *value = converted(&mut b, *value, result.element_type)?;
+        if sizes[..] != *result.dims() {
+            *value = b.reshape(*value, result.dims().iter().copied()).ok()?;
+        }
     }
-    value = converted(&mut b, value, result.element_type)?;
-    if sizes[..] != *result.dims() {
-        value = b.reshape(value, result.dims().iter().copied()).ok()?;
+    tuple_like(&mut b, &shape, values)
+}
+
+/// What a product goes through in the end.
+#[derive(Clone, Copy)]
+enum Activation {
+    None,
+    Relu,
+    /// By tanh, as cuBLAS has it.
+    Gelu,
+    Silu,
+}
+
+fn activated(b: &mut Builder<'_>, x: InstructionId, activation: Activation, sizes: &[i64]) -> Option<InstructionId> {
+    let t = b.shape(x).element_type()?;
+    match activation {
+        Activation::None => Some(x),
+        Activation::Relu => {
+            let zero = spread(b, t, 0.0, sizes)?;
+            b.maximum(x, zero).ok()
+        }
+        // x / 2 × (1 + tanh(√(2/π) × (x + 0.044715 x³)))
+        Activation::Gelu => {
+            let square = b.multiply(x, x).ok()?;
+            let cube = b.multiply(square, x).ok()?;
+            let factor = spread(b, t, 0.044715, sizes)?;
+            let cube = b.multiply(cube, factor).ok()?;
+            let sum = b.add(x, cube).ok()?;
+            let factor = spread(b, t, (2.0 / std::f64::consts::PI).sqrt(), sizes)?;
+            let inner = b.multiply(sum, factor).ok()?;
+            let tanh = b.tanh(inner).ok()?;
+            let half = spread(b, t, 0.5, sizes)?;
+            let half = b.multiply(x, half).ok()?;
+            let rest = b.multiply(half, tanh).ok()?;
+            b.add(half, rest).ok()
+        }
+        Activation::Silu => {
+            let gate = b.logistic(x).ok()?;
+            b.multiply(x, gate).ok()
+        }
     }
-    tuple_like(&mut b, &shape, vec![value])
 }
 
 fn spread(b: &mut Builder<'_>, t: ElementType, value: f64, dims: &[i64]) -> Option<InstructionId> {
