@@ -55,7 +55,7 @@ pub(super) static RULES: [Rule; 6] = [
     },
 ];
 
-fn target(module: &Module, i: InstructionId) -> Option<&str> {
+pub(super) fn target(module: &Module, i: InstructionId) -> Option<&str> {
     match &module[i].op {
         Op::CustomCall(call) => Some(&call.target),
         _ => None,
@@ -63,7 +63,7 @@ fn target(module: &Module, i: InstructionId) -> Option<&str> {
 }
 
 /// A number of a configuration, which protos in JSON may write as a string.
-fn number(options: &Json, key: &str, default: f64) -> Option<f64> {
+pub(super) fn number(options: &Json, key: &str, default: f64) -> Option<f64> {
     match options.get(key) {
         Some(Json::String(s)) => s.parse().ok(),
         Some(n) => n.as_f64(),
@@ -247,18 +247,18 @@ fn activated(b: &mut Builder<'_>, x: InstructionId, activation: Activation, size
     }
 }
 
-fn spread(b: &mut Builder<'_>, t: ElementType, value: f64, dims: &[i64]) -> Option<InstructionId> {
+pub(super) fn spread(b: &mut Builder<'_>, t: ElementType, value: f64, dims: &[i64]) -> Option<InstructionId> {
     let literal = if t == ElementType::F64 { Literal::scalar(value) } else { Literal::scalar(value as f32) };
     let number = b.literal(literal).ok()?;
     b.broadcast(number, dims.iter().copied(), []).ok()
 }
 
-fn converted(b: &mut Builder<'_>, x: InstructionId, to: ElementType) -> Option<InstructionId> {
+pub(super) fn converted(b: &mut Builder<'_>, x: InstructionId, to: ElementType) -> Option<InstructionId> {
     if b.shape(x).element_type() == Some(to) { Some(x) } else { b.convert(x, to).ok() }
 }
 
 /// The values in the form of `shape`: alone, or followed by zeros for what the shape has more (workspaces, flags).
-fn tuple_like(b: &mut Builder<'_>, shape: &Shape, mut values: Vec<InstructionId>) -> Option<InstructionId> {
+pub(super) fn tuple_like(b: &mut Builder<'_>, shape: &Shape, mut values: Vec<InstructionId>) -> Option<InstructionId> {
     let Shape::Tuple(elements) = shape else { return values.first().copied() };
     for (n, element) in elements.iter().enumerate() {
         match values.get(n) {

@@ -1,7 +1,7 @@
 //! Operations written out in simpler ones: what kernels need not know.
 
 use super::functions::applied;
-use super::{array, beside, bits, custom_call, dims, operand, pooling, random, scan};
+use super::{array, beside, bits, convolution_call, custom_call, dims, operand, pooling, random, scan};
 use crate::pass::{Context, Pass};
 use crate::rewrite::{Rule, rewrite};
 use hloom_ir::attributes::ResultAccuracy;
@@ -20,7 +20,18 @@ pub static PASS: Pass = Pass {
     statement: "writes out logistic, batch normalisation, map, scan, bitcasts between widths, random bits, select-and-scatter and calls of other machines' libraries in simpler operations",
     keeps_schedule: false,
     run: |module: &mut Module, _: &Context<'_>| {
-        Ok(rewrite(module, &[RULES, &custom_call::RULES, pooling::RULES, random::RULES, scan::RULES, bits::RULES]))
+        Ok(rewrite(
+            module,
+            &[
+                RULES,
+                &custom_call::RULES,
+                &convolution_call::RULES,
+                pooling::RULES,
+                random::RULES,
+                scan::RULES,
+                bits::RULES,
+            ],
+        ))
     },
 };
 

@@ -7,6 +7,7 @@ mod bits;
 pub mod collectives;
 pub mod convert;
 mod convolution;
+mod convolution_call;
 pub mod counting;
 mod custom_call;
 pub mod dot;
