@@ -22,6 +22,9 @@ use rustc_hash::FxHashMap;
 /// Writes the inside of a loop: from the number of the iteration and what is carried to what is carried on.
 type LoopBody<'b, E, I, V> = &'b mut dyn FnMut(&mut E, I, &[V]) -> Vec<V>;
 
+/// Writes the inside of a loop: from what is carried to what is carried on, and whether to go on.
+type WhileBody<'b, E, I, V> = &'b mut dyn FnMut(&mut E, &[V]) -> (Vec<V>, I);
+
 /// Loops of reductions that each thread makes alone are written out up to so many iterations.
 const MAX_UNROLLED: i64 = 9;
 
@@ -180,11 +183,7 @@ impl<'e, 'c> Points<'e, 'c> {
     }
 
     /// Does `body`, and does it again with what it hands on as long as it says so.
-    pub(super) fn do_while(
-        &mut self,
-        carried: &[V<'c>],
-        body: &mut dyn FnMut(&mut Self, &[V<'c>]) -> (Vec<V<'c>>, Val<'c>),
-    ) -> Vec<V<'c>> {
+    pub(super) fn do_while(&mut self, carried: &[V<'c>], body: WhileBody<'_, Self, Val<'c>, V<'c>>) -> Vec<V<'c>> {
         let (before, start, after) = (self.here(), self.block("loop"), self.block("after"));
         self.jump(start);
         self.continue_at(start);
