@@ -145,7 +145,8 @@ fn each_rank_writes_its_own_and_records_are_merged() {
     assert!((0..4).all(|d| record.contains(&format!("\"pid\":{d}"))), "not all devices are in the record");
 }
 
-/// Two products with weights that are gathered: the second gather stands after the first product, and is needed late.
+/// Two products with weights that are gathered: the second gather stands after the first product, and is needed late. A
+/// larger value comes after them, so that memory does not grow if both are gathered at once.
 const GATHERS: &str = r#"HloModule layer, replica_count=2
 ENTRY e {
   x = f32[64,256] parameter(0)
@@ -154,7 +155,10 @@ ENTRY e {
   up = f32[256,512] all-gather(up_part), dimensions={0}, replica_groups={}
   hidden = f32[64,512] dot(x, up), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   down = f32[512,256] all-gather(down_part), dimensions={0}, replica_groups={}
-  ROOT y = f32[64,256] dot(hidden, down), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  y = f32[64,256] dot(hidden, down), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  wide = f32[256,8192] parameter(3)
+  w = f32[64,8192] dot(y, wide), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT z = f32[64,64] dot(w, w), lhs_contracting_dims={1}, rhs_contracting_dims={1}
 }
 "#;
 

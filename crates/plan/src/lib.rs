@@ -79,14 +79,24 @@ pub fn plan_with<'m>(module: &'m VerifiedModule, target: &Target, packer: Packer
     plan_live(module, target, packer, LiveRanges::new)
 }
 
+/// By how much temporaries may grow so that collectives run beside computations.
+const GROWTH: f64 = 1.01;
+
 /// As [`plan_with`], for a machine that goes on while a collective is under way and waits for it where its result is
-/// first needed.
+/// first needed: what it sends stays until then, where that takes little more memory.
 pub fn plan_beside_collectives<'m>(
     module: &'m VerifiedModule,
     target: &Target,
     packer: Packer,
 ) -> Result<Plan<'m>, Vec<Diagnostic>> {
-    plan_live(module, target, packer, LiveRanges::beside_collectives)
+    let plain = plan_with(module, target, packer)?;
+    let all = module.module().computations().iter().flat_map(|&c| module.module()[c].instructions());
+    if !all.into_iter().any(|&i| live_range::is_kept_for(&module.module()[i].op)) {
+        return Ok(plain);
+    }
+    let beside = plan_live(module, target, packer, LiveRanges::beside_collectives)?;
+    let bytes = |plan: &Plan<'_>| plan.heaps.iter().map(|heap| heap.bytes as f64).sum::<f64>();
+    Ok(if bytes(&beside) <= GROWTH * bytes(&plain) { beside } else { plain })
 }
 
 fn plan_live<'m>(

@@ -115,6 +115,12 @@ pub struct LiveRanges {
     ranges: Vec<Option<LiveRange>>,
 }
 
+/// Whether what an operation reads is kept until what it makes is first needed, where collectives are under way beside
+/// computations. What an all-reduce sends is not, since its result takes the place.
+pub(crate) fn is_kept_for(op: &Op) -> bool {
+    !matches!(op, Op::AllReduce(_)) && (op.collective().is_some() || matches!(op, Op::CollectivePermute(_)))
+}
+
 impl LiveRanges {
     /// The range of each value.
     pub fn new(dataflow: &Dataflow<'_>, buffers: &Buffers, schedule: &Schedule) -> LiveRanges {
@@ -129,14 +135,11 @@ impl LiveRanges {
     }
 
     /// The same for machines that go on while a collective is under way: what it sends is kept until what it makes is
-    /// first needed. What an all-reduce sends is not, since its result takes the place.
+    /// first needed.
     pub fn beside_collectives(dataflow: &Dataflow<'_>, buffers: &Buffers, schedule: &Schedule) -> LiveRanges {
         let mut live = LiveRanges::new(dataflow, buffers, schedule);
         let module = dataflow.module();
-        let lasts = |i: InstructionId| {
-            let op = &module[i].op;
-            !matches!(op, Op::AllReduce(_)) && (op.collective().is_some() || matches!(op, Op::CollectivePermute(_)))
-        };
+        let lasts = |i: InstructionId| is_kept_for(&module[i].op);
         let mut first_need: FxHashMap<InstructionId, Time> = FxHashMap::default();
         for (id, value) in dataflow.values() {
             let maker = dataflow.instruction(value);

@@ -4,9 +4,10 @@
 //! The list is made by going through the program as such a machine would, with rough times: of what is ready, a collective
 //! is begun first, the one with most to do behind it before others; then comes the next step in the program's own order
 //! whose values have arrived, those that would be the first to need a collective after some others, since nobody knows how
-//! long it takes. Steps leave their places by a limited distance only, and few collectives are under way at once, so that
-//! memory grows little. It applies to modules without a schedule whose control dependencies say all that an
-//! order must keep (after `copy-insertion`); what talks to the world outside stays in its order.
+//! long it takes. Steps leave their places by a limited distance only, and few collectives are under way at once; an
+//! order that takes noticeably more memory than the program's own is not taken. It applies to modules without a schedule
+//! whose control dependencies say all that an order must keep (after `copy-insertion`); what talks to the world outside
+//! stays in its order.
 
 use crate::pass::{Context, Pass};
 use hloom_analysis::cost::shape_bytes;
@@ -39,6 +40,8 @@ const PUT_OFF: u32 = 16;
 const UNDER_WAY: usize = 4;
 /// And their bytes, if there is more than one.
 const BYTES_UNDER_WAY: u64 = 64 << 20;
+/// By how much the memory of what lies between instructions may grow.
+const GROWTH: f64 = 1.02;
 /// Seconds of what runs other computations: long enough for anything.
 const CALL: f64 = 1e-3;
 
@@ -56,10 +59,42 @@ fn order_all(module: &mut Module, target: &Target) -> usize {
     let mut changes = 0;
     for c in computations {
         let order = List::new(module, c, &effects, &seconds).and_then(|list| list.order());
-        let Some(order) = order.filter(|o| o.as_slice() != module[c].instructions()) else { continue };
+        let listed = module[c].instructions();
+        let most = GROWTH * peak_bytes(module, listed) as f64;
+        let fits = |o: &Vec<InstructionId>| o.as_slice() != listed && peak_bytes(module, o) as f64 <= most;
+        let Some(order) = order.filter(fits) else { continue };
         changes += usize::from(module.reorder(c, order).is_ok());
     }
     changes
+}
+
+/// Bytes of values between instructions that are live at once, at most, in that order.
+fn peak_bytes(module: &Module, order: &[InstructionId]) -> u64 {
+    let place: FxHashMap<InstructionId, usize> = order.iter().copied().zip(0..).collect();
+    let is_counted = |i: InstructionId| {
+        let op = &module[i].op;
+        !matches!(op, Op::Parameter { .. } | Op::Constant(_) | Op::Tuple | Op::GetTupleElement { .. } | Op::Bitcast)
+    };
+    // What another name is used by uses the value itself.
+    let mut last: Vec<usize> = (0..order.len()).collect();
+    for (n, &i) in order.iter().enumerate().rev() {
+        let until = if is_counted(i) { n } else { last[n] };
+        for p in module[i].operands().iter().filter_map(|o| place.get(o)) {
+            last[*p] = last[*p].max(until);
+        }
+    }
+    let mut ends: Vec<u64> = vec![0; order.len()];
+    let (mut live, mut peak) = (0u64, 0u64);
+    for (n, &i) in order.iter().enumerate() {
+        if is_counted(i) {
+            let bytes = shape_bytes(&module[i].shape);
+            live = live.saturating_add(bytes);
+            ends[last[n]] = ends[last[n]].saturating_add(bytes);
+        }
+        peak = peak.max(live);
+        live = live.saturating_sub(ends[n]);
+    }
+    peak
 }
 
 fn is_collective(op: &Op) -> bool {
