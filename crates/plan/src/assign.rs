@@ -5,6 +5,8 @@
 //! memory space are put behind each other into one allocation. Every step and every order is that of XLA, so that the
 //! result is that of its compilers.
 
+mod inside;
+
 use crate::buffers::{BufferId, Buffers, aliased_parameters, is_entry_parameter};
 use crate::calls::Calls;
 use crate::dataflow::{Dataflow, ValueId};
@@ -86,6 +88,9 @@ pub struct PackedHeap {
     pub time: Time,
 }
 
+/// The allocations, and how well temporaries were packed.
+pub(crate) type Assigned = (Vec<Allocation>, Vec<PackedHeap>);
+
 /// All that assignment needs to know.
 pub(crate) struct Facts<'a, 'm> {
     pub(crate) dataflow: &'a Dataflow<'m>,
@@ -118,11 +123,27 @@ struct Assigner<'a, 'm> {
     presets: usize,
     /// How many allocations were tried in vain.
     tries: u32,
+    /// What goes inside results before anything else does, if something should.
+    inside: Option<inside::Inside>,
 }
 
 /// Assigns every buffer of the flow and of what is local to threads; tells of the heaps too. `None` when a size does not
 /// fit.
-pub(crate) fn assign(facts: &Facts<'_, '_>) -> Option<(Vec<Allocation>, Vec<PackedHeap>)> {
+pub(crate) fn assign(facts: &Facts<'_, '_>) -> Option<Assigned> {
+    assign_first(facts, None)
+}
+
+/// As [`assign`], but where results are idle when temporaries take most, what is needed then goes inside them, several
+/// side by side, before anything else does; only where the block of temporaries becomes smaller by it.
+pub(crate) fn assign_inside_results(facts: &Facts<'_, '_>) -> Option<Assigned> {
+    let plain = assign(facts)?;
+    let Some(inside) = inside::Inside::new(facts, &plain.0, &plain.1) else { return Some(plain) };
+    let bytes = |heaps: &[PackedHeap]| heaps.iter().map(|h| i128::from(h.bytes)).sum::<i128>();
+    let other = assign_first(facts, Some(inside))?;
+    Some(if bytes(&other.1) < bytes(&plain.1) { other } else { plain })
+}
+
+fn assign_first(facts: &Facts<'_, '_>, inside: Option<inside::Inside>) -> Option<Assigned> {
     let mut assigner = Assigner {
         facts,
         aliased: aliased_parameters(facts.dataflow),
@@ -136,6 +157,7 @@ pub(crate) fn assign(facts: &Facts<'_, '_>) -> Option<(Vec<Allocation>, Vec<Pack
         heaps: Vec::new(),
         presets: 0,
         tries: 0,
+        inside,
     };
     assigner.presets()?;
     assigner.presets = assigner.allocations.len();
@@ -203,7 +225,7 @@ impl Assigner<'_, '_> {
                     true => (self.span(b).map_or(Time::MAX, |s| s.start), sizes[b as usize], 0),
                     false => (0, sizes[b as usize], first),
                 };
-                (start, std::cmp::Reverse(size), !buffers.is_live_out(b), first, b)
+                (self.turn(b), start, std::cmp::Reverse(size), !buffers.is_live_out(b), first, b)
             })
             .collect();
         sorted.sort_unstable();
@@ -262,17 +284,17 @@ impl Assigner<'_, '_> {
         let size = self.facts.sizes[buffer as usize];
         let colour = self.buffer_colour(buffer);
         let at = self.push(Allocation { size, colour, ..Allocation::default() });
-        self.put(buffer, at);
+        self.put(buffer, at, 0);
         at
     }
 
-    fn put(&mut self, buffer: BufferId, at: usize) {
+    fn put(&mut self, buffer: BufferId, at: usize, offset: i64) {
         let size = self.facts.sizes[buffer as usize];
         self.of_buffer[buffer as usize] = Some(at as u32);
         let allocation = &mut self.allocations[at];
         allocation.is_live_out |= self.facts.buffers.is_live_out(buffer);
         for &value in self.facts.buffers.values(buffer) {
-            allocation.places.push(Place { value, offset: 0, size });
+            allocation.places.push(Place { value, offset, size });
             let Some(range) = self.facts.live.of(value) else { continue };
             self.in_use[at].insert((range.start, range.end, value));
             if let Some(place) = self.in_list[at]
@@ -327,7 +349,7 @@ impl Assigner<'_, '_> {
         let size = self.facts.sizes[buffer as usize];
         let is_apart =
             self.facts.packer == Packer::Apart && size <= heap::SMALL && !self.facts.buffers.is_live_out(buffer);
-        if !has_table && (self.join_operand(buffer) || !is_apart && reuse(self, buffer)) {
+        if !has_table && (self.join_operand(buffer) || !is_apart && (self.join_inside(buffer) || reuse(self, buffer))) {
             return;
         }
         if self.facts.buffers.is_live_out(buffer) {
@@ -434,13 +456,16 @@ impl Assigner<'_, '_> {
         if buffers.values(buffer).iter().any(|&v| self.interferes(v, at) || self.copies_from(v, at)) {
             return false;
         }
-        self.put(buffer, at);
+        self.put(buffer, at, 0);
         true
     }
 
     /// Whether a value in the allocation is needed at the same time.
     fn interferes(&self, value: ValueId, at: usize) -> bool {
         let Some(range) = self.facts.live.of(value) else { return true };
+        if self.is_divided(at) {
+            return self.needed_beside(range, at).next().is_some();
+        }
         let until = (range.end, u32::MAX, ValueId::MAX);
         for &(start, end, other) in self.in_use[at].range(..=until).rev() {
             if end < range.start {

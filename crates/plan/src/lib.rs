@@ -36,7 +36,7 @@ pub mod schedule;
 pub mod summary;
 pub mod uses;
 
-use assign::{Allocation, Facts, PackedHeap};
+use assign::{Allocation, Assigned, Facts, PackedHeap};
 use buffers::Buffers;
 use calls::Calls;
 use dataflow::{Dataflow, ValueId};
@@ -76,25 +76,35 @@ pub fn plan<'m>(module: &'m VerifiedModule, target: &Target) -> Result<Plan<'m>,
 
 /// Plans the memory of `module` on `target`, with temporaries packed in that way.
 pub fn plan_with<'m>(module: &'m VerifiedModule, target: &Target, packer: Packer) -> Result<Plan<'m>, Vec<Diagnostic>> {
-    plan_live(module, target, packer, LiveRanges::new)
+    plan_live(module, target, packer, LiveRanges::new, assign::assign)
+}
+
+/// As [`plan_with`], but results that nothing needs yet hold temporaries side by side, where that makes the block of
+/// temporaries smaller. XLA puts one at a time there.
+pub fn plan_inside_results<'m>(
+    module: &'m VerifiedModule,
+    target: &Target,
+    packer: Packer,
+) -> Result<Plan<'m>, Vec<Diagnostic>> {
+    plan_live(module, target, packer, LiveRanges::new, assign::assign_inside_results)
 }
 
 /// By how much temporaries may grow so that collectives run beside computations.
 const GROWTH: f64 = 1.01;
 
-/// As [`plan_with`], for a machine that goes on while a collective is under way and waits for it where its result is
+/// As [`plan_inside_results`], for a machine that goes on while a collective is under way and waits for it where its result is
 /// first needed: what it sends stays until then, where that takes little more memory.
 pub fn plan_beside_collectives<'m>(
     module: &'m VerifiedModule,
     target: &Target,
     packer: Packer,
 ) -> Result<Plan<'m>, Vec<Diagnostic>> {
-    let plain = plan_with(module, target, packer)?;
+    let plain = plan_inside_results(module, target, packer)?;
     let all = module.module().computations().iter().flat_map(|&c| module.module()[c].instructions());
     if !all.into_iter().any(|&i| live_range::is_kept_for(&module.module()[i].op)) {
         return Ok(plain);
     }
-    let beside = plan_live(module, target, packer, LiveRanges::beside_collectives)?;
+    let beside = plan_live(module, target, packer, LiveRanges::beside_collectives, assign::assign_inside_results)?;
     let bytes = |plan: &Plan<'_>| plan.heaps.iter().map(|heap| heap.bytes as f64).sum::<f64>();
     Ok(if bytes(&beside) <= GROWTH * bytes(&plain) { beside } else { plain })
 }
@@ -104,6 +114,7 @@ fn plan_live<'m>(
     target: &Target,
     packer: Packer,
     live: fn(&Dataflow<'_>, &Buffers, &Schedule) -> LiveRanges,
+    assign: fn(&Facts<'_, '_>) -> Option<Assigned>,
 ) -> Result<Plan<'m>, Vec<Diagnostic>> {
     let module = module.module();
     let calls = Calls::new(module, target)?;
@@ -129,7 +140,7 @@ fn plan_live<'m>(
         sizes: &sizes,
     };
     let (allocations, heaps) =
-        assign::assign(&facts).ok_or_else(|| too_large("all values together take more than 2^63 bytes"))?;
+        assign(&facts).ok_or_else(|| too_large("all values together take more than 2^63 bytes"))?;
     Ok(Plan { dataflow, buffers, schedule, live, in_place, allocations, heaps })
 }
 

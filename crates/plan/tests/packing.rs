@@ -13,7 +13,7 @@ use hloom_plan::check::{Assignment, check};
 use hloom_plan::copies::insert_copies;
 use hloom_plan::flatten::flatten_call_graph;
 use hloom_plan::schedule::{Scheduler, schedule};
-use hloom_plan::{Packer, Plan, plan, plan_with};
+use hloom_plan::{Packer, Plan, plan, plan_inside_results, plan_with};
 use hloom_target::Target;
 
 #[test]
@@ -62,6 +62,24 @@ fn small_values_that_are_kept_apart_do_not_take_each_others_place() {
     assert!(places(Packer::Apart) >= 7, "side by side each value has its own");
 }
 
+/// A large product is made of three small ones while the result is not yet there: they lie in its memory, side by side.
+#[test]
+fn a_result_that_is_not_needed_yet_holds_several_temporaries() {
+    let module = parse(
+        "HloModule m, is_scheduled=true\n\nENTRY e {\n  p = f32[64,64]{1,0} parameter(0)\n  \
+         x = f32[64,128]{1,0} concatenate(p, p), dimensions={1}\n  \
+         q = f32[64,32]{1,0} slice(x), slice={[0:64],[0:32]}\n  k = f32[64,32]{1,0} slice(x), slice={[0:64],[32:64]}\n  \
+         v = f32[64,32]{1,0} slice(x), slice={[0:64],[64:96]}\n  \
+         s = f32[64,256]{1,0} concatenate(q, k, v, q, k, v, q, k), dimensions={1}\n  ROOT r = f32[64,128]{1,0} slice(s), slice={[0:64],[0:128]}\n}\n",
+    );
+    let target = Target::named("cpu").unwrap();
+    let (plain, inside) =
+        (plan(&module, &target).unwrap(), plan_inside_results(&module, &target, Packer::Reference).unwrap());
+    assert!(check(&module, &target, &Assignment::from(&inside)).is_empty());
+    let saved = plain.heap_bytes(0) - inside.heap_bytes(0);
+    assert!(saved >= 2 * 64 * 32 * 4, "{saved} bytes saved");
+}
+
 /// Made ready to be planned: one caller for each computation, the copies that it needs, and a schedule.
 fn prepared(mut module: Module, target: &Target) -> Option<VerifiedModule> {
     flatten_call_graph(&mut module).ok()?;
@@ -79,13 +97,16 @@ fn compare(module: &VerifiedModule, target: &Target, what: &str) -> Option<(i64,
     let reference = plan(module, target).ok()?;
     let best = plan_with(module, target, Packer::Best).ok()?;
     let apart = plan_with(module, target, Packer::Apart).ok()?;
-    for plan in [&reference, &best, &apart] {
+    let inside = plan_inside_results(module, target, Packer::Reference).ok()?;
+    for plan in [&reference, &best, &apart, &inside] {
         let faults = check(module, target, &Assignment::from(plan));
         assert!(faults.is_empty(), "{what}: {:#?}", faults.first());
         assert!(plan.heaps.iter().all(|h| h.lower_bound <= h.bytes), "{what}: {:?}", plan.heaps);
     }
     let (a, b) = (temporaries(&reference), temporaries(&best));
     assert!(b <= a, "{what}: {b} bytes instead of {a}");
+    let c = inside.heap_bytes(0);
+    assert!(c <= reference.heap_bytes(0), "{what}: {c} bytes inside results");
     Some((a, b))
 }
 
