@@ -17,4 +17,4 @@ pub mod shards;
 pub mod shardy;
 
 pub use partition::{Partitioned, partition, partition_with};
-pub use propagate::{PropagationOptions, PropagationReport, PropagationStep, StepSource, propagate};
+pub use propagate::{PropagationOptions, PropagationReport, PropagationStep, ShardingConflict, StepSource, propagate};

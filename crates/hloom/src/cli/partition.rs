@@ -6,8 +6,9 @@ use super::{Outcome, Result, Stop, input, output, progress, usage_error};
 use hloom::annotation_advice::{Advised, advise};
 use hloom::formats::hlo_text::{self, PrintOptions, print_sharding};
 use hloom::global::{Global, sharded_devices};
+use hloom::ir::entity::InstructionId;
 use hloom::ir::module::Module;
-use hloom::ir::sharding::Sharding;
+use hloom::ir::sharding::{Sharding, ShardingKind};
 use hloom::spmd::StepSource;
 use hloom::spmd::partition::placement::Placement;
 use hloom::spmd::report::{PartitionReport, report};
@@ -107,6 +108,8 @@ fn as_json(made: &Global, figures: &PartitionReport) -> serde_json::Value {
         "flops": figures.flops,
         "temp_bytes": temp_bytes(made),
         "gathered": figures.gathered,
+        "conflicts": conflicts(made).into_iter().map(|(at, given)| serde_json::json!({ "at": at, "given": given }))
+            .collect::<Vec<_>>(),
     })
 }
 
@@ -155,6 +158,12 @@ fn describe(made: &Global, figures: &PartitionReport, advice: &Advised) -> Strin
             text.push_str(&format!("  {name}\n"));
         }
     }
+    if !made.propagation.conflicts.is_empty() {
+        text.push_str("\nshardings that the program gives and that do not fit together; one of each is moved:\n");
+        for (at, given) in conflicts(made) {
+            text.push_str(&format!("  {at}: {}\n", given.join(", ")));
+        }
+    }
     if !advice.best.is_empty() {
         text.push_str("\none annotation more would save:\n");
         for a in &advice.best {
@@ -168,6 +177,20 @@ fn describe(made: &Global, figures: &PartitionReport, advice: &Advised) -> Strin
         text.push_str(&format!("\n{} annotations more were not tried: the program is large\n", advice.untried));
     }
     text
+}
+
+/// Where given shardings conflict: the operation, and both values with what the program says of them.
+fn conflicts(made: &Global) -> Vec<(String, [String; 2])> {
+    let named = |i: InstructionId| {
+        let instruction = &made.source[i];
+        let line = instruction.common.metadata.as_deref().filter(|m| !m.source_file.is_empty());
+        let line = line.map_or_else(String::new, |m| format!(" ({}:{})", m.source_file, m.source_line));
+        format!("{} {}{line}", instruction.op.opcode().name(), instruction.name())
+    };
+    let given = |(i, kind): &(InstructionId, ShardingKind)| {
+        format!("{} is given as {}", named(*i), print_sharding(&Sharding::leaf(kind.clone())))
+    };
+    made.propagation.conflicts.iter().map(|c| (named(c.instruction), c.given.each_ref().map(given))).collect()
 }
 
 /// From which annotation an instruction has its sharding, step by step.

@@ -139,3 +139,26 @@ ENTRY e {
     folder.hloom(&["run", "m.hlo", "--seed", "1", "--engine", "eval"]).exits(0);
     folder.hloom(&["run", "m.hlo", "--seed", "1"]).exits(0);
 }
+
+/// Two closed shardings that cut a dimension along different axes are lawful; the report names both and where they meet.
+#[test]
+fn shardings_that_conflict_are_named() {
+    let program = r#"sdy.mesh @mesh = <["x"=2, "y"=4]>
+func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>},
+                %b: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>}) -> tensor<8x8xf32> {
+  %0 = stablehlo.add %a, %b : tensor<8x8xf32> loc("model.py":12:3)
+  %1 = stablehlo.multiply %0, %b : tensor<8x8xf32>
+  return %1 : tensor<8x8xf32>
+}
+"#;
+    let folder = Folder::new("partition-conflict").with("m.mlir", program);
+    let text = folder.hloom(&["partition", "m.mlir", "--report"]).exits(0).stdout;
+    let line = text.lines().find(|l| l.contains("model.py:12): ")).expect("the addition is named");
+    for part in ["add add", "parameter Arg_0 is given as", "[{'x'}, {}]", "parameter Arg_1 is given as", "[{'y'}, {}]"]
+    {
+        assert!(line.contains(part), "{part}: {text}");
+    }
+    let json = folder.hloom(&["partition", "m.mlir", "--json"]).exits(0).stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["conflicts"].as_array().map(Vec::len), Some(1), "{json}");
+}

@@ -5,6 +5,7 @@
 //! [`PropagationReport`] says how each came about.
 
 mod check;
+mod conflict;
 mod hlo_graph;
 mod hlo_rules;
 mod manual;
@@ -13,6 +14,7 @@ mod prepare;
 mod report;
 mod write_back;
 
+pub use conflict::ShardingConflict;
 pub(crate) use hlo_graph::HloGraph;
 pub(crate) use named::sequential;
 pub(crate) use prepare::prepare;

@@ -1,5 +1,6 @@
 //! How shardings came about.
 
+use super::conflict::ShardingConflict;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::sharding::ShardingKind;
 use smallvec::SmallVec;
@@ -41,6 +42,8 @@ pub struct PropagationStep {
 pub struct PropagationReport {
     /// In the order in which shardings were set.
     pub steps: Vec<PropagationStep>,
+    /// Where shardings that the program gives do not fit together.
+    pub conflicts: Vec<ShardingConflict>,
     /// For each instruction leaf that shares its sharding with another (a tuple's element, a loop's argument), the one
     /// that steps are about.
     pub(crate) aliases: rustc_hash::FxHashMap<(InstructionId, usize), (InstructionId, usize)>,

@@ -1,5 +1,6 @@
 //! Shardings of the graph as shardings of the module.
 
+use super::conflict::conflicts;
 use super::hlo_graph::{HloGraph, is_shell};
 use super::report::{PropagationReport, PropagationStep, StepSource};
 use crate::factors::{Origin, TensorSharding, ValueRef};
@@ -248,5 +249,5 @@ pub(crate) fn report_of(built: &HloGraph, module: &Module, computations: &[Compu
             }
         }
     }
-    PropagationReport { steps, aliases }
+    PropagationReport { steps, conflicts: conflicts(built), aliases }
 }

@@ -1,0 +1,50 @@
+//! Shardings that the program gives and that do not fit together at an operation: two closed ones that cut one factor
+//! along different axes. Such a program is lawful, and one of the two is moved there; a report tells of it.
+
+use super::hlo_graph::HloGraph;
+use crate::axes::AxisList;
+use hloom_ir::entity::InstructionId;
+use hloom_ir::sharding::ShardingKind;
+
+/// An operation where two given shardings conflict.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ShardingConflict {
+    /// The operation.
+    pub instruction: InstructionId,
+    /// The two values that it takes or makes, each with what the program says of it.
+    pub given: [(InstructionId, ShardingKind); 2],
+}
+
+/// Every operation where given shardings conflict, each once.
+pub(super) fn conflicts(built: &HloGraph) -> Vec<ShardingConflict> {
+    let mut found = Vec::new();
+    for (op, &instruction) in built.graph.ops.iter().zip(&built.instructions) {
+        let mut first: Vec<Option<(usize, &AxisList)>> = vec![None; op.rule.factors.len()];
+        let mut pair = None;
+        for (n, (tensor, dims)) in op.tensors.iter().zip(&op.rule.tensors).enumerate() {
+            let sharding = tensor.value.filter(|_| tensor.view.is_none());
+            let sharding = sharding.and_then(|v| built.graph.values[v.index()].sharding.as_ref());
+            for (dim, factors) in sharding.iter().flat_map(|s| s.dims.iter().zip(dims)) {
+                let (&[factor], true) = (factors.as_slice(), dim.closed && !dim.axes.is_empty()) else { continue };
+                match first[factor as usize] {
+                    None => first[factor as usize] = Some((n, &dim.axes)),
+                    Some((other, axes)) if !axes.starts_with(&dim.axes) && !dim.axes.starts_with(axes) => {
+                        pair = pair.or(Some((other, n)));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        let given = |n: usize| {
+            let value = op.tensors[n].value?;
+            let sharding = built.graph.values[value.index()].sharding.as_ref()?;
+            Some((built.owners[value.index()].0, ShardingKind::Named(built.graph.to_named(sharding))))
+        };
+        if let Some((a, b)) = pair
+            && let (Some(a), Some(b)) = (given(a), given(b))
+        {
+            found.push(ShardingConflict { instruction, given: [a, b] });
+        }
+    }
+    found
+}
