@@ -512,7 +512,8 @@ pub(crate) struct RunArgs {
     /// End the run after this many instructions
     #[arg(long, value_name = "N")]
     pub(crate) max_steps: Option<u64>,
-    /// Print the values of this instruction as they come; may be given several times
+    /// Print the values of this instruction as they come (`*` stands for anything: 'dot*', or '*' for all); may be given
+    /// several times
     #[arg(long, value_name = "NAME")]
     pub(crate) print_values: Vec<String>,
     /// Stop at the first instruction that makes a NaN or an infinity out of finite operands

@@ -14,12 +14,13 @@ use hloom::ir::module::Module;
 use hloom::ir::op::Op;
 use hloom::report::values::Disagreement;
 use hloom::value::Value;
+use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 /// What a run is watched for.
 pub(crate) struct Watch<'a> {
     module: &'a Module,
-    print: Vec<InstructionId>,
+    print: HashSet<InstructionId>,
     check_nan: bool,
     expected: &'a Expected,
     seen: Mutex<Vec<String>>,
@@ -32,11 +33,15 @@ impl<'a> Watch<'a> {
         args: &RunArgs,
         expected: &'a Expected,
     ) -> std::result::Result<Watch<'a>, String> {
-        let find = |name: &String| {
-            let plain = name.trim_start_matches('%');
-            module.instruction_by_name(plain).ok_or_else(|| format!("the program has no instruction named {plain}"))
-        };
-        let print = args.print_values.iter().map(find).collect::<std::result::Result<_, _>>()?;
+        let mut print = HashSet::new();
+        for name in &args.print_values {
+            let pattern = name.trim_start_matches('%');
+            let found = named(module, pattern);
+            if found.is_empty() {
+                return Err(format!("the program has no instruction named {pattern}"));
+            }
+            print.extend(found);
+        }
         Ok(Watch { module, print, check_nan: args.check_nan, expected, seen: Mutex::new(Vec::new()) })
     }
 
@@ -50,6 +55,25 @@ impl<'a> Watch<'a> {
         let lines = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         output::to_stdout(lines.concat().as_bytes())
     }
+}
+
+/// The instructions of that name; `*` in it stands for anything.
+fn named(module: &Module, pattern: &str) -> Vec<InstructionId> {
+    let Some((head, rest)) = pattern.split_once('*') else {
+        return module.instruction_by_name(pattern).into_iter().collect();
+    };
+    let is_match = |name: &str| {
+        let Some(mut left) = name.strip_prefix(head) else { return false };
+        let mut parts: Vec<&str> = rest.split('*').collect();
+        let tail = parts.pop().unwrap_or_default();
+        for part in parts {
+            let Some(at) = left.find(part) else { return false };
+            left = &left[at + part.len()..];
+        }
+        left.ends_with(tail)
+    };
+    let all = module.computations().iter().flat_map(|&c| module[c].instructions());
+    all.copied().filter(|&i| is_match(module[i].name())).collect()
 }
 
 impl Observer for Watch<'_> {

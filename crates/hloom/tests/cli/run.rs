@@ -143,6 +143,10 @@ fn values_are_printed_as_they_come() {
     let ran = folder.hloom(&args).exits(0);
     let lines: Vec<&str> = ran.stdout.lines().collect();
     assert_eq!(lines[..2], ["d0 x = f32[2] {4, 9}", "d0 c = f32[2] {2, 3}"], "{}", ran.stdout);
+    let all = folder.hloom(&["run", "roots.hlo", "--input", "in.npz", "--print-values", "*"]).exits(0).stdout;
+    assert!(["d0 x = ", "d0 c = "].iter().all(|line| all.contains(line)), "{all}");
+    let some = folder.hloom(&["run", "roots.hlo", "--input", "in.npz", "--print-values", "c*"]).exits(0).stdout;
+    assert!(some.contains("d0 c = ") && !some.contains("d0 x = "), "{some}");
     let ran = folder.hloom(&["run", "roots.hlo", "--input", "in.npz", "--print-values", "nobody"]).exits(2);
     assert!(ran.stderr.contains("no instruction named nobody"), "{}", ran.stderr);
 }
