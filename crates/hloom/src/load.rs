@@ -175,6 +175,12 @@ pub fn load_watched(
         let diagnostic = Diagnostic::error(&io::EMPTY_FILE, format!("`{name}` is empty: there is no module in it"));
         return Err(reject(name, bytes, format, vec![diagnostic]));
     }
+    if format == Format::HloText && bytes.starts_with(b"BufferAssignment:") {
+        let message = format!("`{name}` is a buffer assignment, and no module");
+        let help = "`hloom memory MODULE --check FILE` judges it beside the module that it is of";
+        let diagnostic = Diagnostic::error(&io::NO_MODULE, message).blame(Blame::Data).help(help);
+        return Err(reject(name, bytes, format, vec![diagnostic]));
+    }
     let (module, positions, diagnostics) = match format {
         Format::HloText => {
             let result = hlo_text::read_watched(&bytes, position);

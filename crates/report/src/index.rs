@@ -50,6 +50,19 @@ pub struct Entry {
     pub collectives: u64,
     /// Bytes that a device puts into them in one run.
     pub collective_bytes: u64,
+    /// The buffer assignment that was dumped beside it.
+    pub assignment: Option<DumpedAssignment>,
+}
+
+/// A buffer assignment that a compiler dumped of a module.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct DumpedAssignment {
+    /// The file.
+    pub file: String,
+    /// Bytes of all its allocations.
+    pub bytes: i64,
+    /// What is wrong with it, if something is.
+    pub fault: Option<String>,
 }
 
 impl Entry {
@@ -76,6 +89,7 @@ impl Entry {
             result_bytes,
             collectives: summary.collectives.iter().map(|l| l.count).sum(),
             collective_bytes: summary.collectives.iter().fold(0, |n, l| n.saturating_add(l.bytes)),
+            assignment: None,
         }
     }
 

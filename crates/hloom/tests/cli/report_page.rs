@@ -190,6 +190,30 @@ fn a_folder_gives_an_index_that_names_what_is_wrong() {
     assert!(folder.read("index_pages/0001.html").contains("<title>layer · report</title>"));
 }
 
+/// Assignments are found by how they begin, go with the module whose values they name, and are judged.
+#[test]
+fn an_index_judges_the_buffer_assignments_of_its_modules() {
+    let Some(browser) = browser() else { return };
+    let folder = Folder::new("report-assignments").with("d/a.txt", MODULE);
+    let scheduled = folder.hloom(&["compile", "d/a.txt", "--target", "cpu", "--emit", "schedule"]).exits(0).stdout;
+    let folder = folder.with("d/b.txt", &scheduled);
+    let dump = folder.hloom(&["memory", "d/b.txt", "--target", "cpu"]).exits(0).stdout;
+    assert!(dump.starts_with("BufferAssignment:"), "{dump}");
+    let other = dump.replace("offset=0", "offset=64");
+    let folder = folder.with("d/x.txt", &dump).with("e/b.txt", &scheduled).with("e/y.txt", &other);
+    let folder = folder.with("f/z.txt", &dump);
+    let shown = |name: &str| {
+        folder.hloom(&["report", name, "-o", "i.html", "--target", "cpu"]).exits(0);
+        dom_of(&browser, &folder, "i.html", &["--virtual-time-budget=20000"])
+    };
+    let right = shown("d");
+    assert!(right.contains(", right</span>") && right.contains("x.txt\"") && right.contains("2 modules"), "{right}");
+    assert!(shown("e").contains(", not as planned</span>"));
+    assert!(shown("f").contains("of a module that is not here"));
+    let alone = folder.hloom(&["report", "f/z.txt"]).exits(1);
+    assert!(alone.stderr.contains("is a buffer assignment, and no module"), "{}", alone.stderr);
+}
+
 #[test]
 fn what_cannot_be_reported_is_said() {
     let folder = Folder::new("report-bad").with("m.hlo", MODULE).with("t.json", "{}").with("bad.hlo", "HloModule");

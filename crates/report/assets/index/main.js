@@ -31,6 +31,12 @@ const table = new Table([
   number("devices", "devices", exact),
   number("collectives", "collectives", exact),
   number("put into them", "collective_bytes", bytes, "Bytes that a device puts into collectives in one run"),
+  {
+    title: "buffer assignment",
+    help: "Bytes of the buffer assignment that was dumped beside the module, and whether it is right",
+    value: (e) => e.assignment?.bytes ?? 0,
+    cell: (e) => (e.assignment ? element("span", { title: clip(e.assignment.fault ?? e.assignment.file, 400) }, `${bytes(e.assignment.bytes)}${e.assignment.fault ? ", not as planned" : ", right"}`) : ""),
+  },
   { title: "scheduled", isText: true, value: (e) => (e.is_scheduled ? "yes" : ""), cell: (e) => (e.is_scheduled ? "yes" : "") },
 ], { label: "Modules", sorted: 0, descending: false });
 

@@ -11,6 +11,10 @@ super::codes! {
     803 EMPTY_FILE "a file is empty",
         "There is no module in the file: it has no bytes, or nothing but white space.",
         "hloom verify - < /dev/null";
+    804 NO_MODULE "a file that lies beside a module in a dump",
+        "A compiler that dumps a module writes what it made of it, too: here is its buffer assignment, which says where \
+         each value of the module lies. There is no module in it. Give the module, and the assignment with `--check`.",
+        "hloom verify module_0001.f.cpu_after_optimizations-buffer-assignment.txt";
     890 INTERNAL "a bug in hloom",
         "Something went wrong inside hloom, whatever the input was: that is never the input's fault. A reproducer was \
          written; please report it.",
