@@ -1,6 +1,6 @@
 //! The CPU backend: its pipeline, what it has kernels for, and from a scheduled module to its code.
 
-use crate::code::CpuCode;
+use crate::code::{CodeHeader, CpuCode};
 use crate::concurrency::may_fork;
 use crate::features;
 use crate::kernel::{KernelRecord, KernelSource};
@@ -17,6 +17,7 @@ use hloom_ir::verify::VerifiedModule;
 use hloom_passes::pass::FusionCandidate;
 use hloom_passes::{PipelineStep, TargetInfo};
 use hloom_plan::Packer;
+use hloom_plan::saved::SavedPlan;
 use hloom_target::Target;
 use std::sync::Arc;
 
@@ -153,7 +154,7 @@ impl Backend for CpuBackend {
     ) -> Result<Arc<dyn Code>, CompileError> {
         let threads = self.info.threads;
         let source = KernelSource::Compiler { threads, effort: options.effort };
-        Ok(Arc::new(self.lowered(scheduled, options, threads, source, report)?))
+        Ok(Arc::new(self.lowered(scheduled, options, threads, source, None, report)?))
     }
 
     fn version(&self) -> String {
@@ -172,11 +173,11 @@ impl Backend for CpuBackend {
         report: &mut CompileReport,
     ) -> Result<Arc<dyn Code>, CompileError> {
         let unreadable = |why: String| CompileError::bug("load", why);
-        let (threads, rest) =
-            bytes.split_first_chunk::<8>().ok_or_else(|| unreadable("the code is cut short".into()))?;
-        let threads = usize::try_from(u64::from_le_bytes(*threads)).unwrap_or(1).max(1);
+        let (header, rest): (CodeHeader, _) =
+            postcard::take_from_bytes(bytes).map_err(|_| unreadable("the code is cut short".into()))?;
+        let threads = usize::try_from(header.threads).unwrap_or(1).max(1);
         let record = KernelRecord::deserialize(rest).map_err(unreadable)?;
-        Ok(Arc::new(self.lowered(scheduled, options, threads, KernelSource::Saved(record), report)?))
+        Ok(Arc::new(self.lowered(scheduled, options, threads, KernelSource::Saved(record), header.memory, report)?))
     }
 }
 
@@ -188,6 +189,7 @@ impl CpuBackend {
         options: &CompileOptions,
         threads: usize,
         source: KernelSource,
+        memory: Option<SavedPlan>,
         report: &mut CompileReport,
     ) -> Result<CpuCode, CompileError> {
         let failed = |stage| move |found| CompileError::after(stage, found, scheduled.module());
@@ -195,11 +197,15 @@ impl CpuBackend {
         let may_fork = may_fork(scheduled, threads, &core);
         let packer = if may_fork { Packer::Apart } else { Packer::Reference };
         let target = &self.info.target;
-        let plan = report.stage("plan", |_| hloom_plan::plan_beside_collectives(scheduled, target, packer));
+        let plan = report.stage("plan", |_| match &memory {
+            Some(saved) => saved.restore(scheduled, target),
+            None => hloom_plan::plan_beside_collectives(scheduled, target, packer),
+        });
         let plan = plan.map_err(failed("plan"))?;
         let concurrency = if may_fork { threads } else { 1 };
         let program = lower(&plan, options, concurrency, source, core, report)
             .map_err(|error| failed("thunks")(vec![error.into_diagnostic()]))?;
-        Ok(CpuCode { program, threads, core })
+        let memory = memory.or_else(|| SavedPlan::new(&plan));
+        Ok(CpuCode { program, threads, core, memory })
     }
 }

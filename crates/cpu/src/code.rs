@@ -6,6 +6,8 @@ use hloom_cost::CoreCost;
 use hloom_ir::verify::VerifiedModule;
 use hloom_loops::Simd;
 use hloom_loops::kernel::lower_requests;
+use hloom_plan::saved::SavedPlan;
+use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
 /// What the CPU backend makes of a scheduled module.
@@ -16,6 +18,15 @@ pub struct CpuCode {
     pub(crate) threads: usize,
     /// What one core takes of the machine that it is for.
     pub(crate) core: CoreCost,
+    /// Where values lie.
+    pub(crate) memory: Option<SavedPlan>,
+}
+
+/// What a file says before the kernels.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct CodeHeader {
+    pub(crate) threads: u64,
+    pub(crate) memory: Option<SavedPlan>,
 }
 
 impl Code for CpuCode {
@@ -29,9 +40,11 @@ impl Code for CpuCode {
         }
     }
 
-    /// The kernels; thunks and memory are worked out again from the module when it is loaded, which needs no compiler.
+    /// The kernels, and where values lie; thunks are worked out again from the module when it is loaded, which needs no
+    /// compiler.
     fn serialize(&self) -> Option<Vec<u8>> {
-        let mut bytes = (self.threads as u64).to_le_bytes().to_vec();
+        let header = CodeHeader { threads: self.threads as u64, memory: self.memory.clone() };
+        let mut bytes = postcard::to_stdvec(&header).ok()?;
         bytes.extend(self.program.kernels.record.serialize()?);
         Some(bytes)
     }

@@ -21,6 +21,7 @@ use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::op::Op;
 use hloom_target::Target;
 use hloom_target::size::round_up;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A piece of memory.
@@ -76,7 +77,7 @@ const MANY_TRIES: u32 = 2_000_000;
 const FEW_TRIES: u32 = 32;
 
 /// A block that temporaries of a memory space were packed into, and how well.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PackedHeap {
     /// The memory space.
     pub colour: i64,

@@ -32,6 +32,7 @@ mod pack;
 pub mod positions;
 mod range_max;
 mod reuse;
+pub mod saved;
 pub mod schedule;
 pub mod summary;
 pub mod uses;
@@ -67,6 +68,8 @@ pub struct Plan<'m> {
     pub allocations: Vec<Allocation>,
     /// The blocks that temporaries were packed into, and the least that each could take.
     pub heaps: Vec<PackedHeap>,
+    /// Whether values that collectives send are kept until these are over.
+    pub beside_collectives: bool,
 }
 
 /// Plans the memory of `module` on `target` as XLA does.
@@ -76,7 +79,7 @@ pub fn plan<'m>(module: &'m VerifiedModule, target: &Target) -> Result<Plan<'m>,
 
 /// Plans the memory of `module` on `target`, with temporaries packed in that way.
 pub fn plan_with<'m>(module: &'m VerifiedModule, target: &Target, packer: Packer) -> Result<Plan<'m>, Vec<Diagnostic>> {
-    plan_live(module, target, packer, LiveRanges::new, assign::assign)
+    plan_live(module, target, packer, false, |facts| sized(assign::assign(facts)))
 }
 
 /// As [`plan_with`], but results that nothing needs yet hold temporaries side by side, where that makes the block of
@@ -86,7 +89,7 @@ pub fn plan_inside_results<'m>(
     target: &Target,
     packer: Packer,
 ) -> Result<Plan<'m>, Vec<Diagnostic>> {
-    plan_live(module, target, packer, LiveRanges::new, assign::assign_inside_results)
+    plan_live(module, target, packer, false, |facts| sized(assign::assign_inside_results(facts)))
 }
 
 /// By how much temporaries may grow so that collectives run beside computations.
@@ -104,28 +107,38 @@ pub fn plan_beside_collectives<'m>(
     if !all.into_iter().any(|&i| live_range::is_kept_for(&module.module()[i].op)) {
         return Ok(plain);
     }
-    let beside = plan_live(module, target, packer, LiveRanges::beside_collectives, assign::assign_inside_results)?;
+    let beside = plan_live(module, target, packer, true, |facts| sized(assign::assign_inside_results(facts)))?;
     let bytes = |plan: &Plan<'_>| plan.heaps.iter().map(|heap| heap.bytes as f64).sum::<f64>();
     Ok(if bytes(&beside) <= GROWTH * bytes(&plain) { beside } else { plain })
+}
+
+fn too_large(what: &str) -> Vec<Diagnostic> {
+    vec![Diagnostic::error(&TOO_LARGE, what.to_owned())]
+}
+
+fn sized(assigned: Option<Assigned>) -> Result<Assigned, Vec<Diagnostic>> {
+    assigned.ok_or_else(|| too_large("all values together take more than 2^63 bytes"))
 }
 
 fn plan_live<'m>(
     module: &'m VerifiedModule,
     target: &Target,
     packer: Packer,
-    live: fn(&Dataflow<'_>, &Buffers, &Schedule) -> LiveRanges,
-    assign: fn(&Facts<'_, '_>) -> Option<Assigned>,
+    beside_collectives: bool,
+    assign: impl FnOnce(&Facts<'_, '_>) -> Result<Assigned, Vec<Diagnostic>>,
 ) -> Result<Plan<'m>, Vec<Diagnostic>> {
     let module = module.module();
     let calls = Calls::new(module, target)?;
     let orders = Orders::new(module, &calls, target);
-    let too_large = |what: &str| vec![Diagnostic::error(&TOO_LARGE, what.to_owned())];
     let dataflow = Dataflow::new(module, &calls, &orders)
         .ok_or_else(|| too_large("the module's results have more than 2^32 parts"))?;
     let in_place = InPlace::new(module, calls.post_order());
     let buffers = Buffers::new(&dataflow, &calls, &in_place);
     let schedule = Schedule::new(module);
-    let live = live(&dataflow, &buffers, &schedule);
+    let live = match beside_collectives {
+        true => LiveRanges::beside_collectives(&dataflow, &buffers, &schedule),
+        false => LiveRanges::new(&dataflow, &buffers, &schedule),
+    };
     let sizes = buffer_sizes(&dataflow, &buffers, &calls, target)?;
     let overwrite = Overwrite::new(&dataflow, &in_place, target);
     let facts = Facts {
@@ -139,9 +152,8 @@ fn plan_live<'m>(
         packer,
         sizes: &sizes,
     };
-    let (allocations, heaps) =
-        assign(&facts).ok_or_else(|| too_large("all values together take more than 2^63 bytes"))?;
-    Ok(Plan { dataflow, buffers, schedule, live, in_place, allocations, heaps })
+    let (allocations, heaps) = assign(&facts)?;
+    Ok(Plan { dataflow, buffers, schedule, live, in_place, allocations, heaps, beside_collectives })
 }
 
 /// The size of each buffer that needs memory: that of its largest value.
