@@ -5,6 +5,7 @@
 use hloom_eval::{DeviceGrid, Options, run};
 use hloom_formats::hlo_text;
 use hloom_ir::element_type::ElementType;
+use hloom_ir::shape::Shape;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_plan::check::{Assignment, check};
 use hloom_target::{Description, Topology};
@@ -21,8 +22,11 @@ fn module(text: &str) -> VerifiedModule {
 fn inputs(module: &VerifiedModule, devices: usize) -> Vec<Vec<Value>> {
     let module = module.module();
     let parameters = module.parameters(module.entry().unwrap());
-    let of = |device: usize, p: usize| {
-        let shape = module[parameters[p]].shape.as_array().unwrap();
+    fn of(shape: &Shape, device: usize, p: usize) -> Value {
+        let Shape::Array(shape) = shape else {
+            let elements = shape.as_tuple().unwrap().iter().enumerate();
+            return Value::Tuple(elements.map(|(n, element)| of(element, device, p + 7 * n)).collect());
+        };
         let count = shape.element_count().unwrap();
         let number = |n: i64| (((n * 37 + p as i64 * 101 + device as i64 * 59) % 199) as f32 / 99.5 - 1.0) * 0.7;
         let array = match shape.element_type {
@@ -30,8 +34,9 @@ fn inputs(module: &VerifiedModule, devices: usize) -> Vec<Vec<Value>> {
             _ => Array::new(shape.dims(), &(0..count).map(number).collect::<Vec<f32>>()),
         };
         Value::Array(array.unwrap())
-    };
-    (0..devices).map(|d| (0..parameters.len()).map(|p| of(d, p)).collect()).collect()
+    }
+    let shape = |p: usize| &module[parameters[p]].shape;
+    (0..devices).map(|d| (0..parameters.len()).map(|p| of(shape(p), d, p)).collect()).collect()
 }
 
 /// The largest difference of two results, relative to the largest number in them.
@@ -300,6 +305,27 @@ ENTRY main {
 "
     .replace("f32[32,16] parameter(2)", "f32[32,32] parameter(2)");
     check_values(&text, 1e-2, |_, _| ());
+}
+
+#[test]
+fn a_part_of_an_argument_is_fetched_at_the_start() {
+    let text = "HloModule m
+
+ENTRY e {
+  p = ((f32[256,256], f32[256,256]), f32[256]) parameter(0)
+  pair = (f32[256,256], f32[256,256]) get-tuple-element(p), index=0
+  x = f32[256,256] get-tuple-element(pair), index=0
+  w = f32[256,256] get-tuple-element(pair), index=1
+  b = f32[256] get-tuple-element(p), index=1
+  y = f32[256,256] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  wide = f32[256,256] broadcast(b), dimensions={1}
+  z = f32[256,256] add(y, wide)
+  v = f32[256,256] dot(z, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT t = (f32[256,256], f32[256,256], f32[256]) tuple(v, x, b)
+}";
+    check_values(text, 2e-2, |name, printed| {
+        assert!(printed.contains("cross_program_prefetch_index=0"), "{name}:\n{printed}");
+    });
 }
 
 #[test]

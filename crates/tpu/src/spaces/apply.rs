@@ -137,27 +137,48 @@ fn reordered(
     dones: &FxHashMap<InstructionId, Vec<InstructionId>>,
 ) -> Vec<InstructionId> {
     let mut order = Vec::with_capacity(old.len());
-    // Parameters whose copy starts before their place come with it.
+    // Parameters, and parts of them, whose copy starts before their place come with it.
     let mut early: FxHashSet<InstructionId> = FxHashSet::default();
     if let Some((source, start)) = first.filter(|(source, _)| module[*source].parent() == c) {
-        early.insert(source);
-        order.extend([source, start]);
+        place_argument(module, source, &mut early, &mut order);
+        order.push(start);
     }
-    let is_parameter = |i: InstructionId| matches!(module[i].op, Op::Parameter { .. });
     for &i in old {
         for &start in starts.get(&i).into_iter().flatten() {
-            let source = module[start].operands().first().copied();
-            if let Some(source) = source.filter(|&s| is_parameter(s) && early.insert(s)) {
-                order.push(source);
+            if let Some(&source) = module[start].operands().first() {
+                place_argument(module, source, &mut early, &mut order);
             }
             order.push(start);
         }
         order.extend(dones.get(&i).into_iter().flatten());
-        if !is_parameter(i) || early.insert(i) {
+        if !early.contains(&i) {
             order.push(i);
+            // What stands at its place is not brought forward any more.
+            if matches!(module[i].op, Op::Parameter { .. } | Op::GetTupleElement { .. }) {
+                early.insert(i);
+            }
         }
     }
     order
+}
+
+/// Appends a parameter, or a part of one with what it is taken from, unless it is `placed` already.
+fn place_argument(
+    module: &Module,
+    source: InstructionId,
+    placed: &mut FxHashSet<InstructionId>,
+    order: &mut Vec<InstructionId>,
+) {
+    let mut chain = vec![source];
+    let mut at = source;
+    while let Op::GetTupleElement { .. } = module[at].op {
+        let Some(&whole) = module[at].operands().first() else { return };
+        at = whole;
+        chain.push(at);
+    }
+    if matches!(module[at].op, Op::Parameter { .. }) {
+        order.extend(chain.into_iter().rev().filter(|&i| placed.insert(i)));
+    }
 }
 
 /// Adds a copy of `source` to a memory; the order is the caller's to set.
