@@ -6,7 +6,7 @@ use crate::ops::elementwise::convert_function;
 use crate::scalar::{Function1, Registers, Scalar, ScalarFunction};
 use half::{bf16, f16};
 use hloom_ir::element_type::ElementType;
-use hloom_ir::entity::ComputationId;
+use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, Op};
 use hloom_value::Array;
@@ -134,6 +134,17 @@ impl Fold {
         Ok(&self.results)
     }
 
+    /// Whether the function is one that is known here for elements of that type.
+    pub fn knows(&self, element_type: ElementType) -> bool {
+        let Some(op) = self.known else { return false };
+        macro_rules! known {
+            ($t:ty, $fold:expr, $wide:expr, $narrow:expr) => {
+                true
+            };
+        }
+        fold_by_type!(op, element_type, known)
+    }
+
     /// Folds each row of `input` into one element of `result`, starting from `init`; false if the function is not one
     /// that is known here.
     pub fn fold_rows(&self, input: &Array, row: usize, init: Scalar, result: &mut Array) -> bool {
@@ -212,5 +223,51 @@ impl Fold {
         let Op::Binary(op) = root.op else { return None };
         let [a, b] = module.parameters(function)[..] else { return None };
         (root.operands() == [a, b] || root.operands() == [b, a]).then_some(op)
+    }
+
+    /// The operations, one for each result, if `function` folds values of several types, or several values beside each
+    /// other: each result is one operation on an accumulator and the value that goes with it. Conversions between
+    /// floating-point types are set aside, so that a sum is carried wide and rounded once.
+    pub fn known_operations(module: &Module, function: ComputationId) -> Option<Vec<BinaryOp>> {
+        let through_converts = |mut i: InstructionId| {
+            while let Op::Convert = module[i].op
+                && module[i].shape.element_type().is_some_and(ElementType::is_float)
+            {
+                i = *module[i].operands().first()?;
+            }
+            Some(i)
+        };
+        let root = module.root(function)?;
+        let parameters = module.parameters(function);
+        let results = match module[root].op {
+            Op::Tuple => module[root].operands(),
+            _ => std::slice::from_ref(&root),
+        };
+        if parameters.len() != 2 * results.len() {
+            return None;
+        }
+        let (accumulators, values) = parameters.split_at(results.len());
+        let operation = |(&result, (&accumulator, &value)): (&InstructionId, (&InstructionId, &InstructionId))| {
+            let result = through_converts(result)?;
+            let Op::Binary(op) = module[result].op else { return None };
+            let [a, b] = module[result].operands()[..] else { return None };
+            let pair = [through_converts(a)?, through_converts(b)?];
+            (pair == [accumulator, value] || pair == [value, accumulator]).then_some(op)
+        };
+        results.iter().zip(accumulators.iter().zip(values)).map(operation).collect()
+    }
+
+    /// A fold of numbers of one type by one operation.
+    pub fn of_operation(device: &Device<'_>, function: ComputationId, op: BinaryOp) -> Fold {
+        Fold {
+            function: device.scalar_function(function),
+            to_parameters: Vec::new(),
+            from_results: Vec::new(),
+            arguments: Vec::new(),
+            results: Vec::new(),
+            known: Some(op),
+            parameter_types: Vec::new(),
+            registers: Registers::default(),
+        }
     }
 }

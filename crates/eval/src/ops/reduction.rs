@@ -16,7 +16,7 @@ use hloom_ir::diagnostic::codes;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::layout::DimVec;
-use hloom_ir::op::{Op, Scan};
+use hloom_ir::op::{BinaryOp, Op, Scan};
 use hloom_ir::shape::Shape;
 use hloom_value::ExecutionError;
 use hloom_value::array::{Array, Value, index_count};
@@ -83,6 +83,53 @@ fn accumulators(device: &Device<'_>, function: ComputationId, inits: Vec<Array>)
     inits.into_iter().zip(types).map(|(init, t)| convert(init, t)).collect()
 }
 
+/// One of the values that a reduction folds beside each other, or of other types than it accumulates them in.
+struct Component {
+    fold: Fold,
+    /// The type in which the function takes the values.
+    value: ElementType,
+    /// The type in which they are folded: floats are carried wide, and rounded once at the end.
+    carried: ElementType,
+}
+
+impl Component {
+    /// The components of a reduction by `function`, if each is folded by a known operation; not for a single value of one
+    /// type, which needs no converting.
+    fn all_of(
+        device: &Device<'_>,
+        function: ComputationId,
+        accumulators: &[ElementType],
+        inputs: &[ElementType],
+    ) -> Option<Vec<Component>> {
+        let module = device.module();
+        if accumulators.len() == 1 && accumulators == inputs && Fold::known_operation(module, function).is_some() {
+            return None;
+        }
+        let operations = Fold::known_operations(module, function)?;
+        let taken = Fold::parameter_types(module, function);
+        let values = taken.get(accumulators.len()..)?;
+        let component = |(op, (&accumulator, &value)): (BinaryOp, (&ElementType, &ElementType))| {
+            let is_real = |t: ElementType| t.is_float();
+            let carried = match accumulator {
+                _ if is_real(accumulator) && is_real(value) => ElementType::F64,
+                _ if accumulator == value => accumulator,
+                _ => return None,
+            };
+            let fold = Fold::of_operation(device, function, op);
+            fold.knows(carried).then_some(Component { fold, value, carried })
+        };
+        operations.into_iter().zip(accumulators.iter().zip(values)).map(component).collect()
+    }
+
+    fn value(&self, input: Array) -> Result<Array, ExecutionError> {
+        convert(convert(input, self.value)?, self.carried)
+    }
+
+    fn accumulator(&self, init: Array) -> Result<Array, ExecutionError> {
+        convert(init, self.carried)
+    }
+}
+
 fn types_of(arrays: &[Array]) -> Vec<ElementType> {
     arrays.iter().map(Array::element_type).collect()
 }
@@ -141,6 +188,18 @@ pub fn reduce(
     let rows = inputs.into_iter().map(|a| transpose(a, &order)).collect::<Result<Vec<_>, _>>()?;
     let mut fold = Fold::new(device, function, &[&types[..], &types_of(&rows)].concat(), &types)?;
     let mut results = types.iter().map(|&t| Array::zeroed(t, &dims)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(parts) = Component::all_of(device, function, &types, &types_of(&rows)) {
+        for (((part, input), init), result) in parts.iter().zip(rows).zip(inits).zip(&mut results) {
+            let (input, init) = (part.value(input)?, part.accumulator(init)?);
+            let mut wide = Array::zeroed(input.element_type(), &dims)?;
+            if !part.fold.fold_rows(&input, row, Scalar::load(&init, 0), &mut wide) {
+                return Err(ExecutionError::bug("a component of a reduction has no fold"));
+            }
+            *result = convert(wide, result.element_type())?;
+            device.check_cancelled()?;
+        }
+        return Ok(results);
+    }
     let start: Vec<Scalar> = inits.iter().map(|a| Scalar::load(a, 0)).collect();
     if let ([input], [result]) = (&rows[..], &mut results[..])
         && fold.fold_rows(input, row, start[0], result)
@@ -185,6 +244,23 @@ fn reduce_window(
     let walk = WindowWalk::new(inputs[0].dims(), window)?;
     let mut fold = Fold::new(device, function, &[&types[..], &types_of(inputs)].concat(), &types)?;
     let mut results = types.iter().map(|&t| Array::zeroed(t, walk.output_dims())).collect::<Result<Vec<_>, _>>()?;
+    if let Some(parts) = Component::all_of(device, function, &types, &types_of(inputs)) {
+        for (((part, input), init), result) in parts.iter().zip(inputs).zip(inits).zip(&mut results) {
+            let (input, init) = (part.value(input.clone())?, part.accumulator(init)?);
+            let (mut wide, start) = (Array::zeroed(part.carried, walk.output_dims())?, Scalar::load(&init, 0));
+            let mut positions = Vec::new();
+            for (n, output) in Indices::new(walk.output_dims()).enumerate() {
+                walk.positions(&output, &mut positions);
+                let folded = part.fold.fold_at(&input, &positions, start);
+                store(&mut wide, n, folded.ok_or_else(|| ExecutionError::bug("a component of a window has no fold"))?);
+                if n % 4096 == 0 {
+                    device.check_cancelled()?;
+                }
+            }
+            *result = convert(wide, result.element_type())?;
+        }
+        return Ok(results);
+    }
     let start: Vec<Scalar> = inits.iter().map(|a| Scalar::load(a, 0)).collect();
     let mut state = start.clone();
     let mut arguments = vec![Scalar::default(); 2 * types.len()];
