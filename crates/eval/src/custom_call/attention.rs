@@ -122,6 +122,35 @@ fn softmax(scores: &mut Array) -> Vec<f32> {
     logarithms
 }
 
+/// Keys or values, each repeated for the queries' heads that share it: `head` is the dimension of heads in both.
+fn repeat_heads(shared: &Array, head: Option<&i64>, queries: &Array, queries_head: Option<&i64>) -> Option<Array> {
+    let (head, of_queries) = (usize::try_from(*head?).ok()?, usize::try_from(*queries_head?).ok()?);
+    let (few, many) = (*shared.dims().get(head)?, *queries.dims().get(of_queries)?);
+    if few == many || few <= 0 || many % few != 0 {
+        return None;
+    }
+    let mut dims: DimVec = shared.dims().into();
+    dims.insert(head + 1, many / few);
+    let kept: DimVec = (0..dims.len() as i64).filter(|&d| d != head as i64 + 1).collect();
+    let repeated = broadcast(shared, &dims, &kept).ok()?;
+    let mut merged: DimVec = shared.dims().into();
+    merged[head] = many;
+    repeated.reshaped(&merged).ok()
+}
+
+/// The sum over the heads of queries that share a head of keys or values.
+fn sum_heads(gradient: Array, head: i64, few: i64) -> Result<Array, ExecutionError> {
+    let head = head as usize;
+    let (mut apart, mut kept): (DimVec, DimVec) = (gradient.dims().into(), gradient.dims().into());
+    let group = apart[head] / few.max(1);
+    apart[head] = few;
+    apart.insert(head + 1, group);
+    let mut sums: DimVec = apart.clone();
+    sums[head + 1] = 1;
+    kept[head] = few;
+    summed_to(gradient.reshaped(&apart)?, &sums)?.reshaped(&kept)
+}
+
 /// `a` × `b` in f32, where the dimension numbers fit.
 fn product(
     device: &Device<'_>,
@@ -157,7 +186,12 @@ fn forward(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -
     };
     let bias = if options.has_bias { arrays.next() } else { None };
     let lengths = options.lengths(&mut arrays)?;
-    let scores = product(device, i, &queries, &keys, &dimension_numbers(config, "bmm1_dot_dimension_numbers"))?;
+    let to_scores = dimension_numbers(config, "bmm1_dot_dimension_numbers");
+    let to_result = dimension_numbers(config, "bmm2_dot_dimension_numbers");
+    let head = to_scores.lhs_batch.get(1);
+    let keys = repeat_heads(&keys, to_scores.rhs_batch.get(1), &queries, head).unwrap_or(keys);
+    let values = repeat_heads(&values, to_result.rhs_batch.get(1), &queries, head).unwrap_or(values);
+    let scores = product(device, i, &queries, &keys, &to_scores)?;
     if bias.as_ref().is_some_and(|b| !bias_fits(b, &scores)) {
         return Err(unsupported(device, i, "its bias has other sizes than its scores"));
     }
@@ -166,7 +200,7 @@ fn forward(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -
     if let Some([lengths, _]) = &lengths {
         clear_padding(&mut weights, lengths);
     }
-    let result = product(device, i, &weights, &values, &dimension_numbers(config, "bmm2_dot_dimension_numbers"))?;
+    let result = product(device, i, &weights, &values, &to_result)?;
     let shape = &device.module()[i].shape;
     let parts: Vec<&Shape> = shape.as_tuple().map_or_else(|| vec![shape], |t| t.iter().collect());
     let to = parts.first().and_then(|s| s.element_type());
@@ -222,6 +256,13 @@ fn backward(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) 
         lhs_batch: to_keys.rhs_batch.clone(),
         rhs_batch: to_queries.rhs_batch.clone(),
     };
+    let head = forward.lhs_batch.get(1);
+    let heads_of = |array: &Array, head: Option<&i64>| head.and_then(|&h| array.dims().get(h as usize).copied());
+    let [key_heads, value_heads] =
+        [heads_of(keys, forward.rhs_batch.get(1)), heads_of(values, to_weights.rhs_batch.get(1))];
+    let more_keys = repeat_heads(keys, forward.rhs_batch.get(1), queries, head);
+    let more_values = repeat_heads(values, to_weights.rhs_batch.get(1), queries, head);
+    let (keys, values) = (more_keys.as_ref().unwrap_or(keys), more_values.as_ref().unwrap_or(values));
     let scores = product(device, i, queries, keys, &forward)?;
     if bias.as_ref().is_some_and(|b| !bias_fits(b, &scores)) {
         return Err(unsupported(device, i, "its bias has other sizes than its scores"));
@@ -231,7 +272,13 @@ fn backward(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) 
     if let Some([lengths, _]) = &lengths {
         clear_padding(&mut weights, lengths);
     }
-    let of_values = product(device, i, &weights, gradient, &to_values)?;
+    let shared = |gradient: Array, heads: Option<i64>| match heads {
+        Some(heads) if heads > 0 && gradient.dims().get(1).is_some_and(|&all| all != heads) => {
+            sum_heads(gradient, 1, heads)
+        }
+        _ => Ok(gradient),
+    };
+    let of_values = shared(product(device, i, &weights, gradient, &to_values)?, value_heads)?;
     let mut of_scores = product(device, i, gradient, values, &to_weights)?;
     if of_scores.dims() != weights.dims() {
         return Err(unsupported(device, i, "the gradient of its weights has other sizes than its weights"));
@@ -245,7 +292,7 @@ fn backward(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) 
     let of_bias = of_scores.clone();
     of_scores.elements_mut::<f32>().iter_mut().for_each(|x| *x *= options.scale as f32);
     let of_queries = product(device, i, &of_scores, keys, &to_queries)?;
-    let of_keys = product(device, i, &of_scores, queries, &to_keys)?;
+    let of_keys = shared(product(device, i, &of_scores, queries, &to_keys)?, key_heads)?;
     let shape = &device.module()[i].shape;
     let parts = shape.as_tuple().unwrap_or_default();
     let mut results = Vec::new();

@@ -13,6 +13,7 @@ mod dynamic_shape;
 mod gemm;
 mod linear_algebra;
 pub mod placement;
+mod random;
 mod selection;
 mod solver;
 mod tpu;
@@ -61,6 +62,7 @@ pub fn builtin() -> CustomCalls {
     solver::register(&mut calls);
     selection::register(&mut calls);
     linear_algebra::register(&mut calls);
+    random::register(&mut calls);
     tpu::register(&mut calls);
     calls
 }

@@ -76,6 +76,12 @@ pub(super) fn register(calls: &mut CustomCalls) {
             }
         }
     }
+    for (name, entry) in routines::GPU_ENTRIES {
+        for library in ["cu", "hip"] {
+            let name = format!("{library}{name}_ffi");
+            calls.register(name, Box::new(move |device, i, operands| call(device, i, operands, entry)));
+        }
+    }
     for name in ["cu_lu_pivots_to_permutation", "hip_lu_pivots_to_permutation"] {
         calls.register(name, Box::new(pivots_to_permutation));
     }
@@ -141,7 +147,12 @@ fn batched<T: Number>(
     }
     let mut sizes = Vec::new();
     for shape in &shapes {
-        let own = shape.dims().strip_prefix(&*leading).ok_or_else(|| wrong("its results are of another batch"))?;
+        // A single number for all matrices stands where a result is not wanted.
+        let own = match shape.dims().strip_prefix(&*leading) {
+            Some(own) => own,
+            None if shape.dims().is_empty() => &[],
+            None => return Err(wrong("its results are of another batch")),
+        };
         sizes.push(own.iter().map(|&d| d as usize).collect::<Vec<usize>>());
     }
     let count = index_count(&leading);
@@ -168,6 +179,10 @@ fn batched<T: Number>(
     }
     let mut values = Vec::new();
     for (part, shape) in parts.into_iter().zip(&shapes) {
+        if shape.dims().is_empty() && count != 1 {
+            values.push(Value::zeroed(&Shape::from((*shape).clone()))?);
+            continue;
+        }
         let wide = match &part {
             Part::Real(x) if x.len() == index_count(shape.dims()) => Array::new(shape.dims(), x),
             Part::Complex(x) if x.len() == index_count(shape.dims()) => Array::new(shape.dims(), x),

@@ -32,6 +32,19 @@ pub(super) static ENTRIES: &[Entry] = &[
     Entry { names: ["gees", "gees"], ranks: &[2], fits: square, real: gees_real, complex: gees_complex },
 ];
 
+/// Calls of cuSOLVER, cuSPARSE and their like for AMD's machines that are not LAPACK's.
+pub(super) static GPU_ENTRIES: &[(&str, Entry)] = &[
+    ("solver_gesvdj", entry!("gesvdj", "gesvdj", [2], any, gesvdj)),
+    ("solver_gesvdp", entry!("gesvdp", "gesvdp", [2], any, gesvdj)),
+    ("solver_gesvd", entry!("gesvd", "gesvd", [2], any, gesvd)),
+    ("solver_gesdd", entry!("gesdd", "gesdd", [2], any, gesvd)),
+    ("sparse_gtsv2", entry!("gtsv2", "gtsv2", [1, 1, 1, 2], lines_fit, gtsv2)),
+    (
+        "solver_geev",
+        Entry { names: ["geev", "geev"], ranks: &[2], fits: square, real: gpu_geev_real, complex: gpu_geev_complex },
+    ),
+];
+
 /// Any sizes will do.
 fn any(_: &[(usize, usize)]) -> bool {
     true
@@ -182,6 +195,47 @@ fn gesdd<T: Number>(given: Given<'_, T>) -> Vec<Part> {
     vec![Part::of(a.elements), Part::of(values), Part::of(u), Part::of(v), well()]
 }
 
+/// As [`gesdd`], where U and V are not wanted if their results are single numbers; `transposed` says that V comes first.
+fn gesvd<T: Number>(given: Given<'_, T>) -> Vec<Part> {
+    let swapped = given.attributes.get("transposed") == Some(1);
+    let [u_dims, v_dims] = [2, 3].map(|n| given.results.get(n).cloned().unwrap_or_default());
+    if u_dims.len() < 2 || v_dims.len() < 2 {
+        let [a] = operands(given);
+        let found = svd::svd(&a, false);
+        let info = if found.is_some() { well() } else { failed() };
+        let values = found.map_or_else(|| nothing::<f64>(a.rows.min(a.columns)), |(values, ..)| Part::of(values));
+        let unused = || Part::of([T::real(0.0)]);
+        return vec![Part::of(a.elements), values, unused(), unused(), info];
+    }
+    if !swapped {
+        return gesdd(given);
+    }
+    let results: Vec<Vec<usize>> = [0, 1, 3, 2, 4].iter().filter_map(|&n| given.results.get(n).cloned()).collect();
+    let mut parts = gesdd(Given { results: &results, ..given });
+    if parts.len() > 3 {
+        parts.swap(2, 3);
+    }
+    parts
+}
+
+/// As [`gesdd`], with the columns of V where that has the rows of its adjoint.
+fn gesvdj<T: Number>(given: Given<'_, T>) -> Vec<Part> {
+    let columns = |n: usize| given.results.get(n).and_then(|dims| dims.get(1)).copied().unwrap_or(0);
+    let (u_columns, v_columns) = (columns(2), columns(3));
+    let [a] = operands(given);
+    let (m, n) = (a.rows, a.columns);
+    let Some((values, u, v)) = svd::svd(&a, true) else {
+        let [values, u, v] = [m.min(n), m * u_columns.min(m), n * v_columns.min(n)];
+        return vec![Part::of(a.elements), nothing::<f64>(values), nothing::<T>(u), nothing::<T>(v), failed()];
+    };
+    let first = |matrix: &Matrix<T>, columns: usize| {
+        let rows = (0..matrix.rows).flat_map(|r| matrix.row(r).iter().copied().take(columns));
+        Part::of(rows.collect::<Vec<T>>())
+    };
+    let (u, v) = (first(&u, u_columns), first(&v.adjoint(), v_columns));
+    vec![Part::of(a.elements), Part::of(values), u, v, well()]
+}
+
 fn gehrd<T: Number>(given: Given<'_, T>) -> Vec<Part> {
     let bound = |name: &str| given.attributes.get(name).and_then(|n| usize::try_from(n).ok());
     let (low, high) = (bound("low"), bound("high"));
@@ -205,6 +259,44 @@ fn gtsv<T: Number>(given: Given<'_, T>) -> Vec<Part> {
     let singular = system.solve(&mut b);
     let factors = [system.below, system.diagonal, system.above, b.elements];
     factors.into_iter().map(Part::of).chain([Part::integers([singular])]).collect()
+}
+
+/// The solution alone.
+fn gtsv2<T: Number>(given: Given<'_, T>) -> Vec<Part> {
+    let [below, diagonal, above, mut b] = operands(given);
+    let mut system = Tridiagonal { below: below.elements, diagonal: diagonal.elements, above: above.elements };
+    system.solve(&mut b);
+    vec![Part::of(b.elements)]
+}
+
+/// Complex eigenvalues, and vectors as LAPACK packs them: where two eigenvalues are conjugates of each other, the column of
+/// the first has the real part of its vector, and the next column the imaginary part.
+fn gpu_geev_real(given: Given<'_, f64>) -> Vec<Part> {
+    let [a] = operands(given);
+    let (n, size) = (a.rows, a.elements.len());
+    let Some(eigen) = eigenvectors::real(&a) else {
+        let unknown = [nothing::<f64>(size), nothing::<f64>(size)];
+        return [Part::of(a.elements), nothing::<C>(n)].into_iter().chain(unknown).chain([failed()]).collect();
+    };
+    let packed = |vectors: &Matrix<C>| {
+        Matrix::from_fn(n, n, |r, c| match eigen.values[c].im {
+            im if im < 0.0 && c > 0 => vectors[(r, c - 1)].im,
+            _ => vectors[(r, c)].re,
+        })
+    };
+    let [left, right] = [packed(&eigen.left), packed(&eigen.right)].map(|m| Part::of(m.elements));
+    vec![Part::of(a.elements), Part::of(eigen.values.clone()), left, right, well()]
+}
+
+fn gpu_geev_complex(given: Given<'_, C>) -> Vec<Part> {
+    let [a] = operands(given);
+    let (n, size) = (a.rows, a.elements.len());
+    let Some(eigen) = eigenvectors::complex(&a) else {
+        return vec![Part::of(a.elements), nothing::<C>(n), nothing::<C>(size), nothing::<C>(size), failed()];
+    };
+    let values = Part::of(eigen.values.clone());
+    let [left, right] = vectors(eigen);
+    vec![Part::of(a.elements), values, left, right, well()]
 }
 
 /// Eigenvectors on the left and on the right; those that are not asked for may be anything.
