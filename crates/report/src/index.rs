@@ -2,8 +2,10 @@
 
 use crate::page;
 use hloom_analysis::cost::shape_bytes;
+use hloom_analysis::devices::implied_devices;
 use hloom_analysis::summary::summarise;
 use hloom_ir::entity::InstructionId;
+use hloom_ir::module::Module;
 use hloom_ir::verify::VerifiedModule;
 use serde::Serialize;
 
@@ -36,7 +38,7 @@ pub struct Entry {
     pub fusions: u64,
     /// Whether it is scheduled.
     pub is_scheduled: bool,
-    /// The devices that its header names.
+    /// The devices that its header names, or else its replica groups.
     pub devices: i64,
     /// Flops of one run on one device.
     pub flops: u64,
@@ -82,7 +84,7 @@ impl Entry {
             instructions: module.instruction_count(),
             fusions,
             is_scheduled: module.is_scheduled,
-            devices: module.config.replica_count.saturating_mul(module.config.num_partitions),
+            devices: devices(module),
             flops: summary.cost.total.flops,
             bytes: summary.cost.total.bytes,
             parameter_bytes,
@@ -99,6 +101,12 @@ impl Entry {
     }
 }
 
+fn devices(module: &Module) -> i64 {
+    let named = module.config.replica_count.saturating_mul(module.config.num_partitions);
+    let implied = implied_devices(module).filter(|_| named <= 1);
+    implied.and_then(|implied| i64::try_from(implied.grid.devices()).ok()).unwrap_or(named)
+}
+
 #[derive(Serialize)]
 struct IndexData<'a> {
     title: &'a str,
@@ -109,4 +117,20 @@ struct IndexData<'a> {
 pub fn index(title: &str, entries: &[Entry]) -> String {
     let json = serde_json::to_vec(&IndexData { title, entries }).unwrap_or_default();
     page::fill(HTML, STYLE, SCRIPT, &format!("{title} · modules"), &json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hloom_ir::verify::{VerifyOptions, verify};
+
+    #[test]
+    fn devices_that_only_replica_groups_name_count() {
+        let text = "HloModule m\nadd {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT s = f32[] add(a, b)\n}\n\
+                    ENTRY e {\n  x = f32[8] parameter(0)\n  \
+                    ROOT r = f32[8] all-reduce(x), replica_groups={{0,1,2,3,4,5,6,7}}, to_apply=add\n}\n";
+        let module = hloom_formats::hlo_text::read(text.as_bytes()).module.expect("it can be read");
+        let verified = verify(module, &VerifyOptions { devices: None }).expect("it is right");
+        assert_eq!(Entry::new("m.hlo", &verified).devices, 8);
+    }
 }

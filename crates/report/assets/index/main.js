@@ -18,7 +18,7 @@ const isOwn = (address) => /^[^:<>"]+\.html$/.test(address ?? "");
 /* What a dump's file is of its module, as its name says. */
 const stage = (e) => (/before_optimizations/.test(e.file) ? "before optimisation" : /after_optimizations/.test(e.file) ? "after optimisation" : "");
 const number = (title, key, words, help) => ({ title, help, value: (e) => e[key], cell: (e) => (e[key] ? words(e[key]) : "") });
-const table = new Table([
+const columns = [
   { title: "file", isText: true, value: shortName, cell: (e) => (isOwn(e.page) ? element("a", { href: e.page, title: e.file }, clip(shortName(e), 90)) : element("span", { title: clip(e.file, 400) }, clip(shortName(e), 90))) },
   { title: "module", isText: true, value: (e) => e.module, cell: (e) => clip(e.module, 60) },
   { title: "stage", isText: true, value: stage, cell: stage },
@@ -38,7 +38,9 @@ const table = new Table([
     cell: (e) => (e.assignment ? element("span", { title: clip(e.assignment.fault ?? e.assignment.file, 400) }, `${bytes(e.assignment.bytes)}${e.assignment.fault ? ", not as planned" : ", right"}`) : ""),
   },
   { title: "scheduled", isText: true, value: (e) => (e.is_scheduled ? "yes" : ""), cell: (e) => (e.is_scheduled ? "yes" : "") },
-], { label: "Modules", sorted: 0, descending: false });
+];
+/* What no module has is no column. */
+const table = new Table(columns.filter((c) => good.some((e) => c.value(e))), { label: "Modules", sorted: 0, descending: false });
 
 const filter = element("input", { type: "search", placeholder: "Filter: files, modules ( / )", "aria-label": "Filter by file or module", autocomplete: "off", spellcheck: false });
 const found = element("output", { className: "quiet", "aria-live": "polite" });
