@@ -16,6 +16,7 @@ pub mod placement;
 mod random;
 mod selection;
 mod solver;
+mod sparse;
 mod tpu;
 
 use crate::interpreter::{Device, OperandValues};
@@ -63,6 +64,7 @@ pub fn builtin() -> CustomCalls {
     selection::register(&mut calls);
     linear_algebra::register(&mut calls);
     random::register(&mut calls);
+    sparse::register(&mut calls);
     tpu::register(&mut calls);
     calls
 }
