@@ -106,19 +106,71 @@ fn transpose(b: &mut Builder<'_>, value: InstructionId, order: &[i64]) -> Result
 }
 
 /// The bits of each element as elements of another type; a row-major array of one is a row-major array of the other.
-fn bits(b: &mut Builder<'_>, value: InstructionId, to: ElementType) -> Result<InstructionId, ShapeError> {
+fn bits(b: &mut Builder<'_>, mut value: InstructionId, to: ElementType) -> Result<InstructionId, ShapeError> {
     let Some(array) = b.shape(value).as_array() else { return Ok(value) };
     let from = array.element_type;
     if from == to {
         return Ok(value);
     }
     let mut dims: DimVec = array.dims().into();
+    if from.is_complex() && from.component() != to {
+        // Its two parts lie beside each other; bits of complex numbers are not asked for.
+        let parts = bits(b, value, from.component())?;
+        let wide = from.component().bits();
+        if to.bits() <= wide {
+            let bits = bits(b, parts, to)?;
+            dims.push(i64::from(from.bits() / to.bits()));
+            return reshape(b, bits, &dims);
+        }
+        // Complex numbers of wider parts: what makes one stands in one dimension.
+        if to.is_complex() && from.bits() < to.bits() {
+            dims.pop();
+            dims.push(i64::from(to.bits() / wide));
+            let parts = reshape(b, parts, &dims)?;
+            return bits(b, parts, to);
+        }
+        return bits(b, parts, to);
+    }
+    if from.is_complex() {
+        let (re, im) = (b.real(value)?, b.imag(value)?);
+        let last = dims.len() as i64;
+        dims.push(1);
+        let parts = [reshape(b, re, &dims)?, reshape(b, im, &dims)?];
+        return b.concatenate(&parts, last);
+    }
+    if to.is_complex() {
+        let part = to.component();
+        if from.bits() < part.bits() {
+            dims.pop();
+            dims.extend([2, i64::from(part.bits() / from.bits())]);
+            value = reshape(b, value, &dims)?;
+        }
+        let parts = bits(b, value, part)?;
+        return complex(b, parts);
+    }
     if from.bits() > to.bits() {
         dims.push(i64::from(from.bits() / to.bits()));
     } else if from.bits() < to.bits() {
         dims.pop();
     }
     b.push_shaped(Op::BitcastConvert, &[value], ArrayShape::new(to, dims).with_default_layout())
+}
+
+/// Complex numbers of pairs of numbers along the last dimension.
+fn complex(b: &mut Builder<'_>, pairs: InstructionId) -> Result<InstructionId, ShapeError> {
+    let mut dims = dims(b, pairs);
+    let all: Vec<SliceDim> = dims.iter().map(|&limit| SliceDim { start: 0, limit, stride: 1 }).collect();
+    dims.pop();
+    let mut part = |n: i64| {
+        let mut cut = all.clone();
+        if let Some(last) = cut.last_mut() {
+            (last.start, last.limit) = (n, n + 1);
+        }
+        let one = b.slice(pairs, cut)?;
+        reshape(b, one, &dims)
+    };
+    let (re, im) = (part(0)?, part(1)?);
+    b.complex(re, im)
 }
 
 fn moved(
