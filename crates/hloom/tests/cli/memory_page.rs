@@ -108,3 +108,33 @@ fn the_page_stays_fluid_with_twenty_thousand_buffers() {
         assert!(times[what].as_f64().is_some_and(|t| t < 2000.0), "{what}: {times}");
     }
 }
+
+#[test]
+fn many_parameters_are_folded_and_equal_values_listed_once() {
+    let Some(browser) = browser() else { return };
+    let n = 3000usize;
+    let mut text = String::from("HloModule many, is_scheduled=true\n\nENTRY e {\n");
+    for i in 0..n {
+        let _ = writeln!(text, "  p{i} = f32[64]{{0}} parameter({i})");
+    }
+    // Half of what is made stays until the second half is made of it.
+    for i in 0..n {
+        let _ = writeln!(text, "  turned.{i} = f32[64]{{0}} reverse(p{i}), dimensions={{0}}");
+    }
+    let _ = writeln!(text, "  sum.0 = f32[64]{{0}} add(turned.0, turned.{})", n - 1);
+    for i in 1..n {
+        let root = if i + 1 == n { "ROOT " } else { "" };
+        let _ = writeln!(text, "  {root}sum.{i} = f32[64]{{0}} add(sum.{}, turned.{i})", i - 1);
+    }
+    text.push_str("}\n");
+    let folder = Folder::new("memory-many").with("m.hlo", text);
+    let seen = use_page(&browser, &folder, "m.hlo", "cpu", &json!({ "many": true }));
+    let folded = &seen["folded"];
+    assert!(folded["options"].as_u64().is_some_and(|o| o < 310), "{folded:#}");
+    assert_eq!((&folded["given"], &folded["all"]), (&json!(false), &json!(3 * n)), "{folded:#}");
+    assert_eq!(folded["boxes"], json!(2 * n), "{folded:#}");
+    assert!(folded["near"].as_f64().is_some_and(|width| width < n as f64), "{folded:#}");
+    let rows = folded["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 1, "{rows:#?}");
+    assert!(rows[0].as_str().is_some_and(|r| r.contains("and 2,999 more like it, 256 B each")), "{rows:#?}");
+}

@@ -1,6 +1,11 @@
 /* What the memory view does: tabs of memory spaces, tools, search, pointer and keys. State is in `shown` and `view`;
  * whatever changes it asks for a new frame.
  */
+/* How many allocations can be chosen one by one, from how many parameters and constants on they are folded, and how many
+ * steps are shown around the peak at least. */
+const MOST_OPTIONS = 300;
+const MANY_GIVEN = 100;
+const AROUND_PEAK = 24;
 const tabList = element("div", { id: "memory-tabs", className: "subtabs", role: "tablist", "aria-label": "Memory spaces" });
 const tools = {
   allocation: choice("Show", [], () => rebuild(true)),
@@ -20,7 +25,7 @@ function start() {
         button("+", { title: "Zoom in (+)", "aria-label": "Zoom in" }, () => zoom(0.6, 0.6)),
         button("−", { title: "Zoom out (−)", "aria-label": "Zoom out" }, () => zoom(1 / 0.6, 1 / 0.6)),
         button("Fit", { title: "Show everything (0)" }, fit),
-        button("Peak", { title: "Go to the peak (p)" }, () => goToStep(shown.boxes.peak)))),
+        button("Peak", { title: "Zoom to the peak (p)" }, zoomToPeak))),
     element("div", { className: "split" }, element("div", { id: "memory-stage" }, curveCanvas, mapCanvas, legendPlace, keyHelp()), panel),
   );
   plan.spaces.forEach((_, i) => {
@@ -61,11 +66,29 @@ function showSpace(i) {
   const { colour } = plan.spaces[i];
   const own = plan.allocations.size.map((_, a) => a).filter((a) => plan.allocations.colour[a] === colour);
   const option = (value, words) => element("option", { value: String(value), textContent: words });
-  const options = own.map((a) => option(a, `${allocationName(a)}, ${bytes(plan.allocations.size[a])}`));
-  tools.allocation.select.replaceChildren(option(-1, own.length === 1 ? "its allocation" : `all ${own.length} allocations`), ...options);
+  const sum = (all) => bytes(all.reduce((total, a) => total + plan.allocations.size[a], 0));
+  const given = own.filter(isGiven);
+  const whole = [option(ALL, own.length === 1 ? "its allocation" : `all ${exact(own.length)} allocations`)];
+  if (given.length > 0 && given.length < own.length) {
+    whole.push(option(FOLDED, `without ${exact(given.length)} parameters and constants, ${sum(given)}`));
+  }
+  // Of many, those that take most.
+  const listed = own.length <= MOST_OPTIONS ? own : largest(own, MOST_OPTIONS);
+  const options = listed.map((a) => option(a, `${allocationName(a)}, ${bytes(plan.allocations.size[a])}`));
+  const rest = own.length - listed.length;
+  if (rest > 0) options.push(element("option", { disabled: true, textContent: `… and ${exact(rest)} smaller` }));
+  tools.allocation.select.replaceChildren(...whole, ...options);
+  // Hundreds of parameters would leave no room for what the program makes.
+  tools.allocation.select.value = String(given.length > MANY_GIVEN && given.length < own.length ? FOLDED : ALL);
   rebuild(true);
   labelTabs();
   showAdvice();
+}
+
+/* The allocations that take most, in their own order. */
+function largest(own, most) {
+  const bySize = [...own].sort((a, b) => plan.allocations.size[b] - plan.allocations.size[a] || a - b);
+  return bySize.slice(0, most).sort((a, b) => a - b);
 }
 
 function labelTabs() {
@@ -134,6 +157,16 @@ function goToStep(step) {
   shown.moment = Math.min(step, plan.steps);
   showMoment();
   ask();
+}
+
+/* Shows the steps around the peak, and of the memory what is in use then. */
+function zoomToPeak() {
+  const { peak } = shown.boxes;
+  const [low, high] = shown.boxes.extent(peak);
+  const width = Math.min(plan.steps + 1, Math.max(AROUND_PEAK, (plan.steps + 1) / 20));
+  const margin = (high - low) * 0.05;
+  setView(peak + 0.5 - width / 2, peak + 0.5 + width / 2, low - margin, high + margin);
+  goToStep(peak);
 }
 
 /* Selects a value, in the memory where it is; `seek` brings it into sight. */
@@ -209,7 +242,7 @@ function keys(event) {
     "=": () => zoom(0.6, 0.6),
     "-": () => zoom(1 / 0.6, 1 / 0.6),
     "0": fit,
-    p: () => goToStep(shown.boxes.peak),
+    p: zoomToPeak,
     "/": () => searchBox.focus(),
     "[": () => nextMatch(-1),
     "]": () => nextMatch(1),

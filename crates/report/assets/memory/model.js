@@ -58,7 +58,13 @@ const boxEnd = (() => {
   return ends;
 })();
 
-/* Boxes of a memory space, or of one of its allocations: flat arrays, and blocks of them with their bounds, so that what
+/* What may be shown of a memory: an allocation by its number, all of them, or those that the program itself makes. */
+const ALL = -1;
+const FOLDED = -2;
+const isGiven = (a) => plan.allocations.kind[a] <= KINDS.indexOf("constant");
+const isShown = (a, only) => only === ALL || (only === FOLDED ? !isGiven(a) : only === a);
+
+/* Boxes of a memory space, or of some of its allocations: flat arrays, and blocks of them with their bounds, so that what
  * is out of sight costs nothing. */
 const BLOCK = 64;
 
@@ -66,7 +72,7 @@ class Boxes {
   constructor(colour, only, scale) {
     this.allocations = [];
     for (let a = 0; a < plan.allocations.size.length; a++) {
-      if (plan.allocations.colour[a] === colour && (only < 0 || only === a)) this.allocations.push(a);
+      if (plan.allocations.colour[a] === colour && isShown(a, only)) this.allocations.push(a);
     }
     this.allocations.sort((a, b) => plan.allocations.kind[a] - plan.allocations.kind[b] || a - b);
     this.base = new Map();
@@ -147,6 +153,13 @@ class Boxes {
         if (this.left[b] <= right && this.right[b] >= left && this.low[b] <= high && this.high[b] >= low) found(b);
       }
     }
+  }
+
+  /* The lowest and the highest address in use at a step. */
+  extent(step) {
+    const there = this.at(step);
+    if (there.length === 0) return [0, this.height];
+    return [there.reduce((l, b) => Math.min(l, this.low[b]), Infinity), there.reduce((h, b) => Math.max(h, this.high[b]), 0)];
   }
 
   /* The boxes in use at a step, largest first. */

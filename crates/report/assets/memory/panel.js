@@ -108,14 +108,33 @@ function showMoment() {
   const there = boxes.at(moment).filter((b) => hasTime(boxes.value[b]));
   const isPeak = moment === boxes.peak;
   const title = element("h2", {}, `In use at step ${moment}${isPeak ? ", the peak" : ""}: ${bytes(boxes.live[moment] ?? 0)}`);
-  const rows = there.slice(0, LISTED).map((b) => {
-    const v = boxes.value[b];
-    const detail = element("div", { className: "quiet" }, [text(values.shape[v]), sourceOf(v)].filter(Boolean).join(" · "));
-    return element("tr", {}, element("td", {}, bytes(values.size[v])), element("td", {}, valueLink(v), detail));
-  });
-  const rest = there.slice(LISTED).reduce((sum, b) => sum + values.size[boxes.value[b]], 0);
-  const more = rest > 0 ? element("p", { className: "quiet" }, `… and ${count(there.length - LISTED, "more value")}, ${bytes(rest)}`) : null;
+  const groups = alike(there.map((b) => boxes.value[b]));
+  const rows = groups.slice(0, LISTED).map(groupRow);
+  const unlisted = groups.slice(LISTED).flat();
+  const rest = unlisted.reduce((sum, v) => sum + values.size[v], 0);
+  const more = rest > 0 ? element("p", { className: "quiet" }, `… and ${count(unlisted.length, "more value")}, ${bytes(rest)}`) : null;
   panels.moment.replaceChildren(title, element("p", { className: "quiet mono" }, stepName(moment)), element("table", {}, element("tbody", {}, ...rows)), ...(more ? [more] : []));
+}
+
+/* Values with the same stem of a name, shape and size together; what takes most first. */
+function alike(list) {
+  const groups = new Map();
+  for (const v of list) addTo(groups, `${stemOf(v)} ${values.shape[v]} ${values.size[v]}`, v);
+  const size = (group) => group.length * values.size[group[0]];
+  return [...groups.values()].sort((a, b) => size(b) - size(a) || a[0] - b[0]);
+}
+
+function groupRow(group) {
+  const [first, ...others] = group;
+  const detail = element("div", { className: "quiet" }, [text(values.shape[first]), sourceOf(first)].filter(Boolean).join(" · "));
+  const parts = [valueLink(first), detail];
+  if (others.length > 0) {
+    const words = `and ${exact(others.length)} more like it, ${bytes(values.size[first])} each`;
+    const links = others.slice(0, LISTED).flatMap((v) => [valueLink(v), " "]);
+    if (others.length > LISTED) links.push(element("span", { className: "quiet" }, "…"));
+    parts.push(element("details", {}, element("summary", { className: "quiet" }, words), ...links));
+  }
+  return element("tr", {}, element("td", {}, bytes(group.length * values.size[first])), element("td", {}, ...parts));
 }
 
 function tipFor(b, event) {
