@@ -91,6 +91,12 @@ COMMANDS = {
     "opt": ["opt", "FILE", "--target", "cpu"],
     "memory": ["memory", "FILE", "--summary"],
     "compile": ["compile", "FILE", "--target", "cpu", "--emit", "schedule"],
+    "compile for a TPU": ["compile", "FILE", "--target", "tpu-v5e", "--emit", "schedule"],
+    "simulate": ["simulate", "FILE", "--target", "tpu-v5e", "--json"],
+    "diff": ["diff", "FILE", "FILE"],
+    "report": ["report", "FILE", "-o", "OUT"],
+    "memory --html": ["memory", "FILE", "--html", "OUT"],
+    "convert": ["convert", "FILE", "OUT.pb"],
     "eval": ["run", "FILE", "--engine", "eval", "--seed", "1", "--json"],
 }
 
@@ -138,7 +144,8 @@ def main():
             for command in options.commands.split(","):
                 cells, before = [], None
                 for n, path in zip(sizes, paths):
-                    words = [path if word == "FILE" else word for word in COMMANDS[command]]
+                    names = {"FILE": path, "OUT": path + ".html", "OUT.pb": path + ".pb"}
+                    words = [names.get(word, word) for word in COMMANDS[command]]
                     seconds, megabytes, ended = measure([options.hloom, *words], options.time_limit)
                     cells.append(f"{seconds:.2f} s, {megabytes:.0f} MB" + ("" if ended == "0" else f" ({ended})"))
                     if ended not in ("0", "1"):
