@@ -91,9 +91,9 @@ pub(super) struct Needs {
     /// The value that is at each position, by where it is made or merged.
     value: Vec<Position>,
     /// When each value was first written and last read.
-    needed: FxHashMap<Position, (Time, Time)>,
-    /// Values of one line, by another of it that is nearer to its head.
-    line: FxHashMap<Position, Position>,
+    needed: Vec<Option<(Time, Time)>>,
+    /// For each value another of its line that is nearer to its head; a head has itself.
+    line: Vec<Position>,
 }
 
 impl Needs {
@@ -102,15 +102,15 @@ impl Needs {
             times: Times::new(positions.module()),
             now: 0,
             value: (0..positions.len() as Position).collect(),
-            needed: FxHashMap::default(),
-            line: FxHashMap::default(),
+            needed: vec![None; positions.len()],
+            line: (0..positions.len() as Position).collect(),
         }
     }
 
     /// A value is made or merged at `position`.
     pub(super) fn begin(&mut self, position: Position, at: Time) {
         self.value[position as usize] = position;
-        let needed = self.needed.entry(position).or_insert((at, at));
+        let needed = self.needed[position as usize].get_or_insert((at, at));
         needed.0 = needed.0.min(at);
     }
 
@@ -120,7 +120,7 @@ impl Needs {
 
     pub(super) fn read(&mut self, position: Position) {
         let now = self.now;
-        if let Some(needed) = self.needed.get_mut(&self.value[position as usize]) {
+        if let Some(needed) = &mut self.needed[self.value[position as usize] as usize] {
             needed.1 = needed.1.max(now);
         }
     }
@@ -129,15 +129,14 @@ impl Needs {
     pub(super) fn join(&mut self, a: Position, b: Position) {
         let (a, b) = (self.head(self.value[a as usize]), self.head(self.value[b as usize]));
         if a != b {
-            self.line.insert(b, a);
+            self.line[b as usize] = a;
         }
     }
 
     fn head(&mut self, mut at: Position) -> Position {
-        while let Some(&up) = self.line.get(&at) {
-            if let Some(&above) = self.line.get(&up) {
-                self.line.insert(at, above);
-            }
+        while self.line[at as usize] != at {
+            let up = self.line[at as usize];
+            self.line[at as usize] = self.line[up as usize];
             at = up;
         }
         at
@@ -156,7 +155,7 @@ impl Needs {
             line.sort_unstable();
             let mut until = 0;
             for (at, &(start, end, position, n)) in line.iter().enumerate() {
-                let Some(&(first, last)) = self.needed.get(&position) else {
+                let Some((first, last)) = self.needed[position as usize] else {
                     // Nobody reads it, but it is made.
                     if start > end {
                         found.push((n, end, end));

@@ -32,7 +32,7 @@ struct Runner<'a, 'm> {
     positions: &'a Positions<'m>,
     module: &'m Module,
     /// The spot that the assignment gives to each position, and whether it is that of a phi.
-    spots: FxHashMap<Position, (Spot, bool)>,
+    spots: Vec<Option<(Spot, bool)>>,
     held: Vec<Option<Held>>,
     memory: Memory,
     /// Who did each act of writing.
@@ -47,14 +47,14 @@ struct Runner<'a, 'm> {
 /// Runs the module; adds what is wrong to `faults`.
 pub(super) fn run(positions: &Positions<'_>, assignment: &Assignment, faults: &mut Vec<Diagnostic>) {
     let module = positions.module();
-    let mut spots = FxHashMap::default();
+    let mut spots = vec![None; positions.len()];
     let mut live_out = vec![false; assignment.allocations.len()];
     for (number, allocation) in assignment.allocations.iter().enumerate() {
         live_out[number] = allocation.is_live_out;
         for piece in allocation.pieces.iter().filter(|_| !allocation.is_thread_local) {
             let Some(part) = positions.part(piece.instruction, &piece.index) else { continue };
             let spot = Spot { allocation: number as u32, start: piece.offset, end: piece.offset + piece.size };
-            spots.insert(part.start, (spot, piece.is_phi));
+            spots[part.start as usize] = Some((spot, piece.is_phi));
         }
     }
     let mut runner = Runner {
@@ -106,14 +106,14 @@ impl Runner<'_, '_> {
 
     /// Where one of several values arrives, it has a place as that.
     fn merged(&mut self, position: Position) {
-        if !matches!(self.spots.get(&position), Some((_, true))) {
+        if !matches!(self.spots[position as usize], Some((_, true))) {
             self.has_no_place(self.positions.instruction(position), position);
         }
     }
 
     /// Writes what belongs at a position to the spot that the assignment gives it, if it gives it one.
     fn write(&mut self, position: Position) -> bool {
-        let Some(&(spot, false)) = self.spots.get(&position) else { return false };
+        let Some((spot, false)) = self.spots[position as usize] else { return false };
         let tag = self.writers.len() as Tag;
         self.writers.push(position);
         self.memory.write(spot, tag);
@@ -215,7 +215,7 @@ impl Runner<'_, '_> {
         for position in self.positions.of(id) {
             let alias = aliases.get(&position);
             let twin = alias.and_then(|a| by_operand.get(a)).copied();
-            if let (Some(twin), Some(&(spot, false))) = (twin, self.spots.get(&position))
+            if let (Some(twin), Some((spot, false))) = (twin, self.spots[position as usize])
                 && twin.spot == spot
             {
                 self.held[position as usize] = Some(twin);
@@ -450,7 +450,7 @@ impl Runner<'_, '_> {
     fn arrive(&mut self, caller: InstructionId, from: Range<Position>, to: Range<Position>, at: u32) {
         for (from, to) in from.zip(to) {
             let held = self.held[from as usize];
-            if let Some(&(spot, true)) = self.spots.get(&to) {
+            if let Some((spot, true)) = self.spots[to as usize] {
                 if held.is_some_and(|h| h.spot != spot) {
                     let (a, b) = (self.label(from), self.label(to));
                     let message = format!("`{a}` arrives at `{b}`, but lies in another place");
