@@ -1,8 +1,9 @@
 //! Generated programs on the CPU engine and on the evaluator, for as long as one likes:
-//! `cargo run --release -p hloom-runtime --features llvm --example engine_fuzz -- [--seconds N] [--seed N] [--failures DIR]`.
+//! `cargo run --release -p hloom-cpu --features llvm --example engine_fuzz -- [--seconds N] [--seed N] [--failures DIR]`.
 //!
-//! Case `n` is the same in every run. Results that may be anything (`hloom_fuzz::engines`) are counted apart. A program on which the two disagree, or which ends otherwise on one thread than on
-//! several, is written to a folder; so is the one being run, for the case that the process does not live to say so.
+//! Case `n` is the same in every run. Results that may be anything (`hloom_fuzz::engines`) are counted apart. A program on
+//! which the two disagree, or which ends otherwise on one thread than on several, is written to a folder; so is the one
+//! being run, for the case that the process does not live to say so.
 
 #![allow(clippy::print_stdout, reason = "it is a command")]
 
