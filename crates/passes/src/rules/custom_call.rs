@@ -103,9 +103,11 @@ fn top_k(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
 }
 
 fn gemm(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
-    if !matches!(target(module, i)?, "__cublas$gemm" | "__cublas$lt$matmul") {
-        return None;
-    }
+    let is_f8 = match target(module, i)? {
+        "__cublas$gemm" | "__cublas$lt$matmul" => false,
+        "__cublas$lt$matmul$f8" => true,
+        _ => return None,
+    };
     let whole: Json = serde_json::from_slice(module[i].common.backend_config.as_deref()?).ok()?;
     // Newer dumps wrap the configuration in one that is shared by all GPU operations.
     let options = whole.get("gemm_backend_config").unwrap_or(&whole);
@@ -127,11 +129,26 @@ fn gemm(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
         Shape::Tuple(t) => t.first()?.as_array()?.clone(),
         single => single.as_array()?.clone(),
     };
-    let operands = module[i].operands().to_vec();
+    let mut operands = module[i].operands().to_vec();
+    // Single numbers scale the operands of the f8 form; those after the first two are of results in f8, or of no use.
+    let mut scales = Vec::new();
+    if is_f8 {
+        let is_scale = |o: InstructionId| array(module, o).is_some_and(|a| a.rank() == 0);
+        scales = operands.iter().copied().skip(2).filter(|&o| is_scale(o)).collect();
+        operands.retain(|o| !scales.contains(o));
+        scales.truncate(2);
+        if options.get("damax_output").and_then(Json::as_bool) == Some(true) {
+            return None;
+        }
+    }
     let wanted = 2 + usize::from(beta != 0.0) + usize::from(has_bias);
     let is_float =
         |t: ElementType| matches!(t, ElementType::F16 | ElementType::Bf16 | ElementType::F32 | ElementType::F64);
-    let all_floats = operands.iter().all(|&o| array(module, o).is_some_and(|a| is_float(a.element_type)));
+    let is_operand = |(n, &o): (usize, &InstructionId)| {
+        let t = array(module, o).map(|a| a.element_type);
+        t.is_some_and(|t| is_float(t) || is_f8 && n < 2 && t.is_small_float())
+    };
+    let all_floats = operands.iter().enumerate().all(is_operand);
     if operands.len() != wanted
         || !all_floats
         || !is_float(result.element_type)
@@ -171,6 +188,11 @@ fn gemm(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let mut value = b.push_shaped(op, &[lhs, rhs], product).ok()?;
     if alpha != 1.0 {
         let factor = spread(&mut b, wide, alpha, &sizes)?;
+        value = b.multiply(value, factor).ok()?;
+    }
+    for scale in scales {
+        let scale = converted(&mut b, scale, wide)?;
+        let factor = b.broadcast(scale, sizes.iter().copied(), []).ok()?;
         value = b.multiply(value, factor).ok()?;
     }
     if beta != 0.0 {
