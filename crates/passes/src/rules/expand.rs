@@ -1,10 +1,11 @@
 //! Operations written out in simpler ones: what kernels need not know.
 
 use super::functions::applied;
-use super::{array, beside, bits, convolution_call, custom_call, dims, operand, pooling, random, scan};
+use super::numbers::{Number, filled, type_bounds};
+use super::{array, beside, bits, convolution_call, custom_call, dims, operand, pooling, random, scan, scatter_loop};
 use crate::pass::{Context, Pass};
 use crate::rewrite::{Rule, rewrite};
-use hloom_ir::attributes::ResultAccuracy;
+use hloom_ir::attributes::{ComparisonDirection, ResultAccuracy};
 use hloom_ir::builder::Builder;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
@@ -17,7 +18,7 @@ use hloom_ir::opcode::Opcode;
 /// The pass.
 pub static PASS: Pass = Pass {
     name: "expand",
-    statement: "writes out logistic, batch normalisation, map, scan, bitcasts between widths, random bits, select-and-scatter and calls of other machines' libraries in simpler operations",
+    statement: "writes out logistic, batch normalisation, map, scan, stochastic-convert, bitcasts between widths, random bits, select-and-scatter, scatters of arrays that depend on each other and calls of other machines' libraries in simpler operations",
     keeps_schedule: false,
     run: |module: &mut Module, _: &Context<'_>| {
         Ok(rewrite(
@@ -29,6 +30,7 @@ pub static PASS: Pass = Pass {
                 pooling::RULES,
                 random::RULES,
                 scan::RULES,
+                scatter_loop::RULES,
                 bits::RULES,
             ],
         ))
@@ -48,6 +50,12 @@ pub static RULES: &[Rule] = &[
         statement: "map(x, y), to_apply=f → the operations of f on arrays",
         opcodes: &[Opcode::Map],
         apply: map,
+    },
+    Rule {
+        name: "stochastic-convert",
+        statement: "stochastic-convert(x, random) → whole(x), and one more where the fraction exceeds the random number",
+        opcodes: &[Opcode::StochasticConvert],
+        apply: stochastic_convert,
     },
     Rule {
         name: "batch-norm-inference",
@@ -113,6 +121,43 @@ fn map(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
         &[only] => Some(only),
         _ => None,
     }
+}
+
+fn stochastic_convert(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let (Op::StochasticConvert, &[x, random]) = (&module[i].op, module[i].operands()) else { return None };
+    let (to, from) = (array(module, i)?.element_type, array(module, x)?.element_type);
+    let (wide, unsigned) = (wide(from)?, array(module, random)?.element_type);
+    (to.is_signed_integer() && unsigned.is_unsigned_integer()).then_some(())?;
+    let dims = DimVec::from(dims(module, i)?);
+    let (least, most) = type_bounds(to)?;
+    let mut b = beside(module, i);
+    let float = |b: &mut Builder<'_>, value: f64| filled(b, wide, &dims, Number::Float(value));
+    let integer = |b: &mut Builder<'_>, value: i128| filled(b, to, &dims, Number::Int(value));
+    let x = converted(&mut b, x, wide)?;
+    let size = b.abs(x).ok()?;
+    let whole = b.floor(size).ok()?;
+    let fraction = b.subtract(size, whole).ok()?;
+    // All of this is exact: the fraction has no more digits than the number, and is multiplied by a power of two.
+    let range = float(&mut b, 2f64.powi(unsigned.bits() as i32))?;
+    let scaled = b.multiply(fraction, range).ok()?;
+    let threshold = b.convert(scaled, unsigned).ok()?;
+    let is_more = b.compare(ComparisonDirection::Lt, random, threshold).ok()?;
+    let (one, zero) = (integer(&mut b, 1)?, integer(&mut b, 0)?);
+    let more = b.select(is_more, one, zero).ok()?;
+    let whole = b.convert(whole, to).ok()?;
+    let magnitude = b.add(whole, more).ok()?;
+    let negated = b.negate(magnitude).ok()?;
+    let zeros = float(&mut b, 0.0)?;
+    let is_negative = b.compare(ComparisonDirection::Lt, x, zeros).ok()?;
+    let mut result = b.select(is_negative, negated, magnitude).ok()?;
+    for (bound, direction) in [(most, ComparisonDirection::Ge), (least, ComparisonDirection::Le)] {
+        let limit = float(&mut b, bound as f64)?;
+        let is_beyond = b.compare(direction, x, limit).ok()?;
+        let bound = integer(&mut b, bound)?;
+        result = b.select(is_beyond, bound, result).ok()?;
+    }
+    let is_nan = b.compare(ComparisonDirection::Ne, x, x).ok()?;
+    b.select(is_nan, zero, result).ok()
 }
 
 /// A batch normalisation being written out.

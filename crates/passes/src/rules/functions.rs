@@ -21,6 +21,17 @@ pub(crate) fn applied(
     to: &[i64],
 ) -> Option<SmallVec<[InstructionId; 2]>> {
     let root = module.root(function)?;
+    applied_up_to(module, i, root, arguments, to)
+}
+
+/// As [`applied`], of the part of a function that leads to one of its instructions.
+pub(crate) fn applied_up_to(
+    module: &mut Module,
+    i: InstructionId,
+    root: InstructionId,
+    arguments: &[InstructionId],
+    to: &[i64],
+) -> Option<SmallVec<[InstructionId; 2]>> {
     let body = needed(module, root)?;
     let is_tuple = |f: InstructionId| f == root && matches!(module[f].op, Op::Tuple);
     if !body.iter().all(|&f| is_tuple(f) || is_scalar_step(module, f)) {
@@ -56,7 +67,7 @@ pub(crate) fn applied(
 
 /// What the root of a function needs, each after what it reads: rules may have left other things in the function that are
 /// dead, without operands. `None` if there are more than [`MAX_FUNCTION`].
-fn needed(module: &Module, root: InstructionId) -> Option<Vec<InstructionId>> {
+pub(crate) fn needed(module: &Module, root: InstructionId) -> Option<Vec<InstructionId>> {
     let mut order = Vec::new();
     let mut seen = FxHashSet::default();
     let mut stack = vec![(root, false)];

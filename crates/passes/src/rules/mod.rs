@@ -21,6 +21,7 @@ mod pooling;
 mod random;
 pub mod reductions;
 mod scan;
+mod scatter_loop;
 pub mod shape;
 pub mod slices;
 pub mod tuple;

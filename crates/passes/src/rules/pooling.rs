@@ -4,7 +4,7 @@
 //! its offset in the window. Then each element of the result looks at the windows that it lies in, which are few, and
 //! takes what belongs to those that selected it. Nothing is written twice, so all of it can be made side by side.
 
-use super::functions::{applied, reducer};
+use super::functions::{applied, applied_up_to, needed};
 use super::numbers::{Number, filled, scalar};
 use super::{array, beside, dims};
 use crate::rewrite::Rule;
@@ -46,7 +46,7 @@ struct Pooling {
 fn select_and_scatter(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let Op::SelectAndScatter { window, select, scatter } = &module[i].op else { return None };
     let &[x, source, init] = module[i].operands() else { return None };
-    (reducer(module, *scatter)? == BinaryOp::Add).then_some(())?;
+    let (select, added) = (*select, addend(module, *scatter)?);
     let element_type = array(module, i)?.element_type;
     let same = [x, source, init].iter().all(|&o| array(module, o).is_some_and(|a| a.element_type == element_type));
     let pooling = Pooling {
@@ -54,11 +54,24 @@ fn select_and_scatter(module: &mut Module, i: InstructionId) -> Option<Instructi
         whole: dims(module, x)?.into(),
         count: dims(module, source)?.into(),
         element_type,
-        select: *select,
+        select,
     };
     (same && pooling.is_plain()).then_some(())?;
     let chosen = pooling.chosen(module, i, x)?;
+    let &[source] = applied_up_to(module, i, added, &[source, source], &pooling.count)?.as_slice() else { return None };
     pooling.taken(&mut beside(module, i), chosen, source, init)
+}
+
+/// What a function adds to its first parameter, if it is a sum of that and of what it makes of the second.
+fn addend(module: &Module, function: ComputationId) -> Option<InstructionId> {
+    let root = module.root(function)?;
+    let (Op::Binary(BinaryOp::Add), &[a, b]) = (&module[root].op, module[root].operands()) else { return None };
+    let &[first, _] = module.parameters(function).as_slice() else { return None };
+    [(a, b), (b, a)].into_iter().find_map(|(sum, added)| {
+        let is_own = sum == first && !needed(module, added)?.contains(&first);
+        let same = module[added].shape.element_type() == module[root].shape.element_type();
+        (is_own && same).then_some(added)
+    })
 }
 
 /// All vectors below `sizes`, the last number first to change.

@@ -39,7 +39,11 @@ fn scan(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let operands = module[i].operands().to_vec();
     let carries = usize::try_from(attributes.num_carries).ok()?;
     let inputs = operands.len().checked_sub(carries).filter(|&n| n > 0)?;
-    let results = module[i].shape.as_tuple()?;
+    // One output without carries may be no tuple.
+    let (results, is_tuple) = match &module[i].shape {
+        Shape::Tuple(parts) => (&parts[..], true),
+        whole => (std::slice::from_ref(whole), false),
+    };
     let arrays: Vec<ArrayShape> =
         results.iter().map(|s| s.as_array().filter(|a| !a.is_dynamic()).cloned()).collect::<Option<_>>()?;
     let outputs = arrays.len().checked_sub(carries)?;
@@ -58,7 +62,7 @@ fn scan(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let wanted = elements(1 + operands.len(), outputs).chain(elements(1 + inputs, carries));
     if length == 0 {
         let wanted: Vec<InstructionId> = wanted.map(|n| state[n]).collect();
-        return b.tuple(&wanted).ok();
+        return together(&mut b, &wanted, is_tuple);
     }
     let init = b.tuple(&state).ok()?;
     let state = b.shape(init).clone();
@@ -67,7 +71,15 @@ fn scan(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let body = b.define("scan_body", |b| turns.body(b)).ok()?;
     let end = b.while_loop(condition, body, init).ok()?;
     let wanted = wanted.map(|n| b.get_tuple_element(end, n as i64).ok()).collect::<Option<Vec<_>>>()?;
-    b.tuple(&wanted).ok()
+    together(&mut b, &wanted, is_tuple)
+}
+
+/// The results as the scan gives them.
+fn together(b: &mut Builder<'_>, results: &[InstructionId], is_tuple: bool) -> Option<InstructionId> {
+    match results {
+        &[only] if !is_tuple => Some(only),
+        _ => b.tuple(results).ok(),
+    }
 }
 
 type Added = Result<InstructionId, ShapeError>;
