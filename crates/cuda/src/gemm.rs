@@ -14,6 +14,9 @@ use hloom_ir::shape::ArrayShape;
 
 /// More calls than this for one product cost more than turning its operands.
 const MAX_CALLS: usize = 16;
+/// Products of f32 with fewer multiplications and additions are made in f32: launching one takes longer than it does, and
+/// TF32 would round away digits for nothing.
+const LEAST_TF32: u64 = 1 << 20;
 
 /// A matrix product of row-major arrays.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -112,7 +115,7 @@ fn alignment(element_type: ElementType) -> Option<u64> {
     }
 }
 
-fn compute_type(from: ElementType, precision: &PrecisionConfig) -> ComputeType {
+fn compute_type(from: ElementType, precision: &PrecisionConfig, operations: u64) -> ComputeType {
     use DotAlgorithm::{Tf32Tf32F32, Unset};
     match from {
         ElementType::F64 | ElementType::C128 => ComputeType::F64,
@@ -120,7 +123,7 @@ fn compute_type(from: ElementType, precision: &PrecisionConfig) -> ComputeType {
         ElementType::F32 | ElementType::C64 => {
             let is_default = precision.operand_precision.iter().all(|&p| p == Precision::Default);
             match precision.algorithm {
-                Unset if is_default => ComputeType::Tf32,
+                Unset if is_default && operations >= LEAST_TF32 => ComputeType::Tf32,
                 Tf32Tf32F32 => ComputeType::Tf32,
                 _ => ComputeType::F32,
             }
@@ -206,8 +209,10 @@ impl Gemm {
                 return Err(NoGemm::Order);
             }
         }
-        let types = GemmTypes { result: to, compute: compute_type(from, &dot.precision) };
-        Ok(Gemm { m, n, k, lhs, rhs, result_row: all_columns, batch, types })
+        let types = GemmTypes { result: to, compute: ComputeType::F32 };
+        let mut gemm = Gemm { m, n, k, lhs, rhs, result_row: all_columns, batch, types };
+        gemm.types.compute = compute_type(from, &dot.precision, gemm.operations());
+        Ok(gemm)
     }
 
     /// Multiplications and additions.
@@ -363,14 +368,19 @@ mod tests {
 
     #[test]
     fn precision_decides_in_what_f32_is_multiplied() {
-        let of = |attributes: &str| {
+        let of_rows = |rows: i64, attributes: &str| {
             let dot = "lhs_contracting_dims={1}, rhs_contracting_dims={0}";
             let text = format!(
-                "a = f32[8,4] parameter(0)\nb = f32[4,16] parameter(1)\nROOT d = f32[8,16] dot(a, b), {dot}{attributes}"
+                "a = f32[{rows},64] parameter(0)\nb = f32[64,64] parameter(1)\n\
+                 ROOT d = f32[{rows},64] dot(a, b), {dot}{attributes}"
             );
             gemm(&text).unwrap().types.compute
         };
+        let of = |attributes: &str| of_rows(128, attributes);
         assert_eq!(of(""), ComputeType::Tf32);
+        // Nothing is gained by rounding what is small.
+        assert_eq!(of_rows(127, ""), ComputeType::F32);
+        assert_eq!(of_rows(1, ", algorithm=dot_tf32_tf32_f32"), ComputeType::Tf32);
         assert_eq!(of(", operand_precision={highest,highest}"), ComputeType::F32);
         assert_eq!(of(", operand_precision={default,high}"), ComputeType::F32);
         assert_eq!(of(", algorithm=dot_f32_f32_f32"), ComputeType::F32);
