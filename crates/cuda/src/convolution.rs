@@ -85,8 +85,8 @@ impl Convolution {
         if lhs.is_dynamic() || rhs.is_dynamic() || conv.lhs_sparsity.is_some() || conv.rhs_sparsity.is_some() {
             return Err("cuDNN has no convolution of sparse arrays or of unknown sizes".into());
         }
-        if conv.batch_group_count > 1 || conv.window.dims.len() > 3 {
-            return Err("cuDNN has no convolution of more than three dimensions or of groups of batches".into());
+        if conv.window.dims.len() > 3 {
+            return Err("cuDNN has no convolution of more than three dimensions".into());
         }
         if [lhs, rhs, result].iter().any(|a| a.element_count().unwrap_or(0) == 0) {
             return Err("it has no elements".into());
@@ -164,7 +164,12 @@ impl Sizes<'_> {
         let output = |first, last| order(first, &dims.output_spatial, last);
         let (of_batch, of_features) = (size(self.lhs, dims.input_batch)?, size(self.lhs, dims.input_feature)?);
         let of_output = size(self.rhs, dims.kernel_output_feature)?;
-        let groups = conv.feature_group_count.max(1);
+        // Groups of batches are those of a filter's gradient: what is its batch are the features of the image.
+        let of_batches = conv.batch_group_count.max(1);
+        if of_batches > 1 && (kind != Kind::FilterGradient || conv.feature_group_count > 1) {
+            return None;
+        }
+        let groups = conv.feature_group_count.max(of_batches);
         let (batch, input_features, output_features, orders) = match kind {
             Kind::Forward => {
                 let orders = Orders {
@@ -184,7 +189,7 @@ impl Sizes<'_> {
                 (of_batch, of_output, of_features, orders)
             }
             // What slides over the image is larger than what comes out.
-            Kind::FilterGradient if groups == 1 && area(&axes, |a| a.output) > area(&axes, |a| a.filter) => {
+            Kind::FilterGradient if groups == of_batches && area(&axes, |a| a.output) > area(&axes, |a| a.filter) => {
                 let orders = Orders {
                     lhs: image(dims.input_feature, dims.input_batch),
                     rhs: kernel(dims.kernel_input_feature, dims.kernel_output_feature),
