@@ -8,6 +8,7 @@ use hloom_ir::attributes::FftType;
 use hloom_ir::diagnostic::{Blame, codes};
 use hloom_value::ExecutionError;
 use std::ffi::c_void;
+use std::sync::OnceLock;
 
 functions! {
     /// The functions of cuFFT.
@@ -116,13 +117,26 @@ impl Cublas {
 #[derive(Debug)]
 pub(crate) struct PreparedFft {
     fft: Fft,
-    plan: i32,
+    /// Made before the first run: for some lengths cuFFT compiles code.
+    plan: OnceLock<i32>,
 }
 
 impl PreparedFft {
     /// Makes transforms ready.
     pub(crate) fn new(gpu: &Gpu, fft: &Fft) -> Result<PreparedFft, ExecutionError> {
-        let library = gpu.cufft()?;
+        gpu.cufft()?;
+        if fft.factor().is_some() {
+            gpu.cublas()?;
+        }
+        Ok(PreparedFft { fft: fft.clone(), plan: OnceLock::new() })
+    }
+
+    /// The plan, made if it is not there. Whoever enqueues holds the GPU's lock: nobody else makes one.
+    pub(crate) fn plan(&self, gpu: &Gpu) -> Result<i32, ExecutionError> {
+        if let Some(&plan) = self.plan.get() {
+            return Ok(plan);
+        }
+        let (library, fft) = (gpu.cufft()?, &self.fft);
         let kind = match (fft.kind, fft.is_double) {
             (FftType::Fft | FftType::Ifft, false) => 0x29,
             (FftType::Rfft, false) => 0x2a,
@@ -131,9 +145,6 @@ impl PreparedFft {
             (FftType::Rfft, true) => 0x6a,
             (FftType::Irfft, true) => 0x6c,
         };
-        if fft.factor().is_some() {
-            gpu.cublas()?;
-        }
         let (mut plan, mut length) = (0, fft.length.clone());
         let none = std::ptr::null_mut();
         // SAFETY: the out parameter is valid; without strides arrays are dense, one after another.
@@ -142,7 +153,7 @@ impl PreparedFft {
             (library.plan)(&mut plan, rank, length.as_mut_ptr(), none, 1, 0, none, 1, 0, kind, fft.batch)
         };
         check(call, "cufftPlanMany")?;
-        Ok(PreparedFft { fft: fft.clone(), plan })
+        Ok(*self.plan.get_or_init(|| plan))
     }
 
     /// Enqueues the transforms of what is at `from`, or of a copy in the scratch memory.
@@ -153,7 +164,7 @@ impl PreparedFft {
         to: DevicePointer,
         scratch: Option<DevicePointer>,
     ) -> Result<(), ExecutionError> {
-        let (f, fft, plan) = (gpu.cufft()?, &self.fft, self.plan);
+        let (f, fft, plan) = (gpu.cufft()?, &self.fft, self.plan(gpu)?);
         let mut from = from;
         if let Some(scratch) = scratch {
             gpu.copy(scratch, from, fft.operand_bytes)?;

@@ -235,6 +235,7 @@ impl LoadedExecutable for CudaExecutable {
             workspace.temporaries.push(block.map_err(|e| self.without_room(e, device))?);
         }
         gpu.make_lanes(devices)?;
+        self.calls.values().try_for_each(|call| call.before_run(gpu))?;
         let (mut given, mut bases, mut kept, mut slots) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (device, arguments) in arguments.into_iter().enumerate() {
             let mut arguments: Vec<Option<Buffer>> = arguments.into_iter().map(Some).collect();

@@ -35,6 +35,14 @@ impl LibraryCall {
         call.map(Some).map_err(|error| error.at(thunk.instruction))
     }
 
+    /// Makes what is left for the first run: nothing of that kind can be made while a graph is captured.
+    pub(crate) fn before_run(&self, gpu: &Gpu) -> Result<(), ExecutionError> {
+        match self {
+            LibraryCall::Fft(fft) => fft.plan(gpu).map(|_| ()),
+            LibraryCall::Gemm(_) | LibraryCall::Convolution(_) | LibraryCall::Solver(_) => Ok(()),
+        }
+    }
+
     /// Bytes that it works in, beside what all calls of its library share.
     pub(crate) fn workspace_bytes(&self) -> usize {
         match self {
