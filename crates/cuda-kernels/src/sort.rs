@@ -1,6 +1,7 @@
 //! Stable radix sort of rows: keys alone, or keys with values that follow them.
 //!
-//! Digits of 8 bits, the lowest first. Rows that one block can hold are sorted in shared memory in one kernel; longer ones
+//! Short rows are sorted by a warp each, in registers. For the others there are digits of 8 bits, the lowest first. Rows
+//! that one block can hold are sorted in shared memory in one kernel; longer ones
 //! in a pass over memory for each digit, in which a block ranks the keys of a tile, finds out by looking back how many
 //! keys of each digit the tiles before it hold, and writes each digit's keys together.
 
@@ -11,6 +12,7 @@ use crate::launch::{Architecture, KernelArgument, KernelSequence, Launch, PtxKer
 use crate::order::KeyOrder;
 use crate::ptx::{Class, PtxBuilder, at, def, emit};
 
+mod network;
 mod rank;
 
 use rank::{Area, Elements, Ranking};
@@ -87,6 +89,10 @@ pub fn radix_sort(shape: &SortShape, architecture: Architecture) -> Result<Kerne
         {
             return refuse(format!("a sort of values of {bytes} bytes"));
         }
+    }
+    if network::is_short(shape) {
+        let kernels = vec![network::sort_short_rows(shape, architecture)];
+        return Ok(KernelSequence { kernels, scratch: Vec::new() });
     }
     // One value travels with its key; of several, the place does, and they are gathered at the end.
     let payload = match shape.values[..] {

@@ -133,6 +133,17 @@ fn rows_of_all_sizes() {
 }
 
 #[test]
+fn rows_that_a_warp_holds() {
+    for length in [1, 2, 7, 32, 33, 64, 100, 127, 128] {
+        check_sort(order(Number::F32, FloatOrder::Canonical, false), 11, length, &[]);
+        check_sort(order(Number::S8, FloatOrder::Total, true), 3, length, &[SortValue::Array { bytes: 8 }]);
+    }
+    let all = [SortValue::Array { bytes: 1 }, SortValue::Index, SortValue::Array { bytes: 2 }];
+    check_sort(order(Number::Bf16, FloatOrder::Canonical, false), 9, 90, &all);
+    check_sort(order(Number::U32, FloatOrder::Total, true), 9, 128, &all);
+}
+
+#[test]
 fn long_rows_in_passes() {
     check_sort(order(Number::F32, FloatOrder::Canonical, false), 1, 20_000, &[]);
     check_sort(order(Number::U16, FloatOrder::Total, true), 2, 9_000, &[SortValue::Array { bytes: 4 }]);
