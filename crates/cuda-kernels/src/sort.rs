@@ -112,6 +112,13 @@ pub fn radix_sort(shape: &SortShape, architecture: Architecture) -> Result<Kerne
     Ok(KernelSequence { kernels: sort.kernels, scratch: sort.scratch })
 }
 
+/// Whether the results may lie where the operands are: all kernels that read an operand are done before one writes there.
+pub fn sorts_in_place(shape: &SortShape) -> bool {
+    // Several values are gathered at the end; of several passes the first of an even number writes beside the result.
+    let even_passes = (shape.order.bits() / DIGIT_BITS).is_multiple_of(2);
+    network::is_short(shape) || shape.values.len() <= 1 && (shape.length <= BLOCK_KEYS || even_passes)
+}
+
 struct Sort<'a> {
     shape: &'a SortShape,
     architecture: Architecture,

@@ -4,16 +4,16 @@ use hloom_cuda_attention::attention_kernels;
 use hloom_cuda_kernels::number::Number;
 use hloom_cuda_kernels::order::{FloatOrder, KeyOrder};
 use hloom_cuda_kernels::scan::{ScanOperation, ScanShape, prefix_scan};
-use hloom_cuda_kernels::sort::{SortShape, SortValue, radix_sort};
+use hloom_cuda_kernels::sort::{SortShape, SortValue, radix_sort, sorts_in_place};
 use hloom_cuda_kernels::top_k::{TopKShape, top_k};
 use hloom_cuda_kernels::{Architecture, KernelArgument, KernelSequence};
 use hloom_eval::comparator::keys_of;
 use hloom_eval::fold::Fold;
-use hloom_ir::attributes::Window;
+use hloom_ir::attributes::{ComparisonDirection, Window};
 use hloom_ir::element_type::ElementType;
-use hloom_ir::entity::InstructionId;
+use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
-use hloom_ir::op::{BinaryOp, Op};
+use hloom_ir::op::{BinaryOp, Op, UnaryOp};
 use hloom_ir::shape::ArrayShape;
 
 /// The kernels of an instruction, if there are any by hand.
@@ -57,6 +57,18 @@ fn product(sizes: &[i64]) -> Option<u64> {
 /// A sort of rows by one key. Where keys are compared so that a NaN has no place, NaNs come last (first, if the order is
 /// descending): any place is right for them.
 fn sort(module: &Module, id: InstructionId, architecture: Architecture) -> Option<KernelSequence> {
+    let (shape, order) = sort_shape(module, id)?;
+    let mut sequence = radix_sort(&shape, architecture).ok()?;
+    for argument in sequence.kernels.iter_mut().flat_map(|k| &mut k.arguments) {
+        if let KernelArgument::Operand(n) | KernelArgument::Result(n) = argument {
+            *n = u32::try_from(*order.get(*n as usize)?).ok()?;
+        }
+    }
+    Some(sequence)
+}
+
+/// What a sort sorts, and which operands these are: the keys first, then the others in their order.
+fn sort_shape(module: &Module, id: InstructionId) -> Option<(SortShape, Vec<usize>)> {
     let Op::Sort { dimension, to_apply, .. } = module[id].op else { return None };
     let [key] = keys_of(module, to_apply)?[..] else { return None };
     let operands = module[id].operands();
@@ -66,7 +78,6 @@ fn sort(module: &Module, id: InstructionId, architecture: Architecture) -> Optio
         return None;
     }
     let (&length, outer) = keys.dims().split_last()?;
-    // The keys first, then the others in their order.
     let order: Vec<usize> = [key.column].into_iter().chain((0..operands.len()).filter(|&n| n != key.column)).collect();
     let value = |&n: &usize| {
         Some(SortValue::Array { bytes: u32::try_from(array(module, operands[n])?.element_type.bytes()).ok()? })
@@ -81,13 +92,7 @@ fn sort(module: &Module, id: InstructionId, architecture: Architecture) -> Optio
         length: u64::try_from(length).ok()?,
         values: order[1..].iter().map(value).collect::<Option<_>>()?,
     };
-    let mut sequence = radix_sort(&shape, architecture).ok()?;
-    for argument in sequence.kernels.iter_mut().flat_map(|k| &mut k.arguments) {
-        if let KernelArgument::Operand(n) | KernelArgument::Result(n) = argument {
-            *n = u32::try_from(*order.get(*n as usize)?).ok()?;
-        }
-    }
-    Some(sequence)
+    Some((shape, order))
 }
 
 /// The first of each row.
@@ -106,6 +111,19 @@ fn largest(module: &Module, id: InstructionId, architecture: Architecture) -> Op
 
 /// Windows that reach from each element to an end of its dimension.
 fn scan(module: &Module, id: InstructionId, architecture: Architecture) -> Option<KernelSequence> {
+    prefix_scan(&scan_shape(module, id)?, architecture).ok()
+}
+
+/// Whether the kernels of an instruction have read all of an operand's elements before the first is written over.
+pub(crate) fn works_in_place(module: &Module, id: InstructionId) -> bool {
+    match module[id].op {
+        Op::Sort { .. } => sort_shape(module, id).is_some_and(|(shape, _)| sorts_in_place(&shape)),
+        Op::ReduceWindow { .. } => scan_shape(module, id).is_some(),
+        _ => true,
+    }
+}
+
+fn scan_shape(module: &Module, id: InstructionId) -> Option<ScanShape> {
     let (Op::ReduceWindow { window, to_apply }, &[operand, init]) = (&module[id].op, module[id].operands()) else {
         return None;
     };
@@ -114,25 +132,61 @@ fn scan(module: &Module, id: InstructionId, architecture: Architecture) -> Optio
         return None;
     }
     let (dimension, reverse) = scanned(window, from.dims())?;
-    let operation = match Fold::known_operation(module, *to_apply)? {
-        BinaryOp::Add => ScanOperation::Sum,
-        BinaryOp::Multiply => ScanOperation::Product,
-        BinaryOp::Maximum => ScanOperation::Max,
-        BinaryOp::Minimum => ScanOperation::Min,
+    let operation = match Fold::known_operation(module, *to_apply) {
+        Some(BinaryOp::Add) => ScanOperation::Sum,
+        Some(BinaryOp::Multiply) => ScanOperation::Product,
+        Some(BinaryOp::Maximum) => ScanOperation::Max,
+        Some(BinaryOp::Minimum) => ScanOperation::Min,
+        None if adds_exponentials(module, *to_apply) => ScanOperation::LogSumExp,
         _ => return None,
     };
     if !changes_nothing(module, init, operation) {
         return None;
     }
-    let shape = ScanShape {
+    Some(ScanShape {
         element: number(from.element_type)?,
         operation,
         outer: product(&from.dims()[..dimension])?,
         length: u64::try_from(from.dims()[dimension]).ok()?,
         inner: product(&from.dims()[dimension + 1..])?,
         reverse,
+    })
+}
+
+/// Whether a function is `log(exp(a) + exp(b))` as it is written to keep its digits: the larger of both, and what the
+/// other adds to it, `log1p(exp(-|a - b|))`. Where the difference is no number the sum of both is taken.
+fn adds_exponentials(module: &Module, function: ComputationId) -> bool {
+    let unary = |i: InstructionId, wanted: UnaryOp| match (&module[i].op, module[i].operands()) {
+        (Op::Unary { op, .. }, &[of]) if *op == wanted => Some(of),
+        _ => None,
     };
-    prefix_scan(&shape, architecture).ok()
+    let binary = |i: InstructionId, wanted: BinaryOp| match (&module[i].op, module[i].operands()) {
+        (Op::Binary(op), &[a, b]) if *op == wanted => Some([a, b]),
+        _ => None,
+    };
+    let parts = || {
+        let [a, b] = module.parameters(function)[..] else { return None };
+        let is_both = |of: [InstructionId; 2]| of == [a, b] || of == [b, a];
+        let mut sum = module.root(function)?;
+        if let (Op::Select, &[test, both, usual]) = (&module[sum].op, module[sum].operands()) {
+            let (Op::Compare { direction: ComparisonDirection::Ne, .. }, &[x, y]) =
+                (&module[test].op, module[test].operands())
+            else {
+                return None;
+            };
+            let difference = binary(x, BinaryOp::Subtract)?;
+            (x == y && is_both(difference) && is_both(binary(both, BinaryOp::Add)?)).then_some(())?;
+            sum = usual;
+        }
+        let terms = binary(sum, BinaryOp::Add)?;
+        [terms, [terms[1], terms[0]]].into_iter().find_map(|[larger, more]| {
+            is_both(binary(larger, BinaryOp::Maximum)?).then_some(())?;
+            let power = unary(unary(more, UnaryOp::LogPlusOne)?, UnaryOp::Exponential)?;
+            let distance = unary(unary(power, UnaryOp::Negate)?, UnaryOp::Abs)?;
+            is_both(binary(distance, BinaryOp::Subtract)?).then_some(())
+        })
+    };
+    parts().is_some()
 }
 
 /// The dimension along which every window reaches to an end, and whether that is the last element.
@@ -184,7 +238,7 @@ fn changes_nothing(module: &Module, init: InstructionId, operation: ScanOperatio
             };
             n == Some(if operation == ScanOperation::Max { least } else { most })
         }
-        ScanOperation::LogSumExp => false,
+        ScanOperation::LogSumExp => float == Some(&f64::NEG_INFINITY),
     }
 }
 

@@ -7,6 +7,7 @@ use crate::collective::{Collective, Reducer};
 use crate::convolution::Convolution;
 use crate::fft::Fft;
 use crate::gemm::Gemm;
+use crate::hand_written;
 use crate::kernels::{KernelSource, Made, Request};
 use crate::scratch;
 use crate::solver::Solver;
@@ -346,9 +347,9 @@ impl Lowering<'_, '_> {
         let results = self.values.leaves(id).count() as u32;
         let positions = self.values.arrays(id);
         let mut arrays: Vec<Location> = positions.iter().map(|&p| self.values.location(p)).collect();
-        let copied_bytes = match self.values.module[id].op {
-            Op::Sort { .. } => self.copy_overwritten(list, id, &positions, &mut arrays, operands as usize),
-            _ => 0,
+        let copied_bytes = match hand_written::works_in_place(self.values.module, id) {
+            true => 0,
+            false => self.copy_overwritten(list, id, &positions, &mut arrays, operands as usize),
         };
         let call = KernelCall { sequence, operands, results, copied_bytes };
         self.push_at(list, id, arrays, ThunkKind::Kernels(call));

@@ -7,7 +7,7 @@ use crate::backend_config::shared_places;
 use crate::dataflow::Dataflow;
 use crate::in_place::InPlace;
 use crate::positions::Position;
-use hloom_ir::attributes::FusionKind;
+use hloom_ir::attributes::{FusionKind, Window, WindowDim};
 use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::layout::DimVec;
 use hloom_ir::module::Module;
@@ -72,6 +72,10 @@ impl<'a, 'm> Overwrite<'a, 'm> {
                 _ => false,
             },
             Op::Binary(BinaryOp::Power) => self.target.power_overwrites,
+            Op::ReduceWindow { window, .. } => {
+                let dims = positions.shape(output).as_array().map_or(&[][..], |a| a.dims());
+                self.target.scan_overwrites && slots == [0] && index.is_empty() && is_prefix_scan(window, dims)
+            }
             // What is read once more under another name, as by a bitcast, is read from the same memory; with other
             // dimensions it is read by another loop, which may come later.
             Op::Fusion(fusion) => {
@@ -210,6 +214,18 @@ impl<'a, 'm> Overwrite<'a, 'm> {
         self.elementwise.borrow_mut().insert((from, tuples), answer);
         answer
     }
+}
+
+/// Whether windows reach from each element to an end of one dimension.
+fn is_prefix_scan(window: &Window, dims: &[i64]) -> bool {
+    let mut scanned = 0;
+    let each = |(w, &size): (&WindowDim, &i64)| {
+        let reaches = w.size == size && [(size - 1, 0), (0, size - 1)].contains(&(w.padding_low, w.padding_high));
+        let is_single = w.size == 1 && w.padding_low == 0 && w.padding_high == 0;
+        scanned += usize::from(!is_single);
+        w.stride == 1 && w.window_dilation == 1 && w.base_dilation == 1 && (is_single || reaches)
+    };
+    window.dims.len() == dims.len() && window.dims.iter().zip(dims).all(each) && scanned == 1
 }
 
 /// Whether each element of the result depends on the corresponding element of that operand only. A fusion within a fusion

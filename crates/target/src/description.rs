@@ -32,6 +32,8 @@ pub struct Target {
     pub all_reduce_overwrites: bool,
     /// Whether a power may write over its operand.
     pub power_overwrites: bool,
+    /// Whether a prefix scan (a reduce-window whose windows reach to an end of their dimension) may write over its operand.
+    pub scan_overwrites: bool,
     /// Whether any output fusion may write over operands that it reads element by element, not only one that adds an
     /// operand to a product.
     pub output_fusion_overwrites: bool,
@@ -175,6 +177,7 @@ impl Target {
             collectives_stay_inside: false,
             all_reduce_overwrites: false,
             power_overwrites: true,
+            scan_overwrites: false,
             output_fusion_overwrites: false,
             row_fusion_overwrites: None,
             late_backend_config: false,
@@ -211,6 +214,7 @@ impl Target {
             "collectives_stay_inside" => self.collectives_stay_inside = flag(entry)?,
             "all_reduce_overwrites" => self.all_reduce_overwrites = flag(entry)?,
             "power_overwrites" => self.power_overwrites = flag(entry)?,
+            "scan_overwrites" => self.scan_overwrites = flag(entry)?,
             "output_fusion_overwrites" => self.output_fusion_overwrites = flag(entry)?,
             "row_fusion_overwrites" => self.row_fusion_overwrites = Some(at_least(entry, 1)?),
             "late_backend_config" => self.late_backend_config = flag(entry)?,

@@ -4,7 +4,7 @@
 //! What a backend knows of its own operations is not known here: where it cannot be told, it may.
 
 use crate::backend_config::shared_places;
-use hloom_ir::attributes::FusionKind;
+use hloom_ir::attributes::{FusionKind, WindowDim};
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
@@ -32,6 +32,11 @@ pub(super) fn may_write_over(module: &Module, id: InstructionId, slots: &[usize]
         // What updates a part of its first operand must not read the others from there.
         Op::DynamicUpdateSlice | Op::Scatter(_) | Op::SetDimensionSize { .. } => {
             !moves_elements(module, id) && slots.len() == 1
+        }
+        // Windows that end at each element can be made one from the other, along with what has been read.
+        Op::ReduceWindow { window, .. } => {
+            let ends_there = |w: &WindowDim| w.stride == 1 && w.padding_low.max(w.padding_high) == w.size - 1;
+            slots == [0] && window.dims.iter().all(ends_there)
         }
         _ => !moves_elements(module, id),
     }
