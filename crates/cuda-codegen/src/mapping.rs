@@ -180,8 +180,25 @@ pub(crate) fn loop_grid(program: LoopProgram, architecture: Architecture) -> (u3
         }
     }
     let blocks = points.ceil_div(i64::from(BLOCK) * chunks).clamp(1, u32::MAX.into()) as u32;
-    (blocks, LoopGrid { program, lanes: lanes as u32, chunks: chunks as u32 })
+    (blocks, LoopGrid { program, lanes: lanes as u32, chunks: chunks as u32, in_order: 0 })
 }
+
+/// A thread for each point of the loops whose order does not count; it walks the others in order. `None` if there are so
+/// many points that it would take long, or if each comes alone.
+pub(crate) fn ordered_grid(program: &LoopProgram) -> Option<(u32, LoopGrid)> {
+    let mut program = program.clone();
+    let ordered: Vec<VarId> = program.nest.drain(program.apart..program.apart + program.ordered).collect();
+    if !(2..=MAX_IN_ORDER).contains(&program.size_of(&ordered)) {
+        return None;
+    }
+    let points = program.size_of(&program.nest);
+    program.nest.extend(ordered.iter().copied());
+    let blocks = points.ceil_div(i64::from(BLOCK)).clamp(1, u32::MAX.into()) as u32;
+    Some((blocks, LoopGrid { program, lanes: 1, chunks: 1, in_order: ordered.len() as u32 }))
+}
+
+/// The most points that a thread walks in order: more than these take longer than launching them does.
+const MAX_IN_ORDER: i64 = 32;
 
 /// Tiles for a nest that reads arrays along another loop than it writes.
 fn tile_grid(program: &LoopProgram) -> Option<(u32, TileGrid)> {

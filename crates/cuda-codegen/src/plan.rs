@@ -3,7 +3,7 @@
 //! Nests without large reductions are one kernel, each with blocks of its own. Passes over the same rows are one kernel, in
 //! two steps where rows are few. What fits neither is cut: a reduction is computed first and put into memory.
 
-use crate::mapping::{BLOCK, CeilDiv, loop_grid, nest_body, row_mapping, wants_cutting, wants_rows};
+use crate::mapping::{BLOCK, CeilDiv, loop_grid, nest_body, ordered_grid, row_mapping, wants_cutting, wants_rows};
 use hloom_cuda_kernels::{Architecture, Scratch};
 use hloom_ir::ElementType;
 use hloom_llvm::nvptx::{GridBody, GridKernel};
@@ -320,6 +320,13 @@ impl Planner {
             return Ok(());
         }
         program.is_sequential = false;
+        // Of few updates that overwrite each other the last remains.
+        if program.stores.iter().all(|s| s.combine.is_none())
+            && let Some((blocks, grid)) = ordered_grid(&program)
+        {
+            self.push("scatter_in_order", BLOCK, vec![(blocks, GridBody::Loops(grid))]);
+            return Ok(());
+        }
         let (blocks, grid) = loop_grid(program, self.architecture);
         self.push("scatter", BLOCK, vec![(blocks, GridBody::Loops(grid))]);
         Ok(())

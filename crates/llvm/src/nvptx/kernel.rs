@@ -226,7 +226,8 @@ fn write_loops<'c>(
     let program = &grid.program;
     let (index, threads) = (kernel.index(), kernel.threads);
     let scan = program.scan().is_some();
-    let nest = if scan { &program.nest[..program.nest.len() - 1] } else { &program.nest[..] };
+    let alone = if scan { 1 } else { grid.in_order as usize };
+    let (nest, walked) = program.nest.split_at(program.nest.len() - alone);
     let mut sizes: Vec<i64> = nest.iter().map(|&v| program.extents[v as usize]).collect();
     // How many neighbours along each loop a thread has: some of the innermost, or all of it and some of the next.
     let mut steps = vec![1; nest.len()];
@@ -264,7 +265,7 @@ fn write_loops<'c>(
         }
         valid.push(inside);
     }
-    if let (&[Some(inside)], true) = (&valid[..], scan || program.items.len() > LONG_CODE) {
+    if let (&[Some(inside)], true) = (&valid[..], alone > 0 || program.items.len() > LONG_CODE) {
         let (done, work) = (points.block("done"), points.block("work"));
         points.branch(inside, work, done);
         points.continue_at(done);
@@ -274,6 +275,9 @@ fn write_loops<'c>(
     }
     if scan {
         return points.write_scan();
+    }
+    if grid.in_order > 0 {
+        return points.write_in_order(walked);
     }
     if grid.chunks > 1 {
         points.load_ahead(grid.chunks);

@@ -57,6 +57,8 @@ pub struct LoopGrid {
     pub lanes: u32,
     /// How many such groups a thread has, as far apart as a block has threads.
     pub chunks: u32,
+    /// How many of the innermost loops each thread walks by itself, in order; it then has one group of one lane.
+    pub in_order: u32,
 }
 
 /// Square parts of a nest, whose loads along another loop than the innermost go through shared memory.

@@ -16,7 +16,7 @@ pub(super) struct LikeParts<'k> {
 }
 
 /// What two parts have in common whose code is the same: all but the arrays and their size.
-type Key = ((u32, u32), Vec<(Item, ElementType)>, Vec<(u32, Affine, ItemId, ElementType)>);
+type Key = ((u32, u32, u32), Vec<(Item, ElementType)>, Vec<(u32, Affine, ItemId, ElementType)>);
 
 /// The code of a part over a single loop, and its buffers in the order in which they occur.
 fn key(grid: &LoopGrid) -> Option<(Key, Vec<u32>)> {
@@ -45,7 +45,7 @@ fn key(grid: &LoopGrid) -> Option<(Key, Vec<u32>)> {
         items.push((item, data.element_type));
     }
     let stores = program.stores.iter().map(|s| (number(s.buffer), s.offset.clone(), s.item, s.element_type)).collect();
-    Some((((grid.lanes, grid.chunks), items, stores), buffers))
+    Some((((grid.lanes, grid.chunks, grid.in_order), items, stores), buffers))
 }
 
 /// The parts of a kernel, those with the same code together.

@@ -5,7 +5,7 @@ use crate::emit::ir::{Repr, Val};
 use crate::emit::value::{V, memory_repr};
 use hloom_ir::ElementType;
 use hloom_ir::op::BinaryOp;
-use hloom_loops::affine::Term;
+use hloom_loops::affine::{Term, VarId};
 use hloom_loops::graph::Function;
 use hloom_loops::program::Store;
 use inkwell::values::PointerValue;
@@ -196,6 +196,22 @@ impl<'c> Points<'_, 'c> {
         self.branch(done, after, again);
         old.add_incoming(&[(&first, before), (&found, end)]);
         self.continue_at(after);
+    }
+
+    /// All that is written at the points of these loops, one after another.
+    pub(super) fn write_in_order(&mut self, loops: &[VarId]) {
+        let sizes: Vec<i64> = loops.iter().map(|&v| self.program.extents[v as usize]).collect();
+        let int = |n: i64| self.ir.int(self.index, n);
+        let range = (int(0), int(sizes.iter().product()), int(1));
+        self.for_loop(range, &[], &mut |e, i, _| {
+            e.forget_all();
+            e.reductions.clear();
+            for (&var, value) in loops.iter().zip(e.ir.positions(i, &sizes)) {
+                e.set_var(var, 0, value);
+            }
+            e.write_points(0);
+            Vec::new()
+        });
     }
 
     /// The loop that a scan runs along, with all that is written there.
