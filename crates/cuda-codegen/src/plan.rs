@@ -44,7 +44,7 @@ pub(crate) fn plan(graph: &Graph, in_place: bool, architecture: Architecture) ->
     check(graph)?;
     let first_scratch = graph.inputs + graph.outputs.len() as u32;
     let mut planner = Planner { plan: Plan::default(), first_scratch, is_wide: is_wide(graph), architecture };
-    let mut work = vec![(graph.clone(), in_place)];
+    let mut work = vec![(with_whole_sectors(graph), in_place)];
     while let Some((graph, in_place)) = work.pop() {
         if let Some((first, rest)) = planner.graph(&graph, in_place)? {
             // The part that comes first is taken from the list first.
@@ -53,6 +53,28 @@ pub(crate) fn plan(graph: &Graph, in_place: bool, architecture: Architecture) ->
         }
     }
     Ok(planner.plan)
+}
+
+/// Bytes that memory is written in: fewer at a time are read before, to be written back with them.
+const SECTOR: i64 = 32;
+
+/// The graph with concatenations of short pieces as values of each element, not as parts that are written one after another:
+/// these would leave gaps between what they write.
+fn with_whole_sectors(graph: &Graph) -> Graph {
+    let mut graph = graph.clone();
+    for n in 0..graph.outputs.len() {
+        let output = graph.outputs[n];
+        let node = graph.node(output);
+        let NodeOp::Concatenate { dimension } = node.op else { continue };
+        let inner = node.dims[dimension + 1..].iter().product::<i64>() * node.types[0].bytes() as i64;
+        let is_short = |&part: &ValueRef| graph.dims(part)[dimension] * inner < SECTOR;
+        if node.operands.iter().all(is_short) {
+            let (types, dims) = (node.types.clone(), node.dims.clone());
+            graph.nodes.push(Node { op: NodeOp::Reshape, operands: smallvec![output], types, dims });
+            graph.outputs[n] = ValueRef { node: graph.nodes.len() as u32 - 1, result: 0 };
+        }
+    }
+    graph
 }
 
 fn check(graph: &Graph) -> Result<(), Unsupported> {
