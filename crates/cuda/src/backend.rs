@@ -125,6 +125,11 @@ impl TargetInfo for CudaInfo {
         false
     }
 
+    /// A branch of a graph takes as long as a kernel over some megabytes.
+    fn speculated_elements(&self) -> i64 {
+        1 << 20
+    }
+
     fn fusion_limits(&self) -> FusionLimits {
         // Random numbers and what is made of them are hundreds of instructions on registers; and the rows that are under
         // way on all processors stay in the second cache. To write a number and read it back takes as long as fifty

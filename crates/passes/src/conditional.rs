@@ -7,6 +7,7 @@ use crate::cse::same_function;
 use crate::dce::remove_dead_code;
 use crate::facts::{call_counts, pinned};
 use crate::pass::{Context, Pass};
+use hloom_ir::attributes::ComparisonDirection;
 use hloom_ir::builder::Builder;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::element_type::ElementType;
@@ -22,10 +23,12 @@ pub static PASS: Pass = Pass {
     name: "simplify-conditionals",
     statement: "takes the branch that is known, both where they are cheap, to select between them, and drops what branches need not take or give",
     keeps_schedule: false,
-    run: |module: &mut Module, _: &Context<'_>| Ok(simplify(module)) as Result<usize, Diagnostic>,
+    run: |module: &mut Module, context: &Context<'_>| {
+        Ok(simplify(module, context.info.speculated_elements())) as Result<usize, Diagnostic>
+    },
 };
 
-fn simplify(module: &mut Module) -> usize {
+fn simplify(module: &mut Module, most: i64) -> usize {
     let pinned = pinned(module);
     let callers = call_counts(module);
     let mut done = 0;
@@ -35,7 +38,7 @@ fn simplify(module: &mut Module) -> usize {
         let found: Vec<InstructionId> = module[c].instructions().iter().filter(is_conditional).copied().collect();
         for i in found {
             let value = known_branch(module, i).or_else(|| same_branches(module, i));
-            let value = value.or_else(|| select_result(module, i));
+            let value = value.or_else(|| select_result(module, i, most));
             if let Some(value) = value {
                 if module.replace_all_uses(i, value).is_ok() {
                     replaced.push(i);
@@ -92,18 +95,18 @@ fn same_branches(module: &mut Module, i: InstructionId) -> Option<InstructionId>
 
 /// Branches longer than this are not both taken.
 const MAX_BRANCH: usize = 12;
-/// Nor such as make larger arrays.
-const MAX_ELEMENTS: i64 = 64;
 
-/// Both branches, and of their results the one that is chosen.
-fn select_result(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+/// Both branches, and of their results the one that is chosen, if they make arrays of at most so many elements.
+fn select_result(module: &mut Module, i: InstructionId, most: i64) -> Option<InstructionId> {
     let Op::Conditional { branches } = &module[i].op else { return None };
     let &[on_true, on_false] = branches.as_slice() else { return None };
     let &[chooser, for_true, for_false] = module[i].operands() else { return None };
-    module[chooser].shape.is_scalar_of(ElementType::Pred).then_some(())?;
-    (is_cheap(module, on_true) && is_cheap(module, on_false)).then_some(())?;
+    // A number that no branch has means the last.
+    let by_number = module[chooser].shape.is_scalar_of(ElementType::S32);
+    (by_number || module[chooser].shape.is_scalar_of(ElementType::Pred)).then_some(())?;
+    (is_cheap(module, on_true, most) && is_cheap(module, on_false, most)).then_some(())?;
     let small = |shape: &Shape| {
-        shape.as_array().is_some_and(|a| !a.is_dynamic() && a.element_count().is_some_and(|n| n <= MAX_ELEMENTS))
+        shape.as_array().is_some_and(|a| !a.is_dynamic() && a.element_count().is_some_and(|n| n <= most))
     };
     let shape = module[i].shape.clone();
     match &shape {
@@ -115,6 +118,13 @@ fn select_result(module: &mut Module, i: InstructionId) -> Option<InstructionId>
     let x = module.inline_computation(home, on_true, &[for_true])?;
     let y = module.inline_computation(home, on_false, &[for_false])?;
     let mut b = Builder::resume(module, home);
+    let chooser = match by_number {
+        true => {
+            let first = b.constant(0i32).ok()?;
+            b.compare(ComparisonDirection::Eq, chooser, first).ok()?
+        }
+        false => chooser,
+    };
     let Shape::Tuple(parts) = &shape else { return choose(&mut b, chooser, x, y) };
     let mut chosen = Vec::with_capacity(parts.len());
     for n in 0..parts.len() as i64 {
@@ -131,10 +141,10 @@ fn choose(b: &mut Builder<'_>, chooser: InstructionId, x: InstructionId, y: Inst
 }
 
 /// Whether a branch is a few cheap operations on small arrays, without effects and without faults.
-fn is_cheap(module: &Module, branch: ComputationId) -> bool {
+fn is_cheap(module: &Module, branch: ComputationId, most: i64) -> bool {
     let list = module[branch].instructions();
     let small = |i: InstructionId| match &module[i].shape {
-        Shape::Array(a) => !a.is_dynamic() && a.element_count().is_some_and(|n| n <= MAX_ELEMENTS),
+        Shape::Array(a) => !a.is_dynamic() && a.element_count().is_some_and(|n| n <= most),
         Shape::Tuple(_) => true,
         _ => false,
     };

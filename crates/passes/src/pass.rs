@@ -75,6 +75,12 @@ pub trait TargetInfo: std::fmt::Debug + Sync {
         true
     }
 
+    /// Of conditionals whose branches are a few cheap operations on arrays of at most so many elements both are taken: to
+    /// branch takes longer than to make these.
+    fn speculated_elements(&self) -> i64 {
+        64
+    }
+
     /// How large fusions may be.
     fn fusion_limits(&self) -> FusionLimits {
         FusionLimits::default()
