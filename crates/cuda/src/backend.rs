@@ -7,6 +7,7 @@ use crate::code::CudaCode;
 use crate::convolution;
 use crate::cubin::Assembler;
 use crate::expand_cholesky;
+use crate::expand_depthwise;
 use crate::gemm;
 use crate::kernels::{self, KernelSource};
 use crate::lower::lower;
@@ -62,6 +63,7 @@ static PIPELINE: &[PipelineStep] = &[
     // Transposes that have come to products are absorbed by them.
     Once("canonicalize-dots"),
     Once("canonicalize-gemms"),
+    Once("expand-depthwise"),
     Once("canonicalize-convolutions"),
     Once("canonicalize-sorts"),
     Once("dce"),
@@ -77,6 +79,7 @@ static PASSES: &[&Pass] = &[
     &FUSE_ATTENTION,
     &expand_cholesky::PASS,
     &canonicalize::PASS,
+    &expand_depthwise::PASS,
     &canonicalize_convolutions::PASS,
     &canonicalize_sorts::PASS,
 ];

@@ -28,6 +28,7 @@ mod enqueue;
 mod executable;
 mod executor;
 mod expand_cholesky;
+mod expand_depthwise;
 mod fft;
 mod gemm;
 mod gpu;
