@@ -137,7 +137,17 @@ impl TargetInfo for CudaInfo {
         // Random numbers and what is made of them are hundreds of instructions on registers; and the rows that are under
         // way on all processors stay in the second cache. To write a number and read it back takes as long as fifty
         // instructions: the gradient of a GPT block takes 1.04 times as long if nothing is made again.
-        FusionLimits { members: 512, row_bytes: 1 << 20, recomputed: 40.0, recomputed_in_row: 40.0, scatters: true }
+        // Scans have kernels by hand: what makes an operand is put where the result goes.
+        FusionLimits {
+            members: 512,
+            row_bytes: 1 << 20,
+            recomputed: 40.0,
+            recomputed_in_row: 40.0,
+            repeated: 2.0,
+            skips_padding: true,
+            scatters: true,
+            scanned: 64,
+        }
     }
 
     fn has_product(&self, lhs: ElementType, rhs: ElementType, to: ElementType) -> bool {

@@ -2,6 +2,7 @@
 
 use super::short_rows::repeats_short_row;
 use hloom_cost::element;
+use hloom_ir::attributes::Window;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
@@ -63,10 +64,30 @@ pub(super) fn role(module: &Module, i: InstructionId, limits: FusionLimits) -> R
         | Op::Gather(_) => Role::Value,
         Op::Concatenate { .. } if instruction.operands().len() <= MAX_CONCATENATED => Role::Value,
         Op::Reduce { .. } => Role::Reduce,
+        Op::ReduceWindow { window, .. } if is_long_scan(module, i, window, limits) => Role::None,
         Op::DynamicUpdateSlice | Op::ReduceWindow { .. } => Role::Last,
         Op::Scatter(_) if limits.scatters => Role::Last,
         _ => Role::None,
     }
+}
+
+/// Whether `i` is a pad that moves elements apart.
+fn is_apart(module: &Module, i: InstructionId) -> bool {
+    matches!(&module[i].op, Op::Pad { padding } if padding.iter().any(|d| d.interior > 0))
+}
+
+/// Whether `i` puts arrays together whose elements were moved apart.
+fn interleaves(module: &Module, i: InstructionId) -> bool {
+    module[i].operands().iter().any(|&o| is_apart(module, o))
+}
+
+/// Whether windows reach from each element to an end of a dimension that is long.
+fn is_long_scan(module: &Module, i: InstructionId, window: &Window, limits: FusionLimits) -> bool {
+    let Some(array) = plain_array(module, i) else { return false };
+    window.dims.iter().zip(array.dims()).any(|(w, &size)| {
+        let padding = (w.padding_low, w.padding_high);
+        size > limits.scanned && w.size == size && [(size - 1, 0), (0, size - 1)].contains(&padding)
+    })
 }
 
 /// Whether `i` makes or reads complex numbers in a way for which it is left to itself: kernels know what programs do with
@@ -112,7 +133,12 @@ pub(super) fn own_cost(module: &Module, i: InstructionId) -> f64 {
 /// How often each element of `value` is made if it is made where `user` reads it. What changes with the outer loops
 /// only is made once for all of the inner ones, so that repeating along inner dimensions is free. `None` if `user` must
 /// find it in memory.
-pub(super) fn times_made(module: &Module, value: InstructionId, user: InstructionId) -> Option<f64> {
+pub(super) fn times_made(
+    module: &Module,
+    value: InstructionId,
+    user: InstructionId,
+    limits: FusionLimits,
+) -> Option<f64> {
     let count = |i: InstructionId| elements(module, i).max(1) as f64;
     let position = module[user].operands().iter().position(|&o| o == value)?;
     match &module[user].op {
@@ -133,8 +159,12 @@ pub(super) fn times_made(module: &Module, value: InstructionId, user: Instructio
         Op::Gather(_) => Some(2.0),
         // Every element of an update's window asks for the update's place.
         Op::Scatter(scatter) if position == 1 && !scatter.dims.update_window_dims.is_empty() => Some(2.0),
-        // Between elements that are moved apart the value is made as well, and not used.
-        Op::Pad { padding } if padding.iter().any(|d| d.interior > 0) => Some((count(user) / count(value)).max(1.0)),
+        // Between elements that are moved apart the value is made as well, and not used. What was interleaved already is
+        // not interleaved again: each of both would make all that the other does.
+        Op::Pad { .. } if is_apart(module, user) => match limits.skips_padding && !interleaves(module, value) {
+            true => Some(1.0),
+            false => Some((count(user) / count(value)).max(1.0)),
+        },
         Op::ReduceWindow { window, .. } => Some(window.dims.iter().map(|d| d.size.max(1) as f64).product()),
         _ => Some(1.0),
     }

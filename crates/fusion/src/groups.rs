@@ -204,7 +204,7 @@ impl Sweep<'_> {
         if group.computed >= self.limits.members || self.roles[i] == Role::Last {
             return None;
         }
-        let times = place.times * times_made(module, i, user)?;
+        let times = place.times * times_made(module, i, user, self.limits)?;
         let element_by_element = module[user].op.is_elementwise() && same_dims(module, i, user);
         let is_outer = place.is_outer && (element_by_element || keeps_outer_dims(module, i, user));
         if self.roles[i] == Role::Value && (self.loses_lanes(i, user, is_outer) || self.turns_rows(i, user, place)) {
@@ -245,7 +245,7 @@ impl Sweep<'_> {
             }
             _ if place.times > 1.0 => {
                 let is_little = elements(module, i).saturating_mul(16) <= elements(module, result);
-                cost <= 1.0 || place.times <= 2.0 && is_little && cost <= self.limits.recomputed
+                cost <= self.limits.repeated || place.times <= 2.0 && is_little && cost <= self.limits.recomputed
             }
             // What is made once for a whole row costs next to nothing.
             _ if elements(module, i).saturating_mul(16) <= elements(module, result) => true,

@@ -113,8 +113,14 @@ pub struct FusionLimits {
     /// What costs so many additions an element is made again in each loop of one kernel over the same row; without a
     /// limit where the kernel keeps what one loop has made for the next.
     pub recomputed_in_row: f64,
+    /// What costs so many additions an element is made again wherever it is needed, however often that is.
+    pub repeated: f64,
+    /// Whether what lies between elements that a pad moves apart costs nothing: it is not read where it is not needed.
+    pub skips_padding: bool,
     /// Whether scatters take in what makes their indices and updates.
     pub scatters: bool,
+    /// Prefix scans of more elements have kernels of their own, which take in nothing.
+    pub scanned: i64,
 }
 
 impl Default for FusionLimits {
@@ -124,7 +130,10 @@ impl Default for FusionLimits {
             row_bytes: 1 << 16,
             recomputed: 0.0,
             recomputed_in_row: f64::INFINITY,
+            repeated: 1.0,
+            skips_padding: false,
             scatters: false,
+            scanned: i64::MAX,
         }
     }
 }
