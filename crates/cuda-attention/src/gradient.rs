@@ -452,10 +452,17 @@ fn from_value_gradient(module: &Module, dot: InstructionId, side: usize, dots: &
         |&dot: &InstructionId| (0..2).find_map(|side| score_gradient(module, &scores, operand(module, dot, side)?));
     let change = dots.iter().find_map(change_of)?;
     let value = factor_beside(module, &change, &output_gradient)?;
-    // The output is nobody's but the kernels': one row after another.
+    // The output is nobody's but the kernels': one row after another, in the order of the rows of Q, so that heads follow
+    // each other in both.
+    let along_query = |of: &Factor| {
+        let covers = |s: &&Segment| s.step <= of.stride && of.stride < s.step * s.size;
+        query.placed.segments.iter().find(covers).map_or(0, |s| s.stride * (of.stride / s.step))
+    };
+    let mut rows: Vec<Factor> = space.iter().rev().copied().filter(|&f| f != key_factor).collect();
+    rows.sort_by_key(along_query);
     let mut output = Vec::new();
     let mut stride = value.row;
-    for of in space.iter().rev().filter(|&&f| f != key_factor) {
+    for of in rows {
         output.push(Segment { step: of.stride, size: of.size, stride });
         stride *= of.size;
     }

@@ -322,3 +322,84 @@ fn gradients_of_an_output_that_nobody_needs() {
     let root = "ROOT r = (bf16[1,2,64,64], bf16[1,2,64,64], bf16[1,2,64,64]) tuple(dq, dk, dv)";
     check(&format!("{GRADIENTS}\n  {root}"), 1);
 }
+
+/// Gradients of attention whose keys and values are shared by two heads each, as they are differentiated.
+const GROUPED_GRADIENTS: &str = "rows = s32[64,64] iota(), iota_dimension=0
+  columns = s32[64,64] iota(), iota_dimension=1
+  sees = pred[64,64] compare(rows, columns), direction=GE
+  seen = pred[2,2,2,64,64] broadcast(sees), dimensions={3,4}
+  do = bf16[2,64,4,64] parameter(3)
+  do_grouped = bf16[2,64,2,2,64] reshape(do)
+  do_turned = bf16[2,2,64,2,64] transpose(do_grouped), dimensions={0,2,4,3,1}
+  v = bf16[2,64,2,64] parameter(2)
+  dp_heads = bf16[2,2,2,64,64] dot(do_turned, v), lhs_batch_dims={0,1}, lhs_contracting_dims={2}, rhs_batch_dims={0,2}, rhs_contracting_dims={3}
+  dp16 = bf16[2,2,2,64,64] transpose(dp_heads), dimensions={2,0,1,3,4}
+  dp = f32[2,2,2,64,64] convert(dp16)
+  q = bf16[2,64,4,64] parameter(0)
+  q_heads = bf16[2,64,2,2,64] reshape(q)
+  q_grouped = bf16[2,2,64,2,64] transpose(q_heads), dimensions={0,2,1,3,4}
+  k = bf16[2,64,2,64] parameter(1)
+  qk = f32[2,2,64,2,64] dot(q_grouped, k), lhs_batch_dims={0,1}, lhs_contracting_dims={4}, rhs_batch_dims={0,2}, rhs_contracting_dims={3}, algorithm=dot_bf16_bf16_f32
+  scale = f32[] constant(0.125)
+  scales = f32[2,2,64,2,64] broadcast(scale), dimensions={}
+  scaled_heads = f32[2,2,64,2,64] multiply(qk, scales)
+  scaled = f32[2,2,2,64,64] transpose(scaled_heads), dimensions={3,0,1,2,4}
+  hidden = f32[] constant(-2.38197633e+38)
+  hiddens = f32[2,2,2,64,64] broadcast(hidden), dimensions={}
+  x = f32[2,2,2,64,64] select(seen, scaled, hiddens)
+  lowest = f32[] constant(-inf)
+  largest = f32[2,2,2,64] reduce(x, lowest), dimensions={4}, to_apply=max
+  largest_rows = f32[2,2,2,64,64] broadcast(largest), dimensions={0,1,2,3}
+  moved = f32[2,2,2,64,64] subtract(x, largest_rows)
+  e = f32[2,2,2,64,64] exponential(moved)
+  zero = f32[] constant(0)
+  s = f32[2,2,2,64] reduce(e, zero), dimensions={4}, to_apply=sum
+  sums = f32[2,2,2,64,64] broadcast(s), dimensions={0,1,2,3}
+  first = f32[2,2,2,64,64] divide(dp, sums)
+  one = f32[] constant(1)
+  ones = f32[2,2,2,64,1] broadcast(one), dimensions={}
+  row_sums = f32[2,2,2,64,1] reshape(s)
+  squares = f32[2,2,2,64,1] multiply(row_sums, row_sums)
+  inverse1 = f32[2,2,2,64,1] divide(ones, squares)
+  inverse = f32[2,2,2,64] reshape(inverse1)
+  inverses = f32[2,2,2,64,64] broadcast(inverse), dimensions={0,1,2,3}
+  t = f32[2,2,2,64,64] multiply(dp, inverses)
+  u = f32[2,2,2,64,64] multiply(t, e)
+  w = f32[2,2,2,64] reduce(u, zero), dimensions={4}, to_apply=sum
+  w1 = f32[2,2,2,64,1] reshape(w)
+  minus1 = f32[2,2,2,64,1] negate(w1)
+  minus = f32[2,2,2,64] reshape(minus1)
+  no_rows = f32[2,2,2,64] broadcast(zero), dimensions={}
+  shift = f32[2,2,2,64] add(minus, no_rows)
+  shifts = f32[2,2,2,64,64] broadcast(shift), dimensions={0,1,2,3}
+  y = f32[2,2,2,64,64] add(first, shifts)
+  z = f32[2,2,2,64,64] multiply(y, e)
+  zeros = f32[2,2,2,64,64] broadcast(zero), dimensions={}
+  masked = f32[2,2,2,64,64] select(seen, z, zeros)
+  masked_heads = f32[2,2,64,2,64] transpose(masked), dimensions={1,2,3,0,4}
+  ds32 = f32[2,2,64,2,64] multiply(masked_heads, scales)
+  ds = bf16[2,2,64,2,64] convert(ds32)
+  dq_heads = f32[2,2,64,2,64] dot(ds, k), lhs_batch_dims={0,1}, lhs_contracting_dims={4}, rhs_batch_dims={0,2}, rhs_contracting_dims={1}
+  dq_turned = f32[2,64,2,2,64] transpose(dq_heads), dimensions={0,2,1,3,4}
+  dq16 = bf16[2,64,2,2,64] convert(dq_turned)
+  dq = bf16[2,64,4,64] reshape(dq16)
+  ds_flat = bf16[4,128,64] reshape(ds)
+  q_flat = bf16[4,128,64] reshape(q_grouped)
+  dk_flat = f32[4,64,64] dot(ds_flat, q_flat), lhs_batch_dims={0}, lhs_contracting_dims={1}, rhs_batch_dims={0}, rhs_contracting_dims={1}
+  dk_heads = f32[2,2,64,64] reshape(dk_flat)
+  dk32 = f32[2,64,2,64] transpose(dk_heads), dimensions={0,2,1,3}
+  dk = bf16[2,64,2,64] convert(dk32)
+  do_flat = bf16[4,64,128] reshape(do_turned)
+  p = f32[2,2,2,64,64] divide(e, sums)
+  p16 = bf16[2,2,2,64,64] convert(p)
+  p_heads = bf16[2,2,2,64,64] transpose(p16), dimensions={1,2,0,3,4}
+  p_flat = bf16[4,128,64] reshape(p_heads)
+  dvt_flat = bf16[4,64,64] dot(do_flat, p_flat), lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={1}
+  dvt = bf16[2,2,64,64] reshape(dvt_flat)
+  dv = bf16[2,64,2,64] transpose(dvt), dimensions={0,3,1,2}
+  ROOT r = (bf16[2,64,4,64], bf16[2,64,2,64], bf16[2,64,2,64]) tuple(dq, dk, dv)";
+
+#[test]
+fn gradients_of_grouped_heads_whose_output_nobody_needs() {
+    check(GROUPED_GRADIENTS, 1);
+}
