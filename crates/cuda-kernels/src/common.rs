@@ -92,8 +92,15 @@ fn sorts(architecture: Architecture) -> impl Iterator<Item = Made> {
 
 /// Scans of many rows, of few long ones, and down columns.
 fn scans(architecture: Architecture) -> impl Iterator<Item = Made> {
-    use ScanOperation::{Max, Sum};
-    let kinds = [(Number::F32, Sum), (Number::F32, Max), (Number::S32, Sum)];
+    use ScanOperation::{LogSumExp, Max, Product, Sum};
+    let kinds = [
+        (Number::F32, Sum),
+        (Number::F32, Max),
+        (Number::F32, Product),
+        (Number::F32, LogSumExp),
+        (Number::S32, Sum),
+        (Number::Bf16, Sum),
+    ];
     kinds.into_iter().flat_map(move |(element, operation)| {
         [(4096, 4096, 1), (1, 1 << 20, 1), (1, 4096, 4096)].map(|(outer, length, inner)| {
             prefix_scan(&ScanShape { element, operation, outer, length, inner, reverse: false }, architecture)
