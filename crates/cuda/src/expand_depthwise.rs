@@ -176,7 +176,6 @@ impl Depthwise<'_> {
         let is_plain = windows.iter().all(|w| !w.window_reversal);
         let taps = (is_single && in_order && is_plain).then(|| self.taps(&self.result, &dims.output_spatial))??;
         let count = taps.len() as i64;
-        let padded = self.padded(image)?;
         let gradient = self.converted(gradient, self.wide)?;
         let summed: Vec<i64> = (0..self.image.rank() as i64).filter(|&d| d != dims.input_batch).collect();
         let mut sums = Vec::new();
@@ -184,6 +183,8 @@ impl Depthwise<'_> {
             let along: Vec<(i64, i64, i64)> = (0..tap.len())
                 .map(|n| (tap[n] * windows[n].stride, windows[n].size, windows[n].window_dilation))
                 .collect();
+            // Each sum has its own pad, to be made where it is needed: one for all would be put into memory.
+            let padded = self.padded(image)?;
             let part = self.part(padded, &along)?;
             let product = self.b.multiply(part, gradient).ok()?;
             let sum = self.b.sum(product, summed.iter().copied()).ok()?;

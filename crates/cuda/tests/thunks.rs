@@ -393,3 +393,124 @@ fn products_are_rounded_to_their_type_even_if_they_are_widened_at_once() {
     );
     assert!(found.contains("-> bf16 in F32"), "{found}");
 }
+
+/// The thunks of a program, as text.
+#[cfg(feature = "llvm")]
+fn printed(text: &str) -> String {
+    let compiled = compiled(text, 1);
+    compiled.code.emit(&compiled.module, Emit::Thunks).expect("thunks print")
+}
+
+#[cfg(feature = "llvm")]
+#[test]
+fn what_is_scanned_is_put_where_the_result_goes() {
+    let text = printed(
+        "HloModule m
+
+         add {
+           a = f32[] parameter(0)
+           b = f32[] parameter(1)
+           ROOT c = f32[] add(a, b)
+         }
+
+         ENTRY e {
+           x = f32[64,256] parameter(0)
+           y = f32[64,256] multiply(x, x)
+           zero = f32[] constant(0)
+           ROOT s = f32[64,256] reduce-window(y, zero), window={size=1x256 pad=0_0x255_0}, to_apply=add
+         }",
+    );
+    assert!(text.contains("kernel prefix_scan"), "{text}");
+    let scan = text.lines().find(|l| l.contains("kernel prefix_scan")).expect("there is one");
+    assert_eq!(scan.matches("[a0+0,").count(), 1, "the scan reads where it writes: {text}");
+}
+
+#[cfg(feature = "llvm")]
+#[test]
+fn elements_moved_apart_are_read_by_the_windows_over_them() {
+    let text = printed(
+        "HloModule m
+
+         add {
+           a = f32[] parameter(0)
+           b = f32[] parameter(1)
+           ROOT c = f32[] add(a, b)
+         }
+
+         ENTRY e {
+           x = f32[4,28,28,64] parameter(0)
+           zero = f32[] constant(0)
+           apart = f32[4,58,58,64] pad(x, zero), padding=0_0x2_1_1x2_1_1x0_0
+           ROOT s = f32[4,56,56,64] reduce-window(apart, zero), window={size=1x3x3x1}, to_apply=add
+         }",
+    );
+    assert!(text.contains("\n0 bytes of temporaries"), "{text}");
+    assert_eq!(text.matches("kernel").count(), 1, "{text}");
+}
+
+#[cfg(feature = "llvm")]
+#[test]
+fn of_cheap_branches_both_are_taken() {
+    let text = printed(
+        "HloModule m
+
+         sine {
+           a = f32[1024,64] parameter(0)
+           ROOT b = f32[1024,64] sine(a)
+         }
+
+         twice {
+           a.1 = f32[1024,64] parameter(0)
+           ROOT b.1 = f32[1024,64] add(a.1, a.1)
+         }
+
+         ENTRY e {
+           i = s32[] parameter(0)
+           x = f32[1024,64] parameter(1)
+           ROOT y = f32[1024,64] conditional(i, x, x), branch_computations={sine, twice}
+         }",
+    );
+    assert!(!text.contains("conditional") && text.matches("kernel").count() == 1, "{text}");
+}
+
+#[cfg(feature = "llvm")]
+#[test]
+fn few_updates_that_overwrite_each_other_are_made_in_order() {
+    let of = |updates: i64| {
+        printed(&format!(
+            "HloModule m
+
+             second {{
+               a = f32[] parameter(0)
+               ROOT b = f32[] parameter(1)
+             }}
+
+             ENTRY e {{
+               x = f32[1000,8] parameter(0)
+               i = s32[{updates}] parameter(1)
+               u = f32[{updates},8] parameter(2)
+               ROOT s = f32[1000,8] scatter(x, i, u), to_apply=second, update_window_dims={{1}},
+                 inserted_window_dims={{0}}, scatter_dims_to_operand_dims={{0}}, index_vector_dim=1
+             }}"
+        ))
+    };
+    assert!(of(4).contains("kernel scatter_in_order <<<1, 256>>>"), "{}", of(4));
+    assert!(!of(1000).contains("scatter_in_order"), "{}", of(1000));
+}
+
+#[cfg(feature = "llvm")]
+#[test]
+fn gradients_of_single_features_need_no_padded_image() {
+    let text = printed(
+        "HloModule m
+
+         ENTRY e {
+           x = f32[8,28,28,64] parameter(0)
+           d = f32[8,28,28,64] parameter(1)
+           ROOT w = f32[3,3,1,64] convolution(x, d), window={size=28x28 pad=1_1x1_1}, dim_labels=f01b_i01o->01bf,
+             batch_group_count=64
+         }",
+    );
+    let temporaries = text.lines().find_map(|l| l.strip_suffix(" bytes of temporaries")?.parse::<u64>().ok());
+    assert!(!text.contains("convolution") && temporaries.is_some_and(|n| n < 1 << 20), "{text}");
+}
