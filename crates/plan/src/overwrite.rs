@@ -77,12 +77,14 @@ impl<'a, 'm> Overwrite<'a, 'm> {
                 self.target.scan_overwrites && slots == [0] && index.is_empty() && is_prefix_scan(window, dims)
             }
             // What is read once more under another name, as by a bitcast, is read from the same memory; with other
-            // dimensions it is read by another loop, which may come later.
+            // dimensions it is read by another loop, which may come later, unless a fusion is one loop.
             Op::Fusion(fusion) => {
                 let value = self.dataflow.at(operand);
                 let is_same = |o: InstructionId| o == from || self.dataflow.at(positions.whole(o)) == value;
                 let dims = |s: &Shape| s.as_array().map(|a| DimVec::from(a.dims()));
-                let in_this_loop = |o: InstructionId| dims(&module[o].shape) == dims(positions.shape(output));
+                let in_this_loop = |o: InstructionId| {
+                    self.target.one_loop_per_fusion || dims(&module[o].shape) == dims(positions.shape(output))
+                };
                 let mut slots = (0..).zip(module[user].operands()).filter(|&(_, &o)| is_same(o));
                 slots.all(|(slot, &o)| (o == from || in_this_loop(o)) && self.fusion(fusion, slot))
             }

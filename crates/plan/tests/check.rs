@@ -411,3 +411,49 @@ fn a_reduction_of_columns_over_its_operand_is_found() {
     put_onto(&module, &mut assignment, "weights", "scores");
     finds(&module, &assignment, &codes::OVERLAP, "`weights` is written over `scores`, which it reads");
 }
+
+/// Where a fusion is one loop, a result takes the place of what is read under two names; elsewhere another loop may still
+/// read it.
+#[test]
+fn what_is_read_under_two_names_is_written_over_by_one_loop() {
+    let text = "HloModule names, is_scheduled=true
+
+fused {
+  a = f32[8,128]{1,0} parameter(0)
+  b = f32[1,8,128]{2,1,0} parameter(1)
+  c = f32[8,128]{1,0} negate(a)
+  d = f32[1,8,128]{2,1,0} sine(b)
+  ROOT t = (f32[8,128]{1,0}, f32[1,8,128]{2,1,0}) tuple(c, d)
+}
+
+ENTRY e {
+  p = f32[8,128]{1,0} parameter(0)
+  x = f32[8,128]{1,0} reverse(p), dimensions={0}
+  y = f32[1,8,128]{2,1,0} bitcast(x)
+  f = (f32[8,128]{1,0}, f32[1,8,128]{2,1,0}) fusion(x, y), kind=kLoop, calls=fused
+  g = f32[8,128]{1,0} get-tuple-element(f), index=0
+  h = f32[1,8,128]{2,1,0} get-tuple-element(f), index=1
+  r = f32[8,128]{1,0} reverse(g), dimensions={0}
+  s = f32[1,8,128]{2,1,0} reverse(h), dimensions={2}
+  ROOT t = (f32[8,128]{1,0}, f32[1,8,128]{2,1,0}) tuple(r, s)
+}
+";
+    let module = parse(text);
+    for (name, shares) in [("tpu-v5e", true), ("cpu", false)] {
+        let target = Target::named(name).unwrap();
+        let assignment = Assignment::from(&plan(&module, &target).unwrap());
+        assert_eq!(check(&module, &target, &assignment), []);
+        let place = |value: &str, index: &[i64]| {
+            let mut all = assignment.allocations.iter().enumerate();
+            all.find_map(|(n, a)| {
+                let piece = a
+                    .pieces
+                    .iter()
+                    .find(|p| module.module()[p.instruction].name() == value && p.index.as_slice() == index)?;
+                Some((n, piece.offset))
+            })
+        };
+        assert!(place("x", &[]).is_some());
+        assert_eq!(place("x", &[]) == place("f", &[0]), shares, "{name}");
+    }
+}

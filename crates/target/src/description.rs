@@ -34,6 +34,8 @@ pub struct Target {
     pub power_overwrites: bool,
     /// Whether a prefix scan (a reduce-window whose windows reach to an end of their dimension) may write over its operand.
     pub scan_overwrites: bool,
+    /// Whether a fusion is one loop, so that what it reads under two names, with other dimensions too, is read at once.
+    pub one_loop_per_fusion: bool,
     /// Whether any output fusion may write over operands that it reads element by element, not only one that adds an
     /// operand to a product.
     pub output_fusion_overwrites: bool,
@@ -178,6 +180,7 @@ impl Target {
             all_reduce_overwrites: false,
             power_overwrites: true,
             scan_overwrites: false,
+            one_loop_per_fusion: false,
             output_fusion_overwrites: false,
             row_fusion_overwrites: None,
             late_backend_config: false,
@@ -215,6 +218,7 @@ impl Target {
             "all_reduce_overwrites" => self.all_reduce_overwrites = flag(entry)?,
             "power_overwrites" => self.power_overwrites = flag(entry)?,
             "scan_overwrites" => self.scan_overwrites = flag(entry)?,
+            "one_loop_per_fusion" => self.one_loop_per_fusion = flag(entry)?,
             "output_fusion_overwrites" => self.output_fusion_overwrites = flag(entry)?,
             "row_fusion_overwrites" => self.row_fusion_overwrites = Some(at_least(entry, 1)?),
             "late_backend_config" => self.late_backend_config = flag(entry)?,
