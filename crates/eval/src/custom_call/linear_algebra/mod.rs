@@ -82,6 +82,9 @@ pub(super) fn register(calls: &mut CustomCalls) {
             calls.register(name, Box::new(move |device, i, operands| call(device, i, operands, entry)));
         }
     }
+    for (name, entry) in routines::TPU_ENTRIES {
+        calls.register(*name, Box::new(move |device, i, operands| call(device, i, operands, entry)));
+    }
     for name in ["cu_lu_pivots_to_permutation", "hip_lu_pivots_to_permutation"] {
         calls.register(name, Box::new(pivots_to_permutation));
     }

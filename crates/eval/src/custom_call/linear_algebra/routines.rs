@@ -45,6 +45,14 @@ pub(super) static GPU_ENTRIES: &[(&str, Entry)] = &[
     ),
 ];
 
+/// Calls that JAX leaves in programs for TPUs.
+pub(super) static TPU_ENTRIES: &[(&str, Entry)] = &[
+    ("Qr", entry!("geqrf", "geqrf", [2], any, geqrf)),
+    ("ProductOfElementaryHouseholderReflectors", entry!("orgqr", "ungqr", [2, 1], reflectors_fit, orgqr)),
+    ("LuDecomposition", entry!("getrf", "getrf", [2], any, lu_decomposition)),
+    ("Eigh", entry!("syevd", "heevd", [2], square, eigh)),
+];
+
 /// Any sizes will do.
 fn any(_: &[(usize, usize)]) -> bool {
     true
@@ -102,6 +110,17 @@ fn getrf<T: Number>(given: Given<'_, T>) -> Vec<Part> {
     let [mut a] = operands(given);
     let (pivots, singular) = lu::factor(&mut a);
     vec![Part::of(a.elements), Part::integers(pivots.into_iter().map(|p| p + 1)), Part::integers([singular])]
+}
+
+/// Factors, pivots counted from zero, and the order of rows that they make.
+fn lu_decomposition<T: Number>(given: Given<'_, T>) -> Vec<Part> {
+    let [mut a] = operands(given);
+    let (pivots, _) = lu::factor(&mut a);
+    let mut order: Vec<usize> = (0..a.rows).collect();
+    for (row, &pivot) in pivots.iter().enumerate() {
+        order.swap(row, pivot);
+    }
+    vec![Part::of(a.elements), Part::integers(pivots), Part::integers(order)]
 }
 
 /// The factor in its triangle; the other triangle stays as it is.
@@ -176,6 +195,16 @@ fn syevd<T: Number>(given: Given<'_, T>) -> Vec<Part> {
     match symmetric::eigen(&a, lower) {
         Some((values, vectors)) => vec![Part::of(vectors.elements), Part::of(values), well()],
         None => vec![nothing::<T>(a.elements.len()), nothing::<f64>(a.rows), failed()],
+    }
+}
+
+/// Vectors and values; the first of its attributes, which have no names, says that the lower triangle is read.
+fn eigh<T: Number>(given: Given<'_, T>) -> Vec<Part> {
+    let lower = given.attributes.get("0") != Some(0);
+    let [a] = operands(given);
+    match symmetric::eigen(&a, lower) {
+        Some((values, vectors)) => vec![Part::of(vectors.elements), Part::of(values)],
+        None => vec![nothing::<T>(a.elements.len()), nothing::<f64>(a.rows)],
     }
 }
 
