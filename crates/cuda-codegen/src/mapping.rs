@@ -187,13 +187,28 @@ pub(crate) fn loop_grid(program: LoopProgram, architecture: Architecture) -> (u3
 /// many points that it would take long, or if each comes alone.
 pub(crate) fn ordered_grid(program: &LoopProgram) -> Option<(u32, LoopGrid)> {
     let mut program = program.clone();
-    let ordered: Vec<VarId> = program.nest.drain(program.apart..program.apart + program.ordered).collect();
+    // Along a loop that moves what is written, and does nothing else about it, no point meets another.
+    let depends = |item: ItemId, var: VarId| program.item(item).vars.contains(&var);
+    let is_even = |var: VarId| {
+        program.stores.iter().all(|s| {
+            let mut items = s.offset.terms.iter().filter_map(|t| match t.0 {
+                Term::Item(i) => Some(i),
+                Term::Var(_) => None,
+            });
+            s.offset.factor(Term::Var(var)) != 0
+                && !items.any(|i| depends(i, var))
+                && !s.condition.is_some_and(|c| depends(c, var))
+        })
+    };
+    let (apart, rest) = program.nest.split_at(program.apart.min(program.nest.len()));
+    let (free, ordered): (Vec<VarId>, Vec<VarId>) =
+        rest.iter().copied().partition(|&v| !program.overlapping && is_even(v));
     if !(2..=MAX_IN_ORDER).contains(&program.size_of(&ordered)) {
         return None;
     }
-    let points = program.size_of(&program.nest);
-    program.nest.extend(ordered.iter().copied());
-    let blocks = points.ceil_div(i64::from(BLOCK)).clamp(1, u32::MAX.into()) as u32;
+    let threads: Vec<VarId> = apart.iter().chain(&free).copied().collect();
+    let blocks = program.size_of(&threads).ceil_div(i64::from(BLOCK)).clamp(1, u32::MAX.into()) as u32;
+    program.nest = threads.into_iter().chain(ordered.iter().copied()).collect();
     Some((blocks, LoopGrid { program, lanes: 1, chunks: 1, in_order: ordered.len() as u32 }))
 }
 

@@ -496,6 +496,25 @@ fn few_updates_that_overwrite_each_other_are_made_in_order() {
     };
     assert!(of(4).contains("kernel scatter_in_order <<<1, 256>>>"), "{}", of(4));
     assert!(!of(1000).contains("scatter_in_order"), "{}", of(1000));
+    // One update has no order, nor has it a loop.
+    assert!(!of(1).contains("scatter_in_order"), "{}", of(1));
+    let single = printed(
+        "HloModule m
+
+         second {
+           a = f32[] parameter(0)
+           ROOT b = f32[] parameter(1)
+         }
+
+         ENTRY e {
+           x = f32[10] parameter(0)
+           i = s32[1,1] parameter(1)
+           u = f32[1,1] parameter(2)
+           ROOT s = f32[10] scatter(x, i, u), to_apply=second, update_window_dims={}, inserted_window_dims={0},
+             scatter_dims_to_operand_dims={0}, index_vector_dim=2
+         }",
+    );
+    assert!(single.contains("kernel") && !single.contains("scatter_in_order"), "{single}");
 }
 
 #[cfg(feature = "llvm")]

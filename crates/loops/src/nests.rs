@@ -234,7 +234,7 @@ fn scatter(
     // Windows that are not moved along any of their dimensions can be cut: no part of one meets another part.
     let is_moved = |d: usize| dims.scatter_dims_to_operand_dims.contains(&(d as i64));
     let windows_stay = (0..node.dims.len()).all(|d| dims.inserted_window_dims.contains(&(d as i64)) || !is_moved(d));
-    program.ordered = if windows_stay { batch.len() } else { program.nest.len() };
+    program.overlapping = !windows_stay;
     if in_place && windows_stay && !window.is_empty() {
         program.cut_windows();
     }

@@ -144,9 +144,9 @@ pub struct LoopProgram {
     pub is_sequential: bool,
     /// In that case, how many of the outermost loops are parts of the result that have nothing to do with each other.
     pub apart: usize,
-    /// And how many of the loops after those have to be walked in order, for the last to write an element to be the last in
-    /// order: points that differ in the other loops only never write the same element.
-    pub ordered: usize,
+    /// And whether two points that differ in a loop that moves what they write may write the same element even so: what they
+    /// write is moved by other things as well.
+    pub overlapping: bool,
     /// Buffers (from, to) and bytes to copy first, if they are not the same memory.
     pub copy_first: Option<(u32, u32, i64)>,
     /// The tiles of transposes.
