@@ -4,11 +4,13 @@
 //! are cut into shards on the way in and put together on the way out.
 
 use crate::arrays::Inputs;
+use hloom_formats::hlo_text::print_sharding;
 use hloom_ir::Op;
-use hloom_ir::diagnostic::{Blame, Diagnostic, Place};
+use hloom_ir::diagnostic::codes::spmd::BAD_SHARDING;
+use hloom_ir::diagnostic::{Blame, Diagnostic, Part, Place};
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
-use hloom_ir::sharding::{Sharding, ShardingKind};
+use hloom_ir::sharding::{Sharding, ShardingKind, TileAssignment, TileDevices};
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_spmd::partition::placement::Placement;
 use hloom_spmd::partition::{PARTITIONED_MARK, Partitioned};
@@ -48,6 +50,29 @@ pub fn sharded_devices(module: &Module) -> Option<i64> {
 fn shardings(module: &Module) -> impl Iterator<Item = (InstructionId, &Sharding)> {
     let all = module.computations().iter().flat_map(|&c| module[c].instructions());
     all.filter_map(|&i| Some((i, module[i].common.sharding.as_deref()?)))
+}
+
+/// Refuses tiles that lie on devices which are not there.
+fn devices_exist(module: &Module, devices: i64) -> Result<(), Vec<Diagnostic>> {
+    let mut errors = Vec::new();
+    for (i, sharding) in shardings(module) {
+        let absent = sharding.leaves().iter().find_map(|leaf| match &leaf.kind {
+            ShardingKind::Tiled(TileAssignment { devices: TileDevices::Explicit(ids), .. }) => {
+                ids.iter().copied().find(|&id| id < 0 || id >= devices)
+            }
+            _ => None,
+        });
+        if let Some(absent) = absent {
+            let message = format!("the sharding names device {absent}: there are {devices}, counted from 0");
+            errors.push(
+                Diagnostic::error(&BAD_SHARDING, message)
+                    .at_instruction(i, Part::Attribute("sharding"))
+                    .note(format!("`{}` has {}", module[i].name(), print_sharding(sharding)))
+                    .help("tiles lie on all devices of the program, each on one or more of them"),
+            );
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
 /// Whether a program for several devices is about whole arrays: it says how they lie on the devices, and nothing shows
@@ -93,6 +118,7 @@ impl Global {
     pub fn partition(module: VerifiedModule, devices: i64) -> Result<Global, Vec<Diagnostic>> {
         let mut source = module.into_module();
         source.config.num_partitions = devices;
+        devices_exist(&source, devices)?;
         let mut options = PropagationOptions::default();
         let config = &source.config;
         if !config.allow_spmd_sharding_propagation_to_output.is_empty() {

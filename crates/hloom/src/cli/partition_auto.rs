@@ -165,7 +165,7 @@ fn describe(found: &Found, options: &SearchOptions<'_>, figures: &PartitionRepor
             if tried.fits(options) { String::new() } else { "does not fit".into() },
         ]);
     }
-    text.push_str("\nby hand, the fastest first:\n");
+    text.push_str("\nby hand, the best first:\n");
     text.push_str(&table.render());
     let mut heaviest: Vec<_> = figures.collectives.iter().collect();
     heaviest.sort_by(|a, b| b.wire.total_cmp(&a.wire));

@@ -119,7 +119,7 @@ fn the_search_tells_what_it_assumes_and_is_no_worse_than_schemes_by_hand() {
     assert!(schemes.len() > 4, "{found}");
     assert!(schemes.iter().all(|s| s["seconds"].as_f64().is_some_and(|t| best <= t * 1.000_01)), "{found}");
     let text = folder.hloom(&["partition", "m.mlir", "--auto", "--mesh", "2x2", "--target", "tpu-v4"]).exits(0).stdout;
-    assert!(text.contains("by hand, the fastest first:") && text.ends_with(" s\n"), "{text}");
+    assert!(text.contains("by hand, the best first:") && text.ends_with(" s\n"), "{text}");
     folder.hloom(&["partition", "m.mlir", "--auto"]).exits(2);
     folder.hloom(&["partition", "m.mlir", "--auto", "--mesh", "2y2"]).exits(2);
 }
@@ -138,6 +138,23 @@ ENTRY e {
     assert!(text.contains("replica_groups=[2,2]<=[4]"), "{text}");
     folder.hloom(&["run", "m.hlo", "--seed", "1", "--engine", "eval"]).exits(0);
     folder.hloom(&["run", "m.hlo", "--seed", "1"]).exits(0);
+}
+
+/// Tiles on devices that the program does not have are the program's fault.
+#[test]
+fn tiles_on_devices_that_are_not_there_are_refused() {
+    let program = "HloModule m
+ENTRY e {
+  x = f32[8,4] parameter(0), sharding={devices=[2,1,2]0,4,1,5 last_tile_dim_replicate}
+  ROOT y = f32[8,4] negate(x), sharding={devices=[1,2,2]0,1,4,5 last_tile_dim_replicate}
+}
+";
+    let folder = Folder::new("partition-absent-devices").with("m.hlo", program);
+    for command in [["partition", "m.hlo"], ["run", "m.hlo"]] {
+        let said = folder.hloom(&command).exits(1).stderr;
+        assert!(said.contains("the sharding names device 4: there are 4, counted from 0"), "{said}");
+        assert!(said.contains("m.hlo:3:") && said.contains("^^^"), "{said}");
+    }
 }
 
 /// Two closed shardings that cut a dimension along different axes are lawful; the report names both and where they meet.

@@ -92,7 +92,7 @@ pub struct ParameterClass {
 pub struct Found {
     /// The best.
     pub best: Tried,
-    /// The schemes, the fastest first.
+    /// The schemes, the best first: those that fit, by time; then the others, by memory.
     pub schemes: Vec<Tried>,
     /// Classes of like parameters.
     pub classes: Vec<ParameterClass>,
