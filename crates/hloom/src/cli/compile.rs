@@ -3,6 +3,7 @@
 pub(super) mod tpu;
 
 use super::args::{CompileArgs, EffortArg};
+use super::run::fallback_warnings;
 use super::{Outcome, Result, Stop, input, output, progress, whole};
 use hloom::compiler::{
     Backend, CompileError, CompileOptions, Effort, Emit, ExcessPrecision, compile, emit, emit_compiled, file,
@@ -78,6 +79,8 @@ pub(crate) fn run(args: &CompileArgs) -> Result {
             "bytes": bytes.len(),
         });
         output::to_stderr(&format!("{report}\n"));
+    } else {
+        output::inform(&fallback_warnings(&compiled.report));
     }
     Ok(Outcome::Well)
 }

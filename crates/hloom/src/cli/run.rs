@@ -8,6 +8,8 @@ mod saved;
 pub(crate) mod trace;
 mod watched;
 
+pub(super) use engine::fallback_warnings;
+
 use self::ranks::Ranks;
 use super::args::RunArgs;
 use super::interrupt::interrupted;

@@ -83,6 +83,8 @@ ENTRY e {
     let folder = Folder::new("compile-strict").with("m.hlo", program);
     let ran = folder.hloom(&["run", "m.hlo", "--seed", "1"]).exits(0);
     assert!(ran.stderr.contains("no native code for negate"), "{}", ran.stderr);
+    let compiled = folder.hloom(&["compile", "m.hlo", "--target", "cpu", "-o", "m.hloom"]).exits(0);
+    assert!(compiled.stderr.contains("no native code for negate"), "{}", compiled.stderr);
     let ran = folder.hloom(&["run", "m.hlo", "--seed", "1", "--strict"]).exits(1);
     assert!(ran.stderr.contains("there is no native code for negate"), "{}", ran.stderr);
 }

@@ -45,7 +45,7 @@ fn compile(run: &Run<'_>, client: &dyn Client, grid: DeviceGrid) -> Result<Arc<d
     let report = &loaded.compiled().report;
     match run.args.report {
         true => output::inform(&describe(report)),
-        false => output::inform(&warnings(report)),
+        false => output::inform(&fallback_warnings(report)),
     }
     if let Some(ranks) = run.ranks {
         ranks.check_same_program(loaded.compiled())?;
@@ -194,7 +194,7 @@ fn describe(report: &CompileReport) -> String {
 }
 
 /// One line for each reason why instructions are left to the evaluator.
-fn warnings(report: &CompileReport) -> String {
+pub(crate) fn fallback_warnings(report: &CompileReport) -> String {
     let line = |(opcode, fallback): (&String, &hloom::compiler::Fallback)| {
         let (first, count) = (fallback.instructions.first().map_or("", String::as_str), fallback.instructions.len());
         let others = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
