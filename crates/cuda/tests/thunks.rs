@@ -401,19 +401,18 @@ fn printed(text: &str) -> String {
     compiled.code.emit(&compiled.module, Emit::Thunks).expect("thunks print")
 }
 
+/// The same of an entry computation that applies `add`.
+#[cfg(feature = "llvm")]
+fn printed_with_add(entry: &str) -> String {
+    let add = "add {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}";
+    printed(&format!("HloModule m\n\n{add}\n\n{entry}"))
+}
+
 #[cfg(feature = "llvm")]
 #[test]
 fn what_is_scanned_is_put_where_the_result_goes() {
-    let text = printed(
-        "HloModule m
-
-         add {
-           a = f32[] parameter(0)
-           b = f32[] parameter(1)
-           ROOT c = f32[] add(a, b)
-         }
-
-         ENTRY e {
+    let text = printed_with_add(
+        "ENTRY e {
            x = f32[64,256] parameter(0)
            y = f32[64,256] multiply(x, x)
            zero = f32[] constant(0)
@@ -428,16 +427,8 @@ fn what_is_scanned_is_put_where_the_result_goes() {
 #[cfg(feature = "llvm")]
 #[test]
 fn elements_moved_apart_are_read_by_the_windows_over_them() {
-    let text = printed(
-        "HloModule m
-
-         add {
-           a = f32[] parameter(0)
-           b = f32[] parameter(1)
-           ROOT c = f32[] add(a, b)
-         }
-
-         ENTRY e {
+    let text = printed_with_add(
+        "ENTRY e {
            x = f32[4,28,28,64] parameter(0)
            zero = f32[] constant(0)
            apart = f32[4,58,58,64] pad(x, zero), padding=0_0x2_1_1x2_1_1x0_0

@@ -11,6 +11,7 @@ use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::infer::MixedPrecision;
 use hloom_ir::module::Module;
 use hloom_ir::verify::{self, Invalid, VerifiedModule, VerifyOptions};
+use hloom_plan::dump::ASSIGNMENT_HEAD;
 use hloom_stablehlo::{Translation, bytecode, read_bytecode, read_text};
 use std::fmt;
 use std::io::Read;
@@ -175,7 +176,7 @@ pub fn load_watched(
         let diagnostic = Diagnostic::error(&io::EMPTY_FILE, format!("`{name}` is empty: there is no module in it"));
         return Err(reject(name, bytes, format, vec![diagnostic]));
     }
-    if format == Format::HloText && bytes.starts_with(b"BufferAssignment:") {
+    if format == Format::HloText && bytes.starts_with(ASSIGNMENT_HEAD.as_bytes()) {
         let message = format!("`{name}` is a buffer assignment, and no module");
         let help = "`hloom memory MODULE --check FILE` judges it beside the module that it is of";
         let diagnostic = Diagnostic::error(&io::NO_MODULE, message).blame(Blame::Data).help(help);

@@ -9,7 +9,8 @@
 //!
 //! [`plan()`] does all of it; [`schedule()`](schedule::schedule) orders a module that has no schedule yet. [`dump`] writes
 //! the result as XLA's compilers do; [`check`] proves an assignment right, ours or another's, from the module alone, and
-//! shares no code with the stages that make one; [`summary`] says what the numbers mean.
+//! shares no code with the stages that make one; [`saved`] keeps the places of a plan in a file; [`summary`] says what the
+//! numbers mean.
 
 pub mod assign;
 mod backend_config;
@@ -95,8 +96,8 @@ pub fn plan_inside_results<'m>(
 /// By how much temporaries may grow so that collectives run beside computations.
 const GROWTH: f64 = 1.01;
 
-/// As [`plan_inside_results`], for a machine that goes on while a collective is under way and waits for it where its result is
-/// first needed: what it sends stays until then, where that takes little more memory.
+/// As [`plan_inside_results`], for a machine that goes on while a collective is under way and waits for it where its
+/// result is first needed: what it sends stays until then, where that takes little more memory.
 pub fn plan_beside_collectives<'m>(
     module: &'m VerifiedModule,
     target: &Target,

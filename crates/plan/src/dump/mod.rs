@@ -17,6 +17,9 @@ use hloom_ir::shape::Shape;
 use hloom_target::{DumpDialect, Target};
 use std::fmt::Write;
 
+/// How the dump of a buffer assignment begins.
+pub const ASSIGNMENT_HEAD: &str = "BufferAssignment:";
+
 /// A part of a dump.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
@@ -73,7 +76,8 @@ struct Dumper<'a, 'm> {
 
 impl Dumper<'_, '_> {
     fn allocations(&self, out: &mut String) {
-        out.push_str("BufferAssignment:\n");
+        out.push_str(ASSIGNMENT_HEAD);
+        out.push('\n');
         for (number, allocation) in self.plan.allocations.iter().enumerate() {
             self.allocation(out, number, allocation);
         }

@@ -10,6 +10,7 @@ mod cursor;
 mod statements;
 
 use crate::check::{Assignment, check};
+use crate::dump::ASSIGNMENT_HEAD;
 use crate::plan;
 use cursor::Cursor;
 use hloom_ir::diagnostic::codes::plan::BAD_DUMP;
@@ -40,7 +41,7 @@ pub struct Dump {
 pub fn read_dump(module: &Module, text: &str) -> Result<Dump, Diagnostic> {
     let mut cursor = Cursor::new(text);
     let names = names(module);
-    if text.starts_with("BufferAssignment:") {
+    if text.starts_with(ASSIGNMENT_HEAD) {
         return allocations::read(module, &names, &mut cursor);
     }
     if text.starts_with("\nTotal bytes used: ") || text.starts_with("HloLiveRange (max ") {

@@ -6,6 +6,7 @@ use crate::cli::args::ReportArgs;
 use crate::cli::{Outcome, Result, Stop, input, output, progress};
 use hloom::dump::{DumpFolder, scan};
 use hloom::load::plain_reason;
+use hloom::plan::dump::ASSIGNMENT_HEAD;
 use hloom::plan::dump_checker::{check_dump, read_dump, text_of};
 use hloom::report::index::{DumpedAssignment, Entry, index};
 use hloom::report::page;
@@ -21,8 +22,6 @@ const ENDINGS: [&str; 6] = ["hlo", "txt", "pb", "mlir", "mlirbc", "bc"];
 /// Dumps hold these beside modules.
 const BESIDE: [&str; 6] =
     ["buffer-assignment", "memory-usage-report", "live-range", "debug_options", "flagfile", "gpu_target_config"];
-/// How a dumped buffer assignment begins.
-const ASSIGNMENT: &[u8] = b"BufferAssignment:";
 
 /// The files of an index.
 #[derive(Default)]
@@ -56,9 +55,9 @@ impl Files {
 }
 
 fn begins_as_assignment(path: &Path) -> bool {
-    let mut head = [0; ASSIGNMENT.len()];
+    let mut head = [0; ASSIGNMENT_HEAD.len()];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
-    read.is_ok() && head == *ASSIGNMENT
+    read.is_ok() && head == *ASSIGNMENT_HEAD.as_bytes()
 }
 
 pub(super) fn run(args: &ReportArgs) -> Result {
