@@ -4,7 +4,7 @@
 //! begins with: that of the machine's kind.
 
 use super::super::Result;
-use super::probe::{Chain, Probe, wrong};
+use super::probe::{Operations, Probe, wrong};
 use hloom::runtime::Client;
 use hloom::target::Description;
 
@@ -37,10 +37,10 @@ pub(super) fn calibrated(client: &dyn Client, threads: Option<usize>, repeat: u3
             set(&format!("rate.{name}.matmul_efficiency"), 1.0)?;
         }
         if rate.vector.is_some() {
-            set(&format!("rate.{name}.vector"), probe.chain(name, Chain::Vector)?)?;
+            set(&format!("rate.{name}.vector"), probe.rate(name, Operations::Vector)?)?;
         }
         if rate.transcendental.is_some() {
-            set(&format!("rate.{name}.transcendental"), probe.chain(name, Chain::Transcendental)?)?;
+            set(&format!("rate.{name}.transcendental"), probe.rate(name, Operations::Transcendental)?)?;
         }
     }
     if let Some(threads) = threads {

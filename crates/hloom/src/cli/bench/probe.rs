@@ -16,10 +16,12 @@ use hloom::value::ExecutionError;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Operations in a chain that measures a rate: enough that memory does not matter.
-const CHAIN: usize = 256;
-/// The same of operations that take several times as long.
-const TRANSCENDENTAL_CHAIN: usize = 32;
+/// Trees one after another in the program that measures plain operations: enough that memory does not matter.
+const TREES: usize = 8;
+/// Products in each tree.
+const LEAVES: usize = 16;
+/// Functions in the chain that measures them, each of which takes as long as many plain operations.
+const FUNCTIONS: usize = 32;
 /// Elements of an array that no cache holds.
 const STREAMED: usize = 1 << 26;
 /// A product is made larger until it takes as long.
@@ -38,10 +40,10 @@ pub(super) struct Probe<'c> {
     pub(super) dispatch: f64,
 }
 
-/// An element-wise operation whose rate is measured.
+/// Element-wise operations whose rate is measured.
 #[derive(Clone, Copy)]
-pub(super) enum Chain {
-    /// `multiply`.
+pub(super) enum Operations {
+    /// Products and sums.
     Vector,
     /// `tanh`.
     Transcendental,
@@ -93,20 +95,19 @@ impl<'c> Probe<'c> {
     }
 
     /// Element-wise operations a second.
-    pub(super) fn chain(&self, element_type: &str, operation: Chain) -> Result<f64> {
-        let (opcode, length) = match operation {
-            Chain::Vector => ("multiply", CHAIN),
-            Chain::Transcendental => ("tanh", TRANSCENDENTAL_CHAIN),
-        };
+    pub(super) fn rate(&self, element_type: &str, operations: Operations) -> Result<f64> {
         // A megabyte or two, in cache, where that is enough.
         let mut elements = 1 << 18;
         loop {
             // Next to one: a product of many stays a normal number.
             let arguments = arguments(element_type, &elements.to_string(), elements, 1.0 / 512.0, 1.0);
-            let program = chain(element_type, elements, length, opcode);
+            let (program, count) = match operations {
+                Operations::Vector => (trees(element_type, elements), TREES * (2 * LEAVES - 1)),
+                Operations::Transcendental => (chain(element_type, elements, FUNCTIONS, "tanh"), FUNCTIONS),
+            };
             let seconds = self.fastest("element-wise code", &arguments, &program)?;
             if self.dispatch <= DISPATCH_SHARE * seconds || elements >= STREAMED {
-                return Ok((elements * length) as f64 / self.without_dispatch(seconds));
+                return Ok((elements * count) as f64 / self.without_dispatch(seconds));
             }
             elements *= 4;
         }
@@ -226,21 +227,51 @@ ENTRY e {{
     )
 }
 
-/// A chain of `length` operations on an array; binary ones take it twice. Products of integers alternate with another
-/// operation: a power of an integer takes a compiler fewer.
+/// A chain of `length` functions of one value on an array.
 fn chain(element_type: &str, elements: usize, length: usize, opcode: &str) -> String {
     let shape = format!("{element_type}[{elements}]");
     let mut body = format!("  v0 = {shape} parameter(0)\n");
     for n in 1..=length {
-        let last = n - 1;
-        let is_integer = element_type.starts_with(['s', 'u']);
-        let opcode = if is_integer && n % 2 == 0 { "xor" } else { opcode };
-        let is_binary = matches!(opcode, "multiply" | "xor");
-        let operands = if is_binary { format!("v{last}, v0") } else { format!("v{last}") };
         let root = if n == length { "ROOT " } else { "" };
-        body += &format!("  {root}v{n} = {shape} {opcode}({operands})\n");
+        body += &format!("  {root}v{n} = {shape} {opcode}(v{})\n", n - 1);
     }
     format!("HloModule chain\nENTRY e {{\n{body}}}\n")
+}
+
+/// Products of an array, summed by pairs, and that of the outcome again: as in most programs, some operations wait for
+/// others and some do not. A chain would measure how long one operation takes, independent ones what no program reaches.
+fn trees(element_type: &str, elements: usize) -> String {
+    let shape = format!("{element_type}[{elements}]");
+    let is_integer = element_type.starts_with(['s', 'u']);
+    let mut body = format!("  t0 = {shape} parameter(0)\n");
+    for leaf in 0..LEAVES {
+        // The second half of the sum less the first is one, so that numbers stay normal from tree to tree.
+        let number = if is_integer { format!("{}", 3 + 2 * leaf) } else { format!("{}", 1.0 + leaf as f64 / 64.0) };
+        body += &format!("  number{leaf} = {element_type}[] constant({number})\n");
+        body += &format!("  factor{leaf} = {shape} broadcast(number{leaf}), dimensions={{}}\n");
+    }
+    for tree in 1..=TREES {
+        let mut names: Vec<String> = (0..LEAVES).map(|leaf| format!("p{tree}_{leaf}")).collect();
+        for (leaf, name) in names.iter().enumerate() {
+            body += &format!("  {name} = {shape} multiply(t{}, factor{leaf})\n", tree - 1);
+        }
+        while names.len() > 1 {
+            let is_last = names.len() == 2;
+            let combine = match is_last {
+                _ if is_integer => "xor",
+                true => "subtract",
+                false => "add",
+            };
+            let pairs = names.chunks_exact(2).enumerate().map(|(n, pair)| {
+                let name = if is_last { format!("t{tree}") } else { format!("d{tree}_{}_{n}", names.len()) };
+                let root = if is_last && tree == TREES { "ROOT " } else { "" };
+                body += &format!("  {root}{name} = {shape} {combine}({}, {})\n", pair[0], pair[1]);
+                name
+            });
+            names = pairs.collect();
+        }
+    }
+    format!("HloModule trees\nENTRY e {{\n{body}}}\n")
 }
 
 fn dot(element_type: &str, side: usize) -> String {
