@@ -24,6 +24,8 @@ pub struct Matmul {
     pub contracted: f64,
     /// How many such products.
     pub batch: f64,
+    /// Among how many groups of features the columns are divided: those of a group share no input with another.
+    pub groups: f64,
     /// Multiplications and additions.
     pub flops: f64,
     /// The type of the first operand.
@@ -67,8 +69,9 @@ impl Matmul {
                 Some(Matmul::dot(lhs, rhs, result, contracted, product(lhs, &dims.lhs_batch), &dot.precision))
             }
             Op::Convolution(c) => {
-                let groups = c.batch_group_count.max(1) as f64;
-                Some(Matmul::convolution(lhs, rhs, result, &c.window, &c.dims, groups, &c.precision))
+                let batch_groups = c.batch_group_count.max(1) as f64;
+                let product = Matmul::convolution(lhs, rhs, result, &c.window, &c.dims, batch_groups, &c.precision);
+                Some(Matmul { groups: c.feature_group_count.max(1) as f64, ..product })
             }
             _ => None,
         }
@@ -136,7 +139,20 @@ impl Matmul {
             _ => false,
         };
         let (lhs, rhs) = (Producer::default(), Producer::default());
-        Matmul { rows, columns, contracted, batch, flops, lhs_type, rhs_type, result_type, is_highest, lhs, rhs }
+        Matmul {
+            rows,
+            columns,
+            contracted,
+            batch,
+            groups: 1.0,
+            flops,
+            lhs_type,
+            rhs_type,
+            result_type,
+            is_highest,
+            lhs,
+            rhs,
+        }
     }
 }
 
@@ -200,5 +216,10 @@ mod tests {
         );
         assert_eq!((m.rows, m.columns), (72.0, 4.0));
         assert_eq!(m.flops, 2.0 * 2.0 * 3.0 * 4.0 * 16.0 * 16.0);
+        let by_channel = matmul(
+            "HloModule m\nENTRY e {\n x = f32[2,6,6,8] parameter(0)\n w = f32[3,3,1,8] parameter(1)
+            ROOT y = f32[2,6,6,8] convolution(x, w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=8\n}",
+        );
+        assert_eq!((by_channel.columns, by_channel.groups), (8.0, 8.0));
     }
 }

@@ -102,7 +102,7 @@ fn matmul_seconds(m: &Matmul, target: &Target) -> Result<f64, Diagnostic> {
     let c = &target.compute;
     let (Some(rows), Some(columns), Some(cores)) = (c.tile_rows, c.tile_columns, c.cores) else {
         // Nothing to reuse (a row by a matrix, a channel by its own filter): code like any other, two operations at a time.
-        let is_thin = m.rows.min(m.columns) < THIN;
+        let is_thin = m.rows.min(m.columns / m.groups) < THIN;
         return Ok(if is_thin { (m.flops / (2.0 * target.vector_rate(m.lhs_type)?)).max(plain) } else { plain });
     };
     let (rows, columns, cores) = (rows as f64, columns as f64, cores as f64);
