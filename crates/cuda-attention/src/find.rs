@@ -165,6 +165,7 @@ impl Parts {
             head_dim: u32::try_from(self.query.row).ok()?,
             value_dim: u32::try_from(self.value.row).ok()?,
             scale: scores.scale as f32,
+            soft_cap: scores.soft_cap.map(|cap| cap as f32),
             band: axes.band,
             masked_score: scores.masked_score as f32,
             bias,

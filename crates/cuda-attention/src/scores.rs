@@ -53,6 +53,8 @@ pub(crate) struct Scores {
     /// The dimensions of the weights, as factors of the product's elements.
     pub weights: Vec<Dimension>,
     pub scale: f64,
+    /// Scaled scores are cap · tanh(score / cap).
+    pub soft_cap: Option<f64>,
     pub masked_score: f64,
     pub bands: Vec<FoundBand>,
     pub mask: Option<Placed>,
@@ -81,6 +83,7 @@ fn reaches_dot(module: &Module, mut id: InstructionId) -> bool {
         let next = match &module[id].op {
             Op::Dot(_) => return true,
             Op::Convert | Op::Copy | Op::Transpose { .. } | Op::Reshape { .. } => operand(module, id, 0),
+            Op::Unary { op: UnaryOp::Tanh, .. } => operand(module, id, 0),
             Op::Binary(BinaryOp::Multiply | BinaryOp::Divide) => {
                 let first = operand(module, id, 0).filter(|&o| splat(module, o).is_none());
                 first.or_else(|| operand(module, id, 1))
@@ -205,7 +208,8 @@ pub(crate) fn softmax_of_product(module: &Module, weights: InstructionId) -> Opt
         predicate: found.select.map(|(_, predicate, _)| predicate),
         key_step: 0,
         weights: Vec::new(),
-        scale: found.scale,
+        scale: found.scale * found.soft_cap.unwrap_or(1.0),
+        soft_cap: found.soft_cap,
         masked_score: found.masked_score,
         bands: Vec::new(),
         mask: None,
@@ -263,7 +267,9 @@ fn place(dims: &[Dimension], view: View) -> Option<Placed> {
 /// What is met between scores and the product.
 #[derive(Clone, Copy)]
 struct Way {
+    /// What multiplies scores, up to the function that caps them where there is one.
     scale: f64,
+    soft_cap: Option<f64>,
     masked_score: f64,
     bias: Option<(InstructionId, InstructionId)>,
     select: Option<(InstructionId, InstructionId, bool)>,
@@ -271,7 +277,7 @@ struct Way {
 
 impl Default for Way {
     fn default() -> Self {
-        Way { scale: 1.0, masked_score: f64::NEG_INFINITY, bias: None, select: None }
+        Way { scale: 1.0, soft_cap: None, masked_score: f64::NEG_INFINITY, bias: None, select: None }
     }
 }
 
@@ -304,8 +310,8 @@ impl Way {
                     a?
                 }
                 Op::Binary(BinaryOp::Add) => {
-                    // A bias that is itself scaled afterwards is not known.
-                    if self.bias.is_some() || self.scale != 1.0 {
+                    // A bias that is itself scaled or capped afterwards is not known.
+                    if self.bias.is_some() || self.scale != 1.0 || self.soft_cap.is_some() {
                         return None;
                     }
                     let (scores, bias) = if reaches_dot(module, a?) { (a?, b?) } else { (b?, a?) };
@@ -313,8 +319,8 @@ impl Way {
                     scores
                 }
                 Op::Select => {
-                    // Nothing but the product, its scale and a bias may lie under a mask.
-                    if self.select.is_some() || self.bias.is_some() {
+                    // Nothing but the product, its scale, a cap and a bias may lie under a mask, and no mask under a cap.
+                    if self.select.is_some() || self.bias.is_some() || self.soft_cap.is_some() {
                         return None;
                     }
                     let (kept, other) = (b?, operand(module, id, 2)?);
@@ -326,6 +332,11 @@ impl Way {
                     self.masked_score = value * self.scale;
                     self.select = Some((id, a?, sense));
                     scores
+                }
+                // What multiplies the function is the cap; what multiplies its argument counts from one again.
+                Op::Unary { op: UnaryOp::Tanh, .. } if self.soft_cap.is_none() => {
+                    self.soft_cap = Some(std::mem::replace(&mut self.scale, 1.0));
+                    a?
                 }
                 _ => return None,
             };

@@ -233,6 +233,41 @@ fn bias_and_mask_with_the_weights_on_the_right() {
 }
 
 #[test]
+fn scores_within_a_cap_under_a_mask() {
+    let program = |inner: &str| {
+        format!(
+            "q = bf16[2,70,4,64] parameter(0)
+  k = bf16[2,90,4,64] parameter(1)
+  v = bf16[2,90,4,64] parameter(2)
+  qk = f32[2,4,70,90] dot(q, k), lhs_batch_dims={{0,2}}, rhs_batch_dims={{0,2}}, lhs_contracting_dims={{3}}, rhs_contracting_dims={{3}}
+  scale = f32[] constant(0.5)
+  scales = f32[2,4,70,90] broadcast(scale), dimensions={{}}
+  scaled = f32[2,4,70,90] multiply(qk, scales)
+  cap = f32[] constant(3)
+  caps = f32[2,4,70,90] broadcast(cap), dimensions={{}}
+  relative = f32[2,4,70,90] divide(scaled, caps)
+  bent = f32[2,4,70,90] tanh({inner})
+  capped = f32[2,4,70,90] multiply(caps, bent)
+  m0 = pred[2,90] parameter(3)
+  m = pred[2,4,70,90] broadcast(m0), dimensions={{0,3}}
+  hidden = f32[] constant(-2e38)
+  hiddens = f32[2,4,70,90] broadcast(hidden), dimensions={{}}
+  x = f32[2,4,70,90] select(m, capped, hiddens){SOFTMAX}
+  o = bf16[2,4,70,64] dot(p16, v), lhs_batch_dims={{0,1}}, rhs_batch_dims={{0,2}}, lhs_contracting_dims={{3}}, rhs_contracting_dims={{1}}
+  ROOT r = bf16[2,70,4,64] transpose(o), dimensions={{0,2,1,3}}"
+        )
+    };
+    check(&program("relative"), 1);
+    // A function of a function is no cap.
+    check(
+        &program("relative")
+            .replace("tanh(relative)", "tanh(again)")
+            .replace("  bent", "  again = f32[2,4,70,90] tanh(relative)\n  bent"),
+        0,
+    );
+}
+
+#[test]
 fn what_is_no_attention_is_left_alone() {
     // A sum over another dimension is no softmax.
     check(

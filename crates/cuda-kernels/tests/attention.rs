@@ -75,6 +75,7 @@ fn shape(sizes: Sizes, order: Order) -> AttentionShape {
         head_dim,
         value_dim,
         scale: 1.0 / (head_dim as f32).sqrt() * 3.0,
+        soft_cap: None,
         band: Band::default(),
         masked_score: f32::NEG_INFINITY,
         bias: None,
@@ -130,6 +131,9 @@ fn scores(shape: &AttentionShape, data: &Data) -> Vec<f64> {
                         sum += f64::from(data.query[(q_at + d) as usize]) * f64::from(data.key[(k_at + d) as usize]);
                     }
                     let mut score = sum * f64::from(shape.scale);
+                    if let Some(cap) = shape.soft_cap.map(f64::from) {
+                        score = cap * (score / cap).tanh();
+                    }
                     let at = |s: &ScoreStrides| (b * s.batch + h * s.head + q * s.query + key * s.key) as usize;
                     if let Some((_, strides)) = &shape.bias {
                         score += f64::from(data.bias[at(strides)]);
@@ -172,7 +176,7 @@ fn check_forward(shape: &AttentionShape, tiling: Tiling) {
     let results = results.unwrap_or_else(|error| panic!("{error}"));
     let output = decode(shape.element, &results[0]);
     let statistics: Vec<f32> = results[1].chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-    let unit = if shape.bias.is_some() { 1.0 } else { shape.scale };
+    let unit = if shape.bias.is_some() || shape.soft_cap.is_some() { 1.0 } else { shape.scale };
 
     let scores = scores(shape, &data);
     let keys = shape.kv_length as usize;
@@ -327,6 +331,27 @@ fn bias_and_mask() {
     masked.band.upper = Some(-3);
     masked.element = Element::F16;
     check_forward(&masked, SMALL);
+}
+
+#[test]
+fn scores_within_a_cap() {
+    let mut capped = shape((1, 2, 1, 100, 130, 64, 64), Order::HeadsFirst);
+    capped.scale *= 8.0;
+    capped.soft_cap = Some(5.0);
+    check_forward(&capped, SMALL);
+    capped.band.upper = Some(0);
+    capped.masked_score = -1e30;
+    check_forward(&capped, SMALL);
+    capped.bias = Some((BiasType::F32, ScoreStrides { batch: 0, head: 100 * 130, query: 130, key: 1 }));
+    check_forward(&capped, SMALL);
+    let gradients = BackwardShape {
+        output_gradient: capped.output,
+        query_gradient: capped.query,
+        key_gradient: capped.key,
+        value_gradient: capped.value,
+        forward: capped,
+    };
+    assert!(hloom_cuda_kernels::attention::backward(&gradients, HOPPER).is_err(), "the cap would be left out");
 }
 
 #[test]

@@ -78,6 +78,9 @@ pub fn backward_tiled(
     if forward.element == Element::F32 {
         return Err(Unsupported("the gradient of attention in f32".into()));
     }
+    if forward.soft_cap.is_some() {
+        return Err(Unsupported("the gradient of attention with a soft cap".into()));
+    }
     let gradients = [
         ("the output's gradient", shape.output_gradient),
         ("Q's gradient", shape.query_gradient),

@@ -1,4 +1,5 @@
-//! Attention in one pass over memory: softmax(scale · Q Kᵀ + bias, masked) · V without the scores in global memory.
+//! Attention in one pass over memory: softmax(scale · Q Kᵀ + bias, masked) · V without the scores in global memory, which
+//! may be capped before the bias.
 //!
 //! [`AttentionShape`] says what is asked for; [`forward()`] and [`backward()`] give the kernels. A block owns rows of Q (or of
 //! K and V for their gradients), walks over tiles of the other side, and keeps a softmax that is corrected as larger
@@ -145,6 +146,8 @@ pub struct AttentionShape {
     pub value_dim: u32,
     /// What scores are multiplied by, above 0.
     pub scale: f32,
+    /// Scaled scores are bent to stay within: cap · tanh(score / cap), before bias and mask. There is the forward pass only.
+    pub soft_cap: Option<f32>,
     /// Which keys a query sees.
     pub band: Band,
     /// The score of a key that is not seen, by the band or by the mask.
@@ -163,7 +166,7 @@ pub struct AttentionShape {
     /// Where the output goes.
     pub output: HeadStrides,
     /// Whether what the gradient needs is a second result: f32, `[2][batch][head][query]`, each row's largest score (before
-    /// the scale, unless there is a bias) and its sum of exponentials.
+    /// the scale, unless there is a bias or a cap) and its sum of exponentials.
     pub statistics: bool,
 }
 
@@ -209,6 +212,9 @@ impl AttentionShape {
         }
         if !(self.scale > 0.0 && self.scale.is_finite()) {
             return refuse(format!("scores multiplied by {}", self.scale));
+        }
+        if self.soft_cap.is_some_and(|cap| !(cap > 0.0 && cap.is_finite())) {
+            return refuse("a cap of scores that is not above 0".into());
         }
         if self.masked_score.is_nan() || self.masked_score > 0.0 {
             return refuse(format!("a masked score of {}", self.masked_score));

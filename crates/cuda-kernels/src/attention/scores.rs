@@ -1,8 +1,8 @@
-//! What happens to a tile of scores between the product that gives it and the exponential: bias, mask, band, and keys
-//! that do not exist.
+//! What happens to a tile of scores between the product that gives it and the exponential: soft cap, bias, mask, band, and
+//! keys that do not exist.
 //!
-//! Scores are kept as the product gives them, and the scale goes into the exponent's factor; with a bias they are scaled
-//! first, since the bias is in the units of the scaled score.
+//! Scores are kept as the product gives them, and the scale goes into the exponent's factor; with a cap or a bias they are
+//! scaled first, since these are in the units of the scaled score.
 
 use super::tiles::Fragment;
 use super::{AttentionShape, BiasType, ScoreStrides};
@@ -22,6 +22,8 @@ pub(super) struct ScoreRules {
     masked: f32,
     /// Multiplies scores before a bias is added.
     prescale: Option<f32>,
+    /// What scaled scores are bent to stay within.
+    soft_cap: Option<f32>,
     /// The factor of scores in the exponent of two.
     exponent_factor: f32,
     bias: Option<(BiasType, Reg, u64, u64)>,
@@ -72,14 +74,13 @@ impl ScoreRules {
     ) -> Self {
         let log2e = std::f32::consts::LOG2_E;
         let skips = shape.skips_masked_tiles();
-        let (prescale, exponent_factor) = match shape.bias {
-            Some(_) => (Some(shape.scale), log2e),
-            None => (None, shape.scale * log2e),
-        };
-        let masked = match (skips, shape.bias) {
+        let scales_first = shape.bias.is_some() || shape.soft_cap.is_some();
+        let (prescale, exponent_factor) =
+            if scales_first { (Some(shape.scale), log2e) } else { (None, shape.scale * log2e) };
+        let masked = match (skips, scales_first) {
             (true, _) => f32::NEG_INFINITY,
-            (false, Some(_)) => shape.masked_score.max(LOWEST),
-            (false, None) => (shape.masked_score / shape.scale).max(LOWEST),
+            (false, true) => shape.masked_score.max(LOWEST),
+            (false, false) => (shape.masked_score / shape.scale).max(LOWEST),
         };
         let strides = |s: ScoreStrides| if transposed { (s.key, s.query) } else { (s.query, s.key) };
         let (lower, upper) = match transposed {
@@ -96,6 +97,7 @@ impl ScoreRules {
             column_bound,
             masked,
             prescale,
+            soft_cap: shape.soft_cap,
             exponent_factor,
             bias: shape.bias.zip(arrays.bias).map(|((kind, s), reg)| (kind, reg, strides(s).0, strides(s).1)),
             mask: shape.mask.zip(arrays.mask).map(|(s, reg)| (reg, strides(s).0, strides(s).1)),
@@ -124,11 +126,15 @@ impl ScoreRules {
     /// column.
     pub(super) fn apply(&self, k: &mut PtxBuilder, fragment: &Fragment, sums: &[Reg], row: Reg, column: Reg) {
         let width = sums.len() as i64 * 2;
-        if let Some(scale) = self.prescale {
-            let scale = k.size_f32(scale);
-            for &sum in sums {
-                emit!(k, "mul.f32", sum, sum, scale);
+        match (self.prescale, self.soft_cap) {
+            (Some(scale), Some(cap)) => bend(k, sums, scale, cap),
+            (Some(scale), None) => {
+                let scale = k.size_f32(scale);
+                for &sum in sums {
+                    emit!(k, "mul.f32", sum, sum, scale);
+                }
             }
+            (None, _) => {}
         }
         self.add_bias(k, fragment, sums, row, column);
         self.apply_mask(k, fragment, sums, row, column);
@@ -265,6 +271,21 @@ impl ScoreRules {
             let hidden = def!(k, Pred, "setp.eq.u32", seen, 0);
             emit!(k, "selp.f32", sum, masked, sum, hidden);
         }
+    }
+}
+
+/// Makes scores cap · tanh(scale · score / cap), as cap − 2 cap / (1 + exp(2 scale / cap · score)): what that loses beside
+/// tanh itself is small against the cap, and a weight is the exponential of a difference. `tanh.approx` has eleven bits,
+/// too few for scores of tens.
+fn bend(k: &mut PtxBuilder, sums: &[Reg], scale: f32, cap: f32) {
+    let exponent = k.size_f32(2.0 * std::f32::consts::LOG2_E * scale / cap);
+    let [limit, twice] = [cap, -2.0 * cap].map(|value| k.size_f32(value));
+    for &sum in sums {
+        emit!(k, "mul.f32", sum, sum, exponent);
+        emit!(k, "ex2.approx.ftz.f32", sum, sum);
+        emit!(k, "add.f32", sum, sum, Float(1.0));
+        emit!(k, "rcp.approx.ftz.f32", sum, sum);
+        emit!(k, "fma.rn.f32", sum, sum, twice, limit);
     }
 }
 
