@@ -3,9 +3,9 @@
 //! Arrays that run over scores are known as segments of the space of scores. Cut finely enough, each has one stride along
 //! each axis; axes along which all arrays go as along one are joined again.
 
-use hloom_cuda_kernels::attention::{Band, HeadStrides, ScoreStrides};
+use hloom_cuda_kernels::attention::{Band, HeadStrides, PositionFactor, ScoreStrides};
 
-use crate::scores::FoundBand;
+use crate::scores::{FoundBand, FoundPositions};
 use crate::view::{Factor, Segment};
 
 /// An axis: its size, its step in the space of scores, and the stride of each array.
@@ -183,6 +183,26 @@ impl AttentionAxes {
             head: u64::try_from(self.query_head_stride(array)).ok()?,
             query: u64::try_from(self.query.strides[array]).ok()?,
             key: u64::try_from(self.key.strides[array]).ok()?,
+        })
+    }
+
+    /// A sum of positions of the query and the key; `None` if others count.
+    pub(crate) fn position_factor(&self, positions: &FoundPositions) -> Option<PositionFactor> {
+        let (mut query, mut key) = (0, 0);
+        for &(step, coefficient) in &positions.terms {
+            match step {
+                step if step == self.key.step => key += coefficient,
+                step if step == self.query.step => query += coefficient,
+                _ => return None,
+            }
+        }
+        let [query, key, constant] = [query, key, positions.constant].map(|n| i32::try_from(n).ok());
+        Some(PositionFactor {
+            query: query?,
+            key: key?,
+            constant: constant?,
+            is_absolute: positions.is_absolute,
+            scale: positions.scale as f32,
         })
     }
 

@@ -151,6 +151,10 @@ impl Parts {
                 Some((kind, axes.of_scores(4)?))
             }
         };
+        let bias_positions = match &scores.positions {
+            None => None,
+            Some(positions) => Some(axes.position_factor(positions)?),
+        };
         let mask = match &scores.mask {
             None => None,
             Some(_) => Some(axes.of_scores(4 + usize::from(bias.is_some()))?),
@@ -169,6 +173,7 @@ impl Parts {
             band: axes.band,
             masked_score: scores.masked_score as f32,
             bias,
+            bias_positions,
             mask,
             query: axes.of_query(0)?,
             key: axes.of_key(1)?,

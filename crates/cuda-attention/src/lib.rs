@@ -1,13 +1,14 @@
 //! Attention in a module, made one instruction: a fusion that says in its config which kernel it is.
 //!
 //! What is recognised is softmax(scale · Q Kᵀ + bias, masked) · V by what it computes: dimensions in any order, heads of K
-//! and V shared by groups of heads of Q, masks by comparison of positions or by an array, conversions on the way. The body
-//! of the fusion keeps the instructions, so that it means what it meant.
+//! and V shared by groups of heads of Q, masks by comparison of positions or by an array, slopes of positions as a bias,
+//! soft caps, conversions on the way. The body of the fusion keeps the instructions, so that it means what it meant.
 
 mod axes;
 mod find;
 mod gradient;
 mod scores;
+mod slope;
 mod values;
 mod view;
 

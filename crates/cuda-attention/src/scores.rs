@@ -9,6 +9,7 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, Op, UnaryOp};
 
+use crate::slope::slope;
 use crate::values::{comparison, splat};
 use crate::view::{Dimension, Segment, View, dense, reorder, segments, sizes, view_of};
 
@@ -59,6 +60,18 @@ pub(crate) struct Scores {
     pub bands: Vec<FoundBand>,
     pub mask: Option<Placed>,
     pub bias: Option<Placed>,
+    /// What the bias is multiplied by.
+    pub positions: Option<FoundPositions>,
+}
+
+/// A multiple of a sum of positions in the space of scores, or of its absolute value.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundPositions {
+    /// The steps of axes, and how often a position along each counts.
+    pub terms: Vec<(i64, i64)>,
+    pub constant: i64,
+    pub is_absolute: bool,
+    pub scale: f64,
 }
 
 /// Past what only hands on or widens elements.
@@ -214,14 +227,21 @@ pub(crate) fn softmax_of_product(module: &Module, weights: InstructionId) -> Opt
         bands: Vec::new(),
         mask: None,
         bias: None,
+        positions: None,
     };
     for &node in path.iter().rev() {
         if matches!(module[node].op, Op::Transpose { .. } | Op::Reshape { .. }) {
             dims = reorder(module, node, &dims)?;
         }
         if found.bias.is_some_and(|(at, _)| at == node) {
-            let view = view_of(module, found.bias?.1, |i| widens(module, i))?;
-            placed.bias = Some(place(&dims, view)?);
+            let bias = found.bias?.1;
+            match slope(module, bias) {
+                Some((view, positions)) => {
+                    placed.bias = Some(place(&dims, view)?);
+                    placed.positions = Some(positions.along(&dims)?);
+                }
+                None => placed.bias = Some(place(&dims, view_of(module, bias, |i| widens(module, i))?)?),
+            }
         }
         if let Some((at, predicate, sense)) = found.select
             && at == node
@@ -236,6 +256,12 @@ pub(crate) fn softmax_of_product(module: &Module, weights: InstructionId) -> Opt
         }
     }
     placed.weights = dims;
+    // Positions that are not those of keys are the query's.
+    let of_queries =
+        placed.positions.iter().flat_map(|p| &p.terms).map(|t| t.0).filter(|&step| step != placed.key_step);
+    let same_axis = |step| FoundBand { positive_step: step, negative_step: placed.key_step, lower: None, upper: None };
+    let named: Vec<FoundBand> = of_queries.map(same_axis).collect();
+    placed.bands.extend(named);
     Some(placed)
 }
 

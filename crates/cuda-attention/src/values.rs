@@ -126,7 +126,7 @@ fn affine_within(module: &Module, id: InstructionId, depth: u32) -> Option<Affin
 }
 
 /// The coefficients of an instruction that hands on its operand's elements, from those of the operand.
-fn carry(module: &Module, id: InstructionId, inner: &[i64]) -> Option<Vec<i64>> {
+pub(crate) fn carry(module: &Module, id: InstructionId, inner: &[i64]) -> Option<Vec<i64>> {
     let shape = module[id].shape.as_array()?;
     match &module[id].op {
         Op::Broadcast { dimensions } => {

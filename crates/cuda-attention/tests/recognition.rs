@@ -268,6 +268,49 @@ fn scores_within_a_cap_under_a_mask() {
 }
 
 #[test]
+fn slopes_of_positions_are_not_written_out() {
+    let program = |distance: &str| {
+        format!(
+            "q = bf16[2,4,70,64] parameter(0)
+  k = bf16[2,4,90,64] parameter(1)
+  v = bf16[2,4,90,64] parameter(2)
+  qk = f32[2,4,70,90] dot(q, k), lhs_batch_dims={{0,1}}, rhs_batch_dims={{0,1}}, lhs_contracting_dims={{3}}, rhs_contracting_dims={{3}}
+  scale = f32[] constant(0.125)
+  scales = f32[2,4,70,90] broadcast(scale), dimensions={{}}
+  scaled = f32[2,4,70,90] multiply(qk, scales)
+  slope = f32[4] parameter(3)
+  slopes = f32[4,70,90] broadcast(slope), dimensions={{0}}
+  rows = s32[70,90] iota(), iota_dimension=0
+  columns = s32[70,90] iota(), iota_dimension=1
+  apart = s32[70,90] subtract(columns, rows)
+  {distance}
+  distances = f32[4,70,90] broadcast(distance), dimensions={{1,2}}
+  b0 = f32[4,70,90] multiply(slopes, distances)
+  b = f32[2,4,70,90] broadcast(b0), dimensions={{1,2,3}}
+  biased = f32[2,4,70,90] add(scaled, b)
+  sees = pred[70,90] compare(rows, columns), direction=GE
+  seen = pred[2,4,70,90] broadcast(sees), dimensions={{2,3}}
+  hidden = f32[] constant(-inf)
+  hiddens = f32[2,4,70,90] broadcast(hidden), dimensions={{}}
+  x = f32[2,4,70,90] select(seen, biased, hiddens){SOFTMAX}
+  ROOT o = bf16[2,4,70,64] dot(p16, v), lhs_batch_dims={{0,1}}, rhs_batch_dims={{0,1}}, lhs_contracting_dims={{3}}, rhs_contracting_dims={{2}}"
+        )
+    };
+    let distances = [
+        "distance = f32[70,90] convert(apart)",
+        "size = s32[70,90] abs(apart)\n  size32 = f32[70,90] convert(size)\n  distance = f32[70,90] negate(size32)",
+    ];
+    for distance in distances {
+        let program = program(distance);
+        check(&program, 1);
+        let mut module = parse(&self::program(&program));
+        fuse_attention(&mut module, HOPPER);
+        let config = module[fusions(&module)[0]].common.backend_config.clone().expect("a config");
+        assert!(String::from_utf8_lossy(&config).contains("\"bias_positions\":{"), "the bias is written out");
+    }
+}
+
+#[test]
 fn what_is_no_attention_is_left_alone() {
     // A sum over another dimension is no softmax.
     check(

@@ -2,8 +2,8 @@
 
 use half::{bf16, f16};
 use hloom_cuda_kernels::attention::{
-    AttentionShape, BackwardShape, BackwardTiling, Band, BiasType, Element, HeadStrides, ScoreStrides, Tiling,
-    backward_tiled, forward_tiled,
+    AttentionShape, BackwardShape, BackwardTiling, Band, BiasType, Element, HeadStrides, PositionFactor, ScoreStrides,
+    Tiling, backward_tiled, forward_tiled,
 };
 use hloom_cuda_kernels::{Architecture, emulate};
 
@@ -79,6 +79,7 @@ fn shape(sizes: Sizes, order: Order) -> AttentionShape {
         band: Band::default(),
         masked_score: f32::NEG_INFINITY,
         bias: None,
+        bias_positions: None,
         mask: None,
         query: strides(order, query_heads, query_length, head_dim),
         key: strides(order, kv_heads, kv_length, head_dim),
@@ -136,7 +137,12 @@ fn scores(shape: &AttentionShape, data: &Data) -> Vec<f64> {
                     }
                     let at = |s: &ScoreStrides| (b * s.batch + h * s.head + q * s.query + key * s.key) as usize;
                     if let Some((_, strides)) = &shape.bias {
-                        score += f64::from(data.bias[at(strides)]);
+                        let factor = shape.bias_positions.map_or(1.0, |p| {
+                            let sum = i64::from(p.query) * q as i64 + i64::from(p.key) * key as i64;
+                            let sum = sum + i64::from(p.constant);
+                            f64::from(p.scale) * if p.is_absolute { sum.abs() } else { sum } as f64
+                        });
+                        score += factor * f64::from(data.bias[at(strides)]);
                     }
                     let distance = key as i64 - q as i64;
                     let seen = shape.band.upper.is_none_or(|u| distance <= u)
@@ -352,6 +358,30 @@ fn scores_within_a_cap() {
         forward: capped,
     };
     assert!(hloom_cuda_kernels::attention::backward(&gradients, HOPPER).is_err(), "the cap would be left out");
+}
+
+/// A slope for each head, and the distance of the key as a factor.
+fn sloped(sizes: Sizes, positions: PositionFactor) -> AttentionShape {
+    let mut shape = shape(sizes, Order::HeadsFirst);
+    shape.bias = Some((BiasType::F32, ScoreStrides { batch: 0, head: 1, query: 0, key: 0 }));
+    shape.bias_positions = Some(positions);
+    shape
+}
+
+#[test]
+fn slopes_of_positions() {
+    let distance = PositionFactor { query: -1, key: 1, constant: 0, is_absolute: false, scale: 0.5 };
+    let mut causal = sloped((1, 2, 1, 100, 130, 64, 64), distance);
+    causal.band.upper = Some(0);
+    check_forward(&causal, SMALL);
+    let apart = PositionFactor { constant: 3, is_absolute: true, scale: -0.25, ..distance };
+    check_forward(&sloped((2, 2, 2, 70, 90, 64, 64), apart), SMALL);
+    check_backward(&sloped((1, 2, 1, 70, 90, 64, 64), apart), SMALL_BACKWARD);
+    let mut far = sloped((1, 1, 1, 64, 64, 64, 64), PositionFactor { constant: 1 << 24, ..distance });
+    assert!(forward_tiled(&far, HOPPER, SMALL).is_err(), "the sum would be rounded");
+    far.bias_positions = Some(distance);
+    far.bias = Some((BiasType::F32, ScoreStrides { batch: 0, head: 0, query: 0, key: 1 }));
+    assert!(forward_tiled(&far, HOPPER, SMALL).is_err(), "no slope");
 }
 
 #[test]

@@ -123,6 +123,29 @@ pub struct ScoreStrides {
     pub key: u64,
 }
 
+/// A multiple of a sum of positions: `scale · (query · q + key · k + constant)`, or of its absolute value.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct PositionFactor {
+    /// How often the query's number counts.
+    pub query: i32,
+    /// How often the key's number counts.
+    pub key: i32,
+    /// What is added.
+    pub constant: i32,
+    /// Whether the sign of the sum is left out.
+    pub is_absolute: bool,
+    /// What it is multiplied by.
+    pub scale: f32,
+}
+
+impl PositionFactor {
+    /// The largest sum that may occur, sign aside.
+    fn largest(&self, query_length: u32, kv_length: u32) -> i64 {
+        let [query, key, constant] = [self.query, self.key, self.constant].map(|n| i64::from(n).abs());
+        query * i64::from(query_length) + key * i64::from(kv_length) + constant
+    }
+}
+
 /// What attention is asked for.
 ///
 /// Operands are Q, K, V, then the bias and the mask where there are such.
@@ -155,6 +178,8 @@ pub struct AttentionShape {
     pub masked_score: f32,
     /// Added to scores after the scale.
     pub bias: Option<(BiasType, ScoreStrides)>,
+    /// What the bias is multiplied by, which is then the same for all queries and keys: slopes of positions, as of ALiBi.
+    pub bias_positions: Option<PositionFactor>,
     /// Bytes, 0 where a key is not seen.
     pub mask: Option<ScoreStrides>,
     /// Where Q lies.
@@ -215,6 +240,13 @@ impl AttentionShape {
         }
         if self.soft_cap.is_some_and(|cap| !(cap > 0.0 && cap.is_finite())) {
             return refuse("a cap of scores that is not above 0".into());
+        }
+        if let Some(positions) = &self.bias_positions {
+            let is_slope = self.bias.is_some_and(|(_, strides)| strides.query == 0 && strides.key == 0);
+            // Sums of positions are made in f32, and have to be exact there.
+            if !is_slope || positions.largest(self.query_length, self.kv_length) >= 1 << 24 {
+                return refuse("a bias by positions that is no slope, or of too many positions".into());
+            }
         }
         if self.masked_score.is_nan() || self.masked_score > 0.0 {
             return refuse(format!("a masked score of {}", self.masked_score));

@@ -5,8 +5,8 @@
 //! scaled first, since these are in the units of the scaled score.
 
 use super::tiles::Fragment;
-use super::{AttentionShape, BiasType, ScoreStrides};
-use crate::ptx::{Float, PtxBuilder, Reg, at, def, emit};
+use super::{AttentionShape, BiasType, PositionFactor, ScoreStrides};
+use crate::ptx::{Address, Float, PtxBuilder, Reg, at, def, emit};
 
 /// Below every score that counts, and far enough from the end of the range that its multiples are finite.
 const LOWEST: f32 = -1e35;
@@ -27,6 +27,8 @@ pub(super) struct ScoreRules {
     /// The factor of scores in the exponent of two.
     exponent_factor: f32,
     bias: Option<(BiasType, Reg, u64, u64)>,
+    /// What the bias is multiplied by, of numbers of rows (`query`) and columns (`key`).
+    positions: Option<PositionFactor>,
     mask: Option<(Reg, u64, u64)>,
     rows: u32,
     columns: u32,
@@ -100,6 +102,10 @@ impl ScoreRules {
             soft_cap: shape.soft_cap,
             exponent_factor,
             bias: shape.bias.zip(arrays.bias).map(|((kind, s), reg)| (kind, reg, strides(s).0, strides(s).1)),
+            positions: shape.bias_positions.map(|p| match transposed {
+                false => p,
+                true => PositionFactor { query: p.key, key: p.query, ..p },
+            }),
             mask: shape.mask.zip(arrays.mask).map(|(s, reg)| (reg, strides(s).0, strides(s).1)),
             rows,
             columns,
@@ -221,8 +227,45 @@ impl ScoreRules {
         def!(k, B32, "sub.s32", last, thread_column)
     }
 
+    /// Adds a slope times positions: the numbers of a thread's elements differ by what is known here, so that each takes
+    /// an addition, and the slope is read once.
+    fn add_slope(
+        &self,
+        k: &mut PtxBuilder,
+        fragment: &Fragment,
+        sums: &[Reg],
+        (row, column): (Reg, Reg),
+        slope: Reg,
+        positions: &PositionFactor,
+    ) {
+        let scale = k.size_f32(positions.scale);
+        let slope = def!(k, F32, "mul.f32", slope, scale);
+        let thread_row = def!(k, B32, "add.s32", row, fragment.row);
+        let thread_column = def!(k, B32, "add.s32", column, fragment.column);
+        let constant = k.size32(positions.constant.into());
+        let of_column = def!(k, B32, "mad.lo.s32", thread_column, positions.key, constant);
+        let halves = [0, 8].map(|below| {
+            let below = def!(k, B32, "add.s32", thread_row, below);
+            let sum = def!(k, B32, "mad.lo.s32", below, positions.query, of_column);
+            def!(k, F32, "cvt.rn.f32.s32", sum)
+        });
+        for (i, &sum) in sums.iter().enumerate() {
+            let beside = (8 * (i / 4) + i % 2) as f32 * positions.key as f32;
+            let place = def!(k, F32, "add.f32", halves[i % 4 / 2], Float(beside));
+            if positions.is_absolute {
+                emit!(k, "abs.f32", place, place);
+            }
+            emit!(k, "mul.f32", place, place, slope);
+            emit!(k, "add.f32", sum, sum, place);
+        }
+    }
+
     fn add_bias(&self, k: &mut PtxBuilder, fragment: &Fragment, sums: &[Reg], row: Reg, column: Reg) {
         let Some((kind, base, row_stride, column_stride)) = self.bias else { return };
+        if let Some(positions) = &self.positions {
+            let slope = load_number(k, kind, at(base, 0), None);
+            return self.add_slope(k, fragment, sums, (row, column), slope, positions);
+        }
         let size = kind.bytes();
         let place = (base, size * row_stride, size * column_stride);
         let rows = self.row_addresses(k, fragment, place, row, column);
@@ -231,24 +274,7 @@ impl ScoreRules {
             let position = (8 * (i / 4) + i % 2) as i64;
             let from = at(rows[i % 4 / 2], position * (size * column_stride) as i64);
             let exists = def!(k, Pred, "setp.ge.s32", last, position);
-            let value = match kind {
-                BiasType::F32 => {
-                    let value = def!(k, F32, "mov.f32", Float(0.0));
-                    k.guarded(exists, true, |k| emit!(k, "ld.global.nc.f32", value, from));
-                    value
-                }
-                BiasType::Bf16 => {
-                    let bits = def!(k, B32, "mov.u32", 0);
-                    k.guarded(exists, true, |k| emit!(k, "ld.global.nc.u16", bits, from));
-                    let shifted = def!(k, B32, "shl.b32", bits, 16);
-                    def!(k, F32, "mov.b32", shifted)
-                }
-                BiasType::F16 => {
-                    let bits = def!(k, B16, "mov.b16", 0);
-                    k.guarded(exists, true, |k| emit!(k, "ld.global.nc.b16", bits, from));
-                    def!(k, F32, "cvt.f32.f16", bits)
-                }
-            };
+            let value = load_number(k, kind, from, Some(exists));
             emit!(k, "add.f32", sum, sum, value);
             // The lowest finite bias hides a key; its multiple must stay finite.
             let hidden = def!(k, Pred, "setp.eq.f32", sum, Float(f32::NEG_INFINITY));
@@ -286,6 +312,32 @@ fn bend(k: &mut PtxBuilder, sums: &[Reg], scale: f32, cap: f32) {
         emit!(k, "add.f32", sum, sum, Float(1.0));
         emit!(k, "rcp.approx.ftz.f32", sum, sum);
         emit!(k, "fma.rn.f32", sum, sum, twice, limit);
+    }
+}
+
+/// Loads a number; 0 where it does not exist.
+fn load_number(k: &mut PtxBuilder, kind: BiasType, from: Address, exists: Option<Reg>) -> Reg {
+    let load = |k: &mut PtxBuilder, instruction: &str, to: Reg| match exists {
+        Some(exists) => k.guarded(exists, true, |k| emit!(k, instruction, to, from)),
+        None => emit!(k, instruction, to, from),
+    };
+    match kind {
+        BiasType::F32 => {
+            let value = def!(k, F32, "mov.f32", Float(0.0));
+            load(k, "ld.global.nc.f32", value);
+            value
+        }
+        BiasType::Bf16 => {
+            let bits = def!(k, B32, "mov.u32", 0);
+            load(k, "ld.global.nc.u16", bits);
+            let shifted = def!(k, B32, "shl.b32", bits, 16);
+            def!(k, F32, "mov.b32", shifted)
+        }
+        BiasType::F16 => {
+            let bits = def!(k, B16, "mov.b16", 0);
+            load(k, "ld.global.nc.b16", bits);
+            def!(k, F32, "cvt.f32.f16", bits)
+        }
     }
 }
 
