@@ -235,11 +235,16 @@ pub(crate) fn softmax_of_product(module: &Module, weights: InstructionId) -> Opt
         }
         if found.bias.is_some_and(|(at, _)| at == node) {
             let bias = found.bias?.1;
+            let is_subtracted = module[node].op == Op::Binary(BinaryOp::Subtract);
             match slope(module, bias) {
                 Some((view, positions)) => {
+                    let along = positions.along(&dims)?;
+                    let scale = if is_subtracted { -along.scale } else { along.scale };
                     placed.bias = Some(place(&dims, view)?);
-                    placed.positions = Some(positions.along(&dims)?);
+                    placed.positions = Some(FoundPositions { scale, ..along });
                 }
+                // An array can only be added.
+                None if is_subtracted => return None,
                 None => placed.bias = Some(place(&dims, view_of(module, bias, |i| widens(module, i))?)?),
             }
         }
@@ -343,6 +348,13 @@ impl Way {
                     let (scores, bias) = if reaches_dot(module, a?) { (a?, b?) } else { (b?, a?) };
                     self.bias = Some((id, bias));
                     scores
+                }
+                Op::Binary(BinaryOp::Subtract) => {
+                    if self.bias.is_some() || self.scale != 1.0 || self.soft_cap.is_some() {
+                        return None;
+                    }
+                    self.bias = Some((id, b?));
+                    a?
                 }
                 Op::Select => {
                     // Nothing but the product, its scale, a cap and a bias may lie under a mask, and no mask under a cap.

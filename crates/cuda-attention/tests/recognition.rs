@@ -300,8 +300,8 @@ fn slopes_of_positions_are_not_written_out() {
         "distance = f32[70,90] convert(apart)",
         "size = s32[70,90] abs(apart)\n  size32 = f32[70,90] convert(size)\n  distance = f32[70,90] negate(size32)",
     ];
-    for distance in distances {
-        let program = program(distance);
+    for (distance, add) in distances.iter().flat_map(|d| [(d, "add"), (d, "subtract")]) {
+        let program = program(distance).replace("add(scaled, b)", &format!("{add}(scaled, b)"));
         check(&program, 1);
         let mut module = parse(&self::program(&program));
         fuse_attention(&mut module, HOPPER);
