@@ -133,7 +133,7 @@ impl ScoreRules {
     pub(super) fn apply(&self, k: &mut PtxBuilder, fragment: &Fragment, sums: &[Reg], row: Reg, column: Reg) {
         let width = sums.len() as i64 * 2;
         match (self.prescale, self.soft_cap) {
-            (Some(scale), Some(cap)) => bend(k, sums, scale, cap),
+            (Some(scale), Some(cap)) => soft_cap(k, sums, scale, cap),
             (Some(scale), None) => {
                 let scale = k.size_f32(scale);
                 for &sum in sums {
@@ -303,7 +303,7 @@ impl ScoreRules {
 /// Makes scores cap · tanh(scale · score / cap), as cap − 2 cap / (1 + exp(2 scale / cap · score)): what that loses beside
 /// tanh itself is small against the cap, and a weight is the exponential of a difference. `tanh.approx` has eleven bits,
 /// too few for scores of tens.
-fn bend(k: &mut PtxBuilder, sums: &[Reg], scale: f32, cap: f32) {
+fn soft_cap(k: &mut PtxBuilder, sums: &[Reg], scale: f32, cap: f32) {
     let exponent = k.size_f32(2.0 * std::f32::consts::LOG2_E * scale / cap);
     let [limit, twice] = [cap, -2.0 * cap].map(|value| k.size_f32(value));
     for &sum in sums {
