@@ -11,7 +11,7 @@ use hloom_ir::op::{BinaryOp, Op, UnaryOp};
 
 use crate::slope::slope;
 use crate::values::{comparison, splat};
-use crate::view::{Dimension, Segment, View, dense, reorder, segments, sizes, view_of};
+use crate::view::{Dimension, Factor, Segment, View, dense, reorder, segments, sizes, view_of};
 
 /// Bounds how long a way is followed.
 const STEPS: usize = 48;
@@ -124,8 +124,29 @@ fn strip(module: &Module, path: &mut Vec<InstructionId>, mut id: InstructionId) 
     Some(id)
 }
 
-/// The reduce with `op` that `id` gives back to each element of a row, with its only reduced dimension.
-fn row_reduce(module: &Module, id: InstructionId, op: BinaryOp) -> Option<(InstructionId, usize)> {
+/// Past conversions.
+fn past_converts(module: &Module, path: &mut Vec<InstructionId>, mut id: InstructionId) -> Option<InstructionId> {
+    while module[id].op == Op::Convert && path.len() <= STEPS {
+        path.push(id);
+        id = operand(module, id, 0)?;
+    }
+    Some(id)
+}
+
+/// Past conversions and changes of order to what they are of, and the dimensions of `id` as factors of that.
+fn unordered(module: &Module, id: InstructionId) -> Option<(InstructionId, Vec<Dimension>)> {
+    let mut path = Vec::new();
+    let base = strip(module, &mut path, id)?;
+    let mut dims = dense(sizes(module, base)?);
+    for &step in path.iter().rev() {
+        dims = reorder(module, step, &dims)?;
+    }
+    Some((base, dims))
+}
+
+/// The reduce with `op` over rows of `of` that `id` gives back to each element of a row, and which dimension of `of` its
+/// rows run along. It may be one of `of` in another order, or converted.
+fn row_reduce(module: &Module, id: InstructionId, op: BinaryOp, of: InstructionId) -> Option<(InstructionId, usize)> {
     let mut id = id;
     let mut views = Vec::new();
     for _ in 0..STEPS {
@@ -159,20 +180,20 @@ fn row_reduce(module: &Module, id: InstructionId, op: BinaryOp) -> Option<(Instr
                 if !reduces || start != neutral || module[id].operands().len() != 2 {
                     return None;
                 }
-                // The row's value must come back to the row it is of.
-                let mut dims = dense(sizes(module, id)?);
-                let expected = {
-                    let mut rows = dims.clone();
-                    let whole = sizes(module, operand(module, id, 0)?)?;
-                    let size = *whole.get(dimension as usize)?;
-                    let spread = if size == 1 { Vec::new() } else { vec![crate::view::Factor { size, stride: 0 }] };
-                    rows.insert(dimension as usize, spread);
-                    rows
-                };
-                for &view in views.iter().rev() {
-                    dims = reorder(module, view, &dims)?;
+                let (base, mut rows) = unordered(module, operand(module, id, 0)?)?;
+                let (same, mut dims) = unordered(module, of)?;
+                if base != same || dimension as usize >= rows.len() {
+                    return None;
                 }
-                return (dims == expected).then_some((id, dimension as usize));
+                let along = rows.remove(dimension as usize);
+                let [key] = along.as_slice() else { return None };
+                let place = dims.iter().position(|dim| dim.as_slice() == [*key])?;
+                // The row's value must come back to the row it is of.
+                dims[place] = vec![Factor { stride: 0, ..*key }];
+                for &view in views.iter().rev() {
+                    rows = reorder(module, view, &rows)?;
+                }
+                return (rows == dims).then_some((id, place));
             }
             _ => return None,
         }
@@ -189,21 +210,20 @@ pub(crate) fn softmax_of_product(module: &Module, weights: InstructionId) -> Opt
         return None;
     }
     path.push(divide);
-    let (sum, sum_dim) = row_reduce(module, operand(module, divide, 1)?, BinaryOp::Add)?;
-    let exponential = operand(module, divide, 0)?;
-    let is_exponential = |id: InstructionId| matches!(module[id].op, Op::Unary { op: UnaryOp::Exponential, .. });
-    if !is_exponential(exponential) || same_past_converts(module, operand(module, sum, 0)?, exponential).is_none() {
+    let exponential = past_converts(module, &mut path, operand(module, divide, 0)?)?;
+    if !matches!(module[exponential].op, Op::Unary { op: UnaryOp::Exponential, .. }) {
         return None;
     }
+    let (sum, sum_dim) = row_reduce(module, operand(module, divide, 1)?, BinaryOp::Add, exponential)?;
     path.push(exponential);
-    let subtract = operand(module, exponential, 0)?;
+    let subtract = past_converts(module, &mut path, operand(module, exponential, 0)?)?;
     if module[subtract].op != Op::Binary(BinaryOp::Subtract) {
         return None;
     }
     path.push(subtract);
     let scores = operand(module, subtract, 0)?;
-    let (largest, largest_dim) = row_reduce(module, operand(module, subtract, 1)?, BinaryOp::Maximum)?;
-    if largest_dim != sum_dim || same_past_converts(module, operand(module, largest, 0)?, scores).is_none() {
+    let (_, largest_dim) = row_reduce(module, operand(module, subtract, 1)?, BinaryOp::Maximum, scores)?;
+    if largest_dim != sum_dim {
         return None;
     }
 
@@ -268,20 +288,6 @@ pub(crate) fn softmax_of_product(module: &Module, weights: InstructionId) -> Opt
     let named: Vec<FoundBand> = of_queries.map(same_axis).collect();
     placed.bands.extend(named);
     Some(placed)
-}
-
-/// `to`, if it is `from` past conversions.
-fn same_past_converts(module: &Module, mut from: InstructionId, to: InstructionId) -> Option<()> {
-    for _ in 0..4 {
-        if from == to {
-            return Some(());
-        }
-        if module[from].op != Op::Convert {
-            return None;
-        }
-        from = operand(module, from, 0)?;
-    }
-    None
 }
 
 fn place(dims: &[Dimension], view: View) -> Option<Placed> {

@@ -311,6 +311,66 @@ fn slopes_of_positions_are_not_written_out() {
 }
 
 #[test]
+fn rows_reduced_in_another_shape() {
+    check(
+        "q = bf16[2,70,4,64] parameter(0)
+  k = bf16[2,90,4,64] parameter(1)
+  v = bf16[2,90,4,64] parameter(2)
+  q1 = bf16[2,70,4,1,64] reshape(q)
+  q2 = bf16[2,4,70,1,64] transpose(q1), dimensions={0,2,1,3,4}
+  qk = f32[2,4,70,1,90] dot(q2, k), lhs_batch_dims={0,1}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={3}
+  scale = f32[] constant(0.125)
+  scales = f32[2,4,70,1,90] broadcast(scale), dimensions={}
+  scaled = f32[2,4,70,1,90] multiply(qk, scales)
+  x = f32[1,2,4,70,90] reshape(scaled)
+  lowest = f32[] constant(-inf)
+  largest1 = f32[2,4,70,1] reduce(scaled, lowest), dimensions={4}, to_apply=max
+  largest = f32[1,2,4,70] reshape(largest1)
+  largest_rows = f32[1,2,4,70,90] broadcast(largest), dimensions={0,1,2,3}
+  moved = f32[1,2,4,70,90] subtract(x, largest_rows)
+  e = f32[1,2,4,70,90] exponential(moved)
+  zero = f32[] constant(0)
+  s = f32[1,2,4,70] reduce(e, zero), dimensions={4}, to_apply=sum
+  sums = f32[1,2,4,70,90] broadcast(s), dimensions={0,1,2,3}
+  p = f32[1,2,4,70,90] divide(e, sums)
+  p16 = bf16[1,2,4,70,90] convert(p)
+  o = bf16[2,4,1,70,64] dot(p16, v), lhs_batch_dims={1,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={1}
+  o1 = bf16[2,4,70,64] reshape(o)
+  ROOT r = bf16[2,70,4,64] transpose(o1), dimensions={0,2,1,3}",
+        1,
+    );
+}
+
+#[test]
+fn a_softmax_of_bf16() {
+    check(
+        "q = bf16[2,4,70,64] parameter(0)
+  k = bf16[2,4,90,64] parameter(1)
+  v = bf16[2,4,90,64] parameter(2)
+  qk = bf16[2,4,70,90] dot(q, k), lhs_batch_dims={0,1}, rhs_batch_dims={0,1}, lhs_contracting_dims={3}, rhs_contracting_dims={3}
+  scale = bf16[] constant(8)
+  scales = bf16[2,4,70,90] broadcast(scale), dimensions={}
+  x = bf16[2,4,70,90] divide(qk, scales)
+  x32 = f32[2,4,70,90] convert(x)
+  lowest = f32[] constant(-inf)
+  largest32 = f32[2,4,70] reduce(x32, lowest), dimensions={3}, to_apply=max
+  largest = bf16[2,4,70] convert(largest32)
+  largest_rows = bf16[2,4,70,90] broadcast(largest), dimensions={0,1,2}
+  moved = bf16[2,4,70,90] subtract(x, largest_rows)
+  moved32 = f32[2,4,70,90] convert(moved)
+  e = f32[2,4,70,90] exponential(moved32)
+  e16 = bf16[2,4,70,90] convert(e)
+  zero = f32[] constant(0)
+  s = f32[2,4,70] reduce(e, zero), dimensions={3}, to_apply=sum
+  rounded = bf16[2,4,70] convert(s)
+  sums = bf16[2,4,70,90] broadcast(rounded), dimensions={0,1,2}
+  p = bf16[2,4,70,90] divide(e16, sums)
+  ROOT o = bf16[2,4,70,64] dot(p, v), lhs_batch_dims={0,1}, rhs_batch_dims={0,1}, lhs_contracting_dims={3}, rhs_contracting_dims={2}",
+        1,
+    );
+}
+
+#[test]
 fn what_is_no_attention_is_left_alone() {
     // A sum over another dimension is no softmax.
     check(
