@@ -151,7 +151,7 @@ fn row_reduce(module: &Module, id: InstructionId, op: BinaryOp, of: InstructionI
     let mut views = Vec::new();
     for _ in 0..STEPS {
         match &module[id].op {
-            Op::Broadcast { .. } | Op::Reshape { .. } | Op::Convert | Op::Copy => {
+            Op::Broadcast { .. } | Op::Transpose { .. } | Op::Reshape { .. } | Op::Convert | Op::Copy => {
                 views.push(id);
                 id = operand(module, id, 0)?;
             }

@@ -339,6 +339,29 @@ fn rows_reduced_in_another_shape() {
   ROOT r = bf16[2,70,4,64] transpose(o1), dimensions={0,2,1,3}",
         1,
     );
+    // Heads that share keys, brought to the front after the maximum.
+    check(
+        "q0 = bf16[2,70,4,2,64] parameter(0)
+  q = bf16[2,4,70,2,64] transpose(q0), dimensions={0,2,1,3,4}
+  k = bf16[2,90,4,64] parameter(1)
+  v = bf16[2,90,4,64] parameter(2)
+  qk = f32[2,4,70,2,90] dot(q, k), lhs_batch_dims={0,1}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={3}
+  x = f32[2,2,4,70,90] transpose(qk), dimensions={3,0,1,2,4}
+  lowest = f32[] constant(-inf)
+  largest1 = f32[2,4,70,2] reduce(qk, lowest), dimensions={4}, to_apply=max
+  largest = f32[2,2,4,70] transpose(largest1), dimensions={3,0,1,2}
+  largest_rows = f32[2,2,4,70,90] broadcast(largest), dimensions={0,1,2,3}
+  moved = f32[2,2,4,70,90] subtract(x, largest_rows)
+  e = f32[2,2,4,70,90] exponential(moved)
+  zero = f32[] constant(0)
+  s = f32[2,2,4,70] reduce(e, zero), dimensions={4}, to_apply=sum
+  sums = f32[2,2,4,70,90] broadcast(s), dimensions={0,1,2,3}
+  p = f32[2,2,4,70,90] divide(e, sums)
+  p16 = bf16[2,2,4,70,90] convert(p)
+  o = bf16[2,4,2,70,64] dot(p16, v), lhs_batch_dims={1,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={1}
+  ROOT r = bf16[2,70,4,2,64] transpose(o), dimensions={0,3,1,2,4}",
+        1,
+    );
 }
 
 #[test]
