@@ -2,6 +2,7 @@
 
 use super::attributes::{Attr, AttrSet, COMMON, Values, attributes_of, opcode_by_name};
 use super::op::Subject;
+use super::other_names::named_elsewhere;
 use super::settle::{lay_out, settle, unpacked};
 use super::{Failed, Read, Reader, Symbol};
 use crate::hlo_text::source_map::find_part;
@@ -304,7 +305,8 @@ impl<'a> Reader<'a> {
         let mut diagnostic = Diagnostic::error(&codes::text::UNKNOWN_OPCODE, format!("there is no operation `{text}`"))
             .at(span)
             .label("unknown operation");
-        if let Some(near) = did_you_mean(&text, Opcode::ALL.iter().map(|o| o.name())) {
+        let near = named_elsewhere(&text).or_else(|| did_you_mean(&text, Opcode::ALL.iter().map(|o| o.name())));
+        if let Some(near) = near {
             diagnostic = diagnostic.help(format!("did you mean `{near}`?"));
         }
         self.fail(diagnostic)

@@ -17,6 +17,7 @@ mod instruction;
 mod literal;
 mod metadata;
 mod op;
+mod other_names;
 mod report;
 mod settle;
 mod shape;
