@@ -24,6 +24,7 @@ pub mod annotation_advice;
 pub mod arrays;
 pub mod check;
 pub mod dump;
+pub mod dump_form;
 pub mod engine;
 pub mod execute;
 pub mod global;

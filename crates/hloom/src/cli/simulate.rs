@@ -118,7 +118,11 @@ fn prepared(verified: Verified, target: &Target, options: &Options) -> Result<Ve
         return Ok(verified);
     }
     let topology = options.topology.as_ref();
-    let verified = whole::local(verified, topology.map(|t| t.devices() as i64))?;
+    let asked = topology.map(|t| t.devices() as i64);
+    let verified = match target.windows.is_some() {
+        true => whole::local_as_in_dumps(verified, asked)?,
+        false => whole::local(verified, asked)?,
+    };
     // The cycles that a dump carries are asked for: those of another compilation are not meant.
     if options.cycles == CycleSource::Dump || is_fused(verified.module.module()) {
         return scheduled_only(verified, target);

@@ -1,6 +1,7 @@
 //! Programs over whole arrays: for how many devices one is partitioned, and the program of one device that is made of it.
 
 use super::{Outcome, Result, Stop, output, partition};
+use hloom::dump_form;
 use hloom::global::{Global, is_global};
 use hloom::ir::module::Module;
 use hloom::ir::verify::{VerifyOptions, verify};
@@ -38,6 +39,17 @@ pub(crate) fn local(verified: Verified, asked: Option<i64>) -> Result<Verified> 
         Some(devices) => Ok(partitioned(gathered_narrow(verified), devices)?.0),
         None => Ok(verified),
     }
+}
+
+/// As [`local`], in the form of compilers' dumps, for machines whose schedules are compared with such.
+pub(crate) fn local_as_in_dumps(verified: Verified, asked: Option<i64>) -> Result<Verified> {
+    let Some(devices) = devices(verified.module.module(), asked)? else { return Ok(verified) };
+    let (made, global) = partitioned(gathered_narrow(verified), devices)?;
+    let module = dump_form::of(&global).map_err(|found| {
+        output::show(&made.source, None, &found);
+        Stop(Outcome::of(&found))
+    })?;
+    Ok(Verified { module, ..made })
 }
 
 /// The program with what is gathered out of a widened array gathered before it is widened, so that less is sent between

@@ -27,7 +27,8 @@ pub(super) fn run(args: &CompileArgs, target: &Target) -> Result {
     }
     let topology = args.topology.as_deref().map(Topology::parse).transpose().map_err(|d| usage_error(&d.message))?;
     let asked = args.devices.map(i64::from).or(topology.as_ref().map(|t| t.devices() as i64));
-    let verified = free_layouts(whole::local(input::load_verified_as(&args.file, args.precision)?, asked)?)?;
+    let verified = input::load_verified_as(&args.file, args.precision)?;
+    let verified = free_layouts(whole::local_as_in_dumps(verified, asked)?)?;
     let chosen = choose_devices(verified.module.module(), args.devices.map(|n| n as usize), None);
     let devices = chosen.map_err(|d| fail(&verified, vec![d]))?.grid.devices();
     let topology = match topology {
