@@ -62,6 +62,10 @@ pub struct InstructionCost {
     pub bytes: f64,
     /// The windows that were chosen, for a product large enough that they are searched.
     pub windows: Option<MatmulWindows>,
+    /// How many windows the estimate is of; 1 where nothing is cut.
+    pub window_count: f64,
+    /// Bytes of fast memory that the windows of arrays in main memory take while it runs.
+    pub held_bytes: f64,
 }
 
 impl InstructionCost {
@@ -78,6 +82,8 @@ impl InstructionCost {
             matmul_flops: 0.0,
             bytes: 0.0,
             windows: None,
+            window_count: 1.0,
+            held_bytes: 0.0,
         }
     }
 

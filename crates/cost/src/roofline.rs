@@ -54,7 +54,7 @@ pub(crate) fn cost(kernel: &Kernel, target: &Target) -> Result<InstructionCost, 
         flops: kernel.work.flops(),
         matmul_flops: kernel.work.matmul_flops(),
         bytes,
-        windows: None,
+        ..InstructionCost::free()
     })
 }
 

@@ -20,6 +20,8 @@ const TILE: f64 = 1024.0;
 const SINGLE_WINDOW_TILES: f64 = 128.0;
 /// Cycles for each tile of it.
 const SINGLE_WINDOW_TILE: f64 = 4.43;
+/// How often the window of an array in main memory is held by it.
+const SINGLE_COPIES: f64 = 6.0;
 /// What windows of results cost for each tile when the sum goes on in another window.
 const REVISIT_TILE: f64 = 0.55;
 /// What each tile of an f32 operand costs when it is converted again for another window.
@@ -57,6 +59,9 @@ struct Cycles {
     memory: f64,
     start: f64,
     windows: Option<MatmulWindows>,
+    /// How many windows there are, and the bytes of fast memory that they take.
+    count: f64,
+    held: f64,
 }
 
 impl<'t> Machine<'t> {
@@ -87,6 +92,8 @@ impl<'t> Machine<'t> {
             matmul_flops: kernel.work.matmul_flops(),
             bytes: kernel.bytes_in(0),
             windows: cycles.windows,
+            window_count: cycles.count,
+            held_bytes: cycles.held,
         })
     }
 
@@ -111,6 +118,8 @@ impl<'t> Machine<'t> {
                 memory,
                 start: m.single_first,
                 windows: None,
+                count: 1.0,
+                held: kernel.bytes_in(0),
             };
         }
         let narrow_results = |a: &&ArrayUse| a.space == 0 && a.element_type.bits() < 32;
@@ -118,7 +127,8 @@ impl<'t> Machine<'t> {
         let written: f64 = kernel.results.iter().filter(narrow_results).map(|a| a.bytes).sum();
         let (memory, compute) = ((read + written) / stream, tiles * SINGLE_WINDOW_TILE);
         let start = windows * m.single_start;
-        Cycles { total: start + memory + compute, compute, memory, start, windows: None }
+        let held = SINGLE_COPIES * kernel.bytes_in(0) / windows;
+        Cycles { total: start + memory + compute, compute, memory, start, windows: None, count: windows, held }
     }
 
     /// A fusion without products: copies and arithmetic of different windows overlap.
@@ -129,23 +139,28 @@ impl<'t> Machine<'t> {
         let compute = (m.loop_simple * units + m.loop_reduce * w.reduced) / TILE;
         let memory = kernel.bytes_in(0) / (self.memory * m.loop_stream);
         let windows = (kernel.bytes() / m.window_bytes).max(1.0);
-        let start = m.loop_start + m.loop_window * (known.map_or(windows, WindowConfig::count) - 1.0).max(0.0);
+        let count = known.map_or(windows.ceil(), WindowConfig::count);
+        let start = m.loop_start + m.loop_window * (count - 1.0).max(0.0);
         let total = start + compute.max(memory) + compute.min(memory) / windows;
-        Cycles { total, compute, memory, start, windows: None }
+        Cycles { total, compute, memory, start, windows: None, count, held: self.held(kernel, count) }
     }
 
     fn relayout(&self, kernel: &Kernel) -> Cycles {
         let m = &self.model;
         let memory = kernel.bytes_in(0) / (self.memory * m.relayout_stream);
         let compute = m.relayout_tile * kernel.results.iter().map(|a| a.tiles).sum::<f64>();
-        Cycles { total: m.relayout_start + memory + compute, compute, memory, start: m.relayout_start, windows: None }
+        let (start, count) = (m.relayout_start, (kernel.bytes() / m.window_bytes).ceil().max(1.0));
+        let held = self.held(kernel, count);
+        Cycles { total: start + memory + compute, compute, memory, start, windows: None, count, held }
     }
 
     /// One stream through memory: nothing is computed.
     fn copy(&self, kernel: &Kernel) -> Cycles {
         let m = &self.model;
         let memory = kernel.bytes_in(0) / (self.memory * m.loop_stream);
-        Cycles { total: m.loop_start + memory, compute: 0.0, memory, start: m.loop_start, windows: None }
+        let (start, count) = (m.loop_start, (kernel.bytes() / m.window_bytes).ceil().max(1.0));
+        let held = self.held(kernel, count);
+        Cycles { total: start + memory, compute: 0.0, memory, start, windows: None, count, held }
     }
 
     fn matmul(&self, kernel: &Kernel, known: Option<&WindowConfig>) -> Result<Cycles, Diagnostic> {
@@ -197,7 +212,13 @@ impl<'t> Machine<'t> {
         let start = if read > 4096.0 { m.matmul_operand_start } else { 0.0 }
             + if is_narrow || written > 0.0 { m.matmul_result_start } else { 0.0 };
         let total = start + compute.max(copied) + compute.min(copied) / windows + back;
-        Cycles { total, compute, memory: copied + back, start, windows: None }
+        let count = windows.ceil();
+        Cycles { total, compute, memory: copied + back, start, windows: None, count, held: self.held(kernel, count) }
+    }
+
+    /// The bytes that windows of equal size take: two of each array, so that one is copied while the other is in use.
+    fn held(&self, kernel: &Kernel, count: f64) -> f64 {
+        kernel.bytes_in(0) / count * if count > 1.0 { 2.0 } else { 1.0 }
     }
 
     /// A product that takes many windows: the cycles of the best that fit.
@@ -207,7 +228,7 @@ impl<'t> Machine<'t> {
             for columns in sizes(&[256, 512, 1024, 1792, 2048, 4096, 8192], p.columns) {
                 for contracted in sizes(&[256, 512, 1024, 2048, 4096], p.contracted) {
                     let windows = MatmulWindows { rows, columns, contracted };
-                    if self.fits(sides, windows) {
+                    if sides.held(windows) <= self.model.scoped_bytes {
                         let found = self.windowed(sides, p, rate, WindowCounts::in_windows(p, windows));
                         if best.as_ref().is_none_or(|b| found.total < b.total) {
                             best = Some(found);
@@ -217,14 +238,6 @@ impl<'t> Machine<'t> {
             }
         }
         best
-    }
-
-    /// Whether such windows fit into fast memory: two of each operand, so that the next is copied behind this one, and
-    /// two of a result that is copied back.
-    fn fits(&self, s: &Sides, w: MatmulWindows) -> bool {
-        let operands = 2.0 * (w.rows * w.contracted * s.lhs_held + w.contracted * w.columns * s.rhs_held);
-        let result = 4.0 * w.rows * w.columns * if s.result > 0.0 { 2.0 } else { 1.0 };
-        operands + result <= self.model.scoped_bytes
     }
 
     /// The cycles of a product that is cut so.
@@ -250,7 +263,8 @@ impl<'t> Machine<'t> {
         let back = s.result / stream;
         let count = n.rows * n.columns * n.contracted;
         let total = m.search_start + compute.max(copied) + compute.min(copied) / count + back;
-        Cycles { total, compute, memory: copied + back, start: m.search_start, windows: Some(n.windows) }
+        let (start, held) = (m.search_start, s.held(n.windows));
+        Cycles { total, compute, memory: copied + back, start, windows: Some(n.windows), count, held }
     }
 }
 
@@ -272,21 +286,20 @@ impl WindowCounts {
         }
     }
 
-    /// The windows that a compiler wrote down: tiles of the result's window, and how many windows there are. `None` where
-    /// they are not those of the product's result.
+    /// The windows that a compiler wrote down: how many along columns, along rows and batches, and along what is summed.
+    /// `None` where they are not those of the product's result.
     fn of(config: &WindowConfig, kernel: &Kernel, p: &Matmul) -> Option<WindowCounts> {
         let tiles: f64 = config.output.iter().map(|&n| n.max(1) as f64).product();
-        let (&minor, all) = (config.output.last()?, config.count());
-        let result = kernel.results.first()?.tiles;
-        let columns = (p.columns / (128.0 * minor.max(1) as f64)).ceil().max(1.0);
-        // Windows at the edges are not full, so there are a few more than would do.
-        let needed = (result / tiles).ceil().max(columns);
-        let contracted = (all / needed).floor().max(1.0);
-        let rows = (all / contracted / columns).round().max(1.0);
-        let is_whole = (rows * columns * contracted / all - 1.0).abs() < 0.01;
+        let [columns, around @ .., contracted] = &*config.iterations else { return None };
+        let (columns, contracted) = ((*columns).max(1) as f64, (*contracted).max(1) as f64);
+        let around: f64 = around.iter().map(|&n| n.max(1) as f64).product();
+        // Windows at the edges are not full, so together they are a little more than the result.
+        let covered = tiles * columns * around / kernel.results.first()?.tiles.max(1.0);
+        let rows = (around / p.batch).max(1.0);
+        let is_possible = rows <= p.rows && columns <= p.columns && contracted <= p.contracted;
         let windows =
             MatmulWindows { rows: p.rows / rows, columns: p.columns / columns, contracted: p.contracted / contracted };
-        is_whole.then_some(WindowCounts { rows, columns, contracted, windows })
+        (is_possible && (0.99..2.0).contains(&covered)).then_some(WindowCounts { rows, columns, contracted, windows })
     }
 }
 
@@ -331,6 +344,13 @@ impl Sides {
             rhs_work,
             behind: (units(&kernel.work.elementwise) - lhs_work - rhs_work).max(0.0),
         }
+    }
+
+    /// The bytes of fast memory that such windows take: two of each operand, so that the next is copied behind this one,
+    /// and two of a result that is copied back.
+    fn held(&self, w: MatmulWindows) -> f64 {
+        let operands = 2.0 * (w.rows * w.contracted * self.lhs_held + w.contracted * w.columns * self.rhs_held);
+        operands + 4.0 * w.rows * w.columns * if self.result > 0.0 { 2.0 } else { 1.0 }
     }
 }
 

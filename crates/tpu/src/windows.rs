@@ -1,8 +1,7 @@
 //! What code generation would note: windows, estimated cycles and the memory that windows take.
 //!
-//! Cycles are the cost model's. A large product has the windows that the model's search chose; everything else is cut along
-//! its rows into as many windows as its arrays fill the memory that is kept for them, and a single operation on elements
-//! into windows of a fixed number of tiles.
+//! Cycles are the cost model's, and so are the windows that they are of: a large product has those that the model's search
+//! chose, everything else is cut along its rows into as many as the estimate says.
 
 use crate::backend_config::{BackendConfig, CollectiveAlgorithm, Continuation, WindowNote};
 use crate::edit::{array_of, flow_computations};
@@ -24,10 +23,6 @@ pub(crate) static STAGE: Stage = Stage {
 
 const LANES: i64 = 128;
 const SUBLANES: i64 = 8;
-/// Tiles in a window of a single operation on elements.
-const SINGLE_TILES: i64 = 128;
-/// How often the window of an array in main memory is held by such an operation.
-const SINGLE_COPIES: i64 = 6;
 
 fn note_windows(module: &mut Module, context: &StageContext<'_>) -> Result<usize, Diagnostic> {
     let mut notes = Vec::new();
@@ -40,7 +35,7 @@ fn note_windows(module: &mut Module, context: &StageContext<'_>) -> Result<usize
                 } else if model.is_estimated(i) {
                     // What the machine has no rate for has no estimate.
                     let Ok(cost) = model.instruction(i) else { continue };
-                    notes.extend(note(module, i, &cost, context).map(|n| (i, n)));
+                    notes.extend(note(module, i, &cost).map(|n| (i, n)));
                 }
             }
         }
@@ -52,27 +47,28 @@ fn note_windows(module: &mut Module, context: &StageContext<'_>) -> Result<usize
     Ok(changes)
 }
 
-fn note(
-    module: &Module,
-    i: InstructionId,
-    cost: &InstructionCost,
-    context: &StageContext<'_>,
-) -> Option<BackendConfig> {
+fn note(module: &Module, i: InstructionId, cost: &InstructionCost) -> Option<BackendConfig> {
     let cycles = cost.cycles?.round() as i64;
-    let leaves = module[i].shape.leaves();
-    let array = leaves.iter().find_map(|(_, s)| s.as_array())?;
+    let array = cut_array(module, i)?;
     let mut config =
         BackendConfig { continuation: continuation(module, i), is_generated: true, ..BackendConfig::default() };
-    let (windows, used) = match convolution(module, i) {
+    let windows = match convolution(module, i) {
         Some((inner, convolution)) => {
             config.convolution_emitter = Some("EmitAllBatchInSublanes");
             product_windows(module, inner, convolution, cost)?
         }
-        None => loop_windows(module, i, array, context),
+        None => loop_windows(array, cost.window_count, matches!(module[i].op, Op::Fusion(_))),
     };
     config.windows = Some(WindowNote { cycles, ..windows });
-    config.used_scoped = vec![(1, used)];
+    config.used_scoped = vec![(1, cost.held_bytes as i64)];
     Some(config)
+}
+
+/// The array whose windows an instruction works on: the largest that it reads or writes, of equals its result.
+fn cut_array(module: &Module, i: InstructionId) -> Option<&ArrayShape> {
+    let results = module[i].shape.leaves().into_iter().rev().filter_map(|(_, s)| s.as_array());
+    let operands = module[i].operands().iter().filter_map(|&o| array_of(module, o));
+    operands.chain(results).max_by_key(|a| a.element_count().unwrap_or(0))
 }
 
 /// What a fusion that carries an exchange says of its own operands and results; it is kept.
@@ -100,25 +96,40 @@ fn tiles(size: i64, tile: i64) -> i64 {
     size.div_euclid(tile) + i64::from(size.rem_euclid(tile) > 0)
 }
 
-/// The windows of a product, each array's by its dimensions, and the bytes they take.
+/// The windows of a product, each array's by its dimensions.
 fn product_windows(
     module: &Module,
     i: InstructionId,
     convolution: &Convolution,
     cost: &InstructionCost,
-) -> Option<(WindowNote, i64)> {
-    let &[x, y] = module[i].operands() else { return None };
-    let (lhs, rhs, out) = (array_of(module, x)?, array_of(module, y)?, array_of(module, i)?);
+) -> Option<WindowNote> {
+    let &[x, _] = module[i].operands() else { return None };
+    let (lhs, out) = (array_of(module, x)?, array_of(module, i)?);
     let d = &convolution.dims;
     let size = |a: &ArrayShape, dim: i64| a.dims().get(dim as usize).copied().unwrap_or(1);
     let (rows, columns, contracted) =
         (size(out, d.output_batch), size(out, d.output_feature), size(lhs, d.input_feature));
     let spatial: Vec<i64> = d.output_spatial.iter().map(|&s| size(out, s)).collect();
-    let around: i64 = spatial.iter().product();
+    // Spatial dimensions are rows, one product for each (a batch), or further columns: those that the window spans while
+    // the operand has but one element.
+    let role = |n: usize| {
+        let window = convolution.window.dims.get(n).map_or(1, |w| w.size);
+        match d.input_spatial.get(n).map_or(1, |&s| size(lhs, s)) {
+            _ if window != spatial[n] || window == 1 => Spatial::Rows,
+            1 => Spatial::Columns,
+            input if input == window => Spatial::Batch,
+            _ => Spatial::Rows,
+        }
+    };
+    let roles: Vec<Spatial> = (0..spatial.len()).map(role).collect();
+    let of_rows = |n: usize| if roles[n] == Spatial::Rows { spatial[n] } else { 1 };
+    let around: i64 = (0..spatial.len()).map(of_rows).product();
+    let more_columns: i64 = (0..spatial.len()).filter(|&n| roles[n] == Spatial::Columns).map(|n| spatial[n]).product();
     // Searched windows count rows over all dimensions; the inner ones are cut last.
     let (mut batch, mut outer, mut n, mut k) = (rows, around, columns, contracted);
     if let Some(w) = cost.windows {
-        (n, k) = (columns.min(w.columns as i64), contracted.min(w.contracted as i64));
+        n = columns.min(w.columns as i64 / more_columns.max(1));
+        k = contracted.min(w.contracted as i64);
         let all = (w.rows as i64).clamp(1, rows.saturating_mul(around).max(1));
         outer = (1..=around.min(all)).rev().find(|o| around % o == 0 && (all / o) % SUBLANES == 0).unwrap_or(1);
         batch = (all / outer).clamp(1, rows);
@@ -126,10 +137,15 @@ fn product_windows(
     let (n, k) = (n.max(1), k.max(1));
     let mut left = outer;
     let mut spatial_windows = Vec::new();
-    for &s in spatial.iter().rev() {
-        let take = (1..=s).rev().find(|t| left % t == 0).unwrap_or(1);
-        spatial_windows.insert(0, take);
-        left /= take;
+    for (&s, role) in spatial.iter().zip(&roles).rev() {
+        let take = match role {
+            Spatial::Columns => s,
+            Spatial::Batch if cost.windows.is_some() => 1,
+            Spatial::Batch => s,
+            Spatial::Rows => (1..=s).rev().find(|t| left % t == 0).unwrap_or(1),
+        };
+        spatial_windows.insert(0, take.max(1));
+        left /= if *role == Spatial::Rows { take.max(1) } else { 1 };
     }
     let note = WindowNote {
         kernel: spatial.iter().map(|_| 1).chain([tiles(n, SUBLANES), tiles(k, LANES)]).collect(),
@@ -142,20 +158,19 @@ fn product_windows(
             .chain([1, tiles(contracted, k)])
             .collect(),
     };
-    let bytes = |a: &ArrayShape| a.element_type.bytes() as i64;
-    let m = batch.saturating_mul(outer);
-    let used = 2 * (m.saturating_mul(k).saturating_mul(bytes(lhs)) + n.saturating_mul(k).saturating_mul(bytes(rhs)))
-        + 2 * m.saturating_mul(n).saturating_mul(4);
-    Some((note, used))
+    Some(note)
 }
 
-/// The windows of an operation on elements, and the bytes they take.
-fn loop_windows(
-    module: &Module,
-    i: InstructionId,
-    array: &ArrayShape,
-    context: &StageContext<'_>,
-) -> (WindowNote, i64) {
+/// What a spatial dimension of a convolution is to the product that it stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Spatial {
+    Rows,
+    Columns,
+    Batch,
+}
+
+/// So many windows of an operation on elements. Those of a single operation are cut by powers of two.
+fn loop_windows(array: &ArrayShape, count: f64, is_fused: bool) -> WindowNote {
     let sizes: Vec<i64> = array
         .minor_to_major()
         .iter()
@@ -170,29 +185,20 @@ fn loop_windows(
         *second = tiles(*second, SUBLANES);
     }
     let total: i64 = counts.iter().product::<i64>().max(1);
-    let per_window = match module[i].op {
-        Op::Fusion(_) => {
-            let scoped = context.target.windows.map_or(1.4e7, |w| w.window_bytes);
-            let tile_bytes = f64::from(array.element_type.bits().max(8)) / 8.0 * 1024.0;
-            (scoped / 2.0 / tile_bytes).max(1.0) as i64
-        }
-        _ => SINGLE_TILES,
-    };
-    // The most minor dimensions as whole as they fit, by powers of two where they are cut.
-    let mut left = per_window.min(total).max(1);
+    // The most minor dimensions as whole as they fit.
+    let mut left = tiles(total, count.max(1.0) as i64).max(1);
     let mut window = vec![1; counts.len()];
     for (w, &c) in window.iter_mut().zip(&counts).rev() {
-        let whole = left % c.max(1) == 0 || matches!(module[i].op, Op::Fusion(_)) && left >= c;
-        *w = if whole { c.max(1) } else { largest_power(c, left) };
+        let c = c.max(1);
+        *w = match is_fused {
+            true => left.min(c),
+            false if left % c == 0 => c,
+            false => largest_power(c, left),
+        };
         left = (left / *w).max(1);
     }
     let iterations = counts.iter().zip(&window).map(|(&c, &w)| tiles(c, w)).collect();
-    let in_window: i64 = window.iter().product();
-    let far = module[i].operands().iter().chain([&i]).filter_map(|&o| array_of(module, o));
-    let far = far.filter(|a| a.layout.as_ref().is_none_or(|l| l.memory_space == 0));
-    let bytes: i64 = far.map(|a| in_window.saturating_mul(1024 * a.element_type.bytes() as i64)).sum();
-    let used = if matches!(module[i].op, Op::Fusion(_)) { 2 * bytes } else { SINGLE_COPIES * bytes };
-    (WindowNote { output: window, iterations, ..WindowNote::default() }, used)
+    WindowNote { output: window, iterations, ..WindowNote::default() }
 }
 
 /// The largest power of two that divides `n` and is at most `limit`.
