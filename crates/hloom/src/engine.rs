@@ -10,7 +10,7 @@ use hloom_passes::Registry;
 use hloom_runtime::Client;
 use hloom_runtime::pool::Pool;
 use hloom_target::Target;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// What runs a program.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -65,5 +65,6 @@ pub fn backend_for(target: &Target) -> Result<Box<dyn Backend>, Diagnostic> {
 
 /// All passes by name.
 pub fn registry() -> &'static Registry {
-    hloom_compiler::registry()
+    static ALL: LazyLock<Registry> = LazyLock::new(|| hloom_compiler::registry().with(hloom_tpu::STAGES));
+    &ALL
 }

@@ -5,7 +5,7 @@ use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::kernel_config::KernelConfig;
 use hloom_ir::module::Module;
-use hloom_target::Target;
+use hloom_target::{Target, Topology};
 
 /// A small named unit that rewrites a module.
 #[derive(Clone, Copy)]
@@ -50,6 +50,11 @@ pub struct FusionCandidate<'g> {
 pub trait TargetInfo: std::fmt::Debug + Sync {
     /// The machine.
     fn target(&self) -> &Target;
+
+    /// How the devices that the program is compiled for are joined, where that was asked for.
+    fn topology(&self) -> Option<&Topology> {
+        None
+    }
 
     /// Whether the backend has a kernel for what would be one fusion. A group of instructions without one is not fused.
     fn supports_fusion(&self, module: &Module, candidate: &FusionCandidate<'_>) -> bool {

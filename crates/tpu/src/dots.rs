@@ -14,7 +14,7 @@
 //! stays one.
 
 use crate::edit::{add, array_of, remove_dead};
-use crate::stage::{Stage, StageContext};
+use crate::stage::staged;
 use crate::tiling::{retiled, tiled_array};
 use hloom_ir::attributes::{ConvDimensionNumbers, ConvolutionKind, Window, WindowDim};
 use hloom_ir::diagnostic::Diagnostic;
@@ -24,15 +24,19 @@ use hloom_ir::layout::{DimVec, Layout};
 use hloom_ir::module::Module;
 use hloom_ir::op::{Convolution, Dot, Op};
 use hloom_ir::shape::ArrayShape;
+use hloom_passes::Pass;
 
 /// The stage.
-pub(crate) static STAGE: Stage = Stage {
+pub(crate) static STAGE: Pass = Pass {
     name: "dots-to-convolutions",
     statement: "makes convolutions of dots, transposes around them folded in",
-    run: |module: &mut Module, context: &StageContext<'_>| {
-        let changes = convert_dots(module);
-        remove_dead(module, context.target)?;
-        Ok(changes) as Result<usize, Diagnostic>
+    keeps_schedule: false,
+    run: |module, context| {
+        staged(module, context, |module, context| {
+            let changes = convert_dots(module);
+            remove_dead(module, context.target)?;
+            Ok(changes) as Result<usize, Diagnostic>
+        })
     },
 };
 

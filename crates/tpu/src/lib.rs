@@ -1,7 +1,7 @@
 //! TPU-like machines: from a local program to a scheduled module in the form of such machines' compilers.
 //!
-//! The pipeline is a list of named [`Stage`]s, each a function over a module that can be run alone. [`compile_to_schedule`]
-//! runs all of them on a verified module, after the rewrites that every machine has in common.
+//! The pipeline is a list of passes, each a function over a module that can be run alone. [`compile_to_schedule`] runs all
+//! of them on a verified module, after the rewrites that every machine has in common.
 
 pub mod backend_config;
 mod collectives;
@@ -14,20 +14,19 @@ mod rematerialization;
 mod schedule;
 mod spaces;
 mod split_64_bit;
-pub mod stage;
+mod stage;
 pub mod tiling;
 mod windows;
 
-use hloom_compiler::registry;
 use hloom_ir::diagnostic::Diagnostic;
-use hloom_ir::module::Module;
 use hloom_ir::verify::VerifiedModule;
-use hloom_passes::{PipelineStep, optimize};
+use hloom_passes::manager::Watcher;
+use hloom_passes::{Context, Pass, PassList, Registry, optimize};
 use hloom_target::{Target, Topology};
-pub use stage::{Stage, StageContext};
+use stage::Slice;
 
 /// All stages, in the order in which they run.
-pub static STAGES: &[&Stage] = &[
+pub static STAGES: &[&Pass] = &[
     &split_64_bit::STAGE,
     &collectives::windowed_einsum::STAGE,
     &tiling::STAGE,
@@ -72,8 +71,10 @@ static COMMON: &[&str] = &[
     "dce",
 ];
 
-/// The name of a stage.
-pub type StageName = &'static str;
+/// The passes of the whole pipeline, of which `registry` has to have those of [`STAGES`].
+pub fn pipeline(registry: &Registry) -> Result<PassList, Diagnostic> {
+    registry.list(COMMON.iter().copied().chain(STAGES.iter().map(|s| s.name)))
+}
 
 /// Compiles a local program, one whose shapes are those of a single device, to a scheduled module for a slice of `target`.
 pub fn compile_to_schedule(
@@ -81,43 +82,18 @@ pub fn compile_to_schedule(
     target: &Target,
     topology: Topology,
 ) -> Result<VerifiedModule, Vec<Diagnostic>> {
-    compile_with(module, target, topology, &mut |_, _| ())
+    compile_with(module, target, topology, None)
 }
 
-/// Runs one stage on a module, and says how many changes it made.
-pub fn run_stage(
-    stage: &Stage,
-    module: VerifiedModule,
-    target: &Target,
-    topology: Topology,
-) -> Result<(VerifiedModule, usize), Diagnostic> {
-    let mut module = module.into_module();
-    let changes = (stage.run)(&mut module, &StageContext::new(target, topology))?;
-    Ok((spaces::verified(module)?, changes))
-}
-
-/// As [`compile_to_schedule`]; `watch` is shown the module after the common passes and after every stage.
+/// As [`compile_to_schedule`]; `watcher` is told of every pass.
 pub fn compile_with(
     module: &VerifiedModule,
     target: &Target,
     topology: Topology,
-    watch: &mut dyn FnMut(StageName, &Module),
+    watcher: Option<Watcher<'_>>,
 ) -> Result<VerifiedModule, Vec<Diagnostic>> {
-    let steps: Vec<PipelineStep> = COMMON.iter().map(|&name| PipelineStep::Once(name)).collect();
-    let list = registry().pipeline(&steps).map_err(|d| vec![d])?;
-    let context = hloom_passes::Context { info: target };
-    let optimized = optimize(module.clone(), &list, &context, None).map_err(|failed| failed.diagnostics)?;
-    let context = StageContext::new(target, topology);
-    let mut module = optimized.module.into_module();
-    watch("common", &module);
-    for stage in STAGES {
-        (stage.run)(&mut module, &context).map_err(|d| vec![d])?;
-        watch(stage.name, &module);
-        if cfg!(debug_assertions) {
-            let checked = spaces::verified(module);
-            let checked = checked.map_err(|d| vec![d.note(format!("after the stage `{}`", stage.name))])?;
-            module = checked.into_module();
-        }
-    }
-    spaces::verified(module).map_err(|d| vec![d])
+    let list = pipeline(&hloom_compiler::registry().with(STAGES)).map_err(|d| vec![d])?;
+    let slice = Slice { target, topology };
+    let optimized = optimize(module.clone(), &list, &Context { info: &slice }, watcher);
+    optimized.map(|o| o.module).map_err(|failed| failed.diagnostics)
 }

@@ -7,7 +7,7 @@
 use crate::edit::flow_computations;
 use crate::elapsed::Elapsed;
 use crate::spaces::{first_error, verified};
-use crate::stage::{Stage, StageContext};
+use crate::stage::{StageContext, staged};
 use hloom_analysis::effects::has_side_effect;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::diagnostic::codes::passes::BROKEN_MODULE;
@@ -16,6 +16,7 @@ use hloom_ir::instruction::{Common, Operands};
 use hloom_ir::module::{Module, NewInstruction};
 use hloom_ir::op::Op;
 use hloom_ir::verify::VerifiedModule;
+use hloom_passes::Pass;
 use hloom_plan::Plan;
 use hloom_plan::dataflow::{Value, ValueId};
 use hloom_plan::live_range::Time;
@@ -23,10 +24,11 @@ use hloom_target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The stage.
-pub(crate) static STAGE: Stage = Stage {
+pub(crate) static STAGE: Pass = Pass {
     name: "rematerialize",
     statement: "computes values again where keeping them takes more main memory than there is",
-    run: rematerialize,
+    keeps_schedule: true,
+    run: |module, context| staged(module, context, rematerialize),
 };
 
 /// The share of main memory that a program may take.

@@ -6,7 +6,7 @@
 //! did. f64 stays whole as well: two f32 do not hold as many bits.
 
 use crate::edit::{add, array_of, flow_computations, remove_dead};
-use crate::stage::{Stage, StageContext};
+use crate::stage::staged;
 use hloom_ir::attributes::ComparisonDirection;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::element_type::ElementType;
@@ -18,25 +18,29 @@ use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, ConstantValue, CustomCall, Op, UnaryOp};
 use hloom_ir::order::PostOrder;
 use hloom_ir::shape::ArrayShape;
+use hloom_passes::Pass;
 use rustc_hash::FxHashMap;
 
 /// The stage.
-pub(crate) static STAGE: Stage = Stage {
+pub(crate) static STAGE: Pass = Pass {
     name: "split-64-bit",
     statement: "works on arrays of 64-bit integers as pairs of 32-bit ones",
-    run: |module: &mut Module, context: &StageContext<'_>| {
-        let mut changes = 0;
-        for c in flow_computations(module) {
-            let order = PostOrder::new(module).instructions(c);
-            if order.iter().any(|&i| is_long(module, i)) {
-                let mut splitter = Splitter { module, pairs: FxHashMap::default() };
-                changes += order.iter().filter(|&&i| splitter.rewrite(i).is_some()).count();
+    keeps_schedule: false,
+    run: |module, context| {
+        staged(module, context, |module, context| {
+            let mut changes = 0;
+            for c in flow_computations(module) {
+                let order = PostOrder::new(module).instructions(c);
+                if order.iter().any(|&i| is_long(module, i)) {
+                    let mut splitter = Splitter { module, pairs: FxHashMap::default() };
+                    changes += order.iter().filter(|&&i| splitter.rewrite(i).is_some()).count();
+                }
             }
-        }
-        if changes > 0 {
-            remove_dead(module, context.target)?;
-        }
-        Ok(changes) as Result<usize, Diagnostic>
+            if changes > 0 {
+                remove_dead(module, context.target)?;
+            }
+            Ok(changes) as Result<usize, Diagnostic>
+        })
     },
 };
 

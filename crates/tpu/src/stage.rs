@@ -1,44 +1,56 @@
-//! What a stage of the pipeline is, and what it may know besides the module.
+//! What a stage of the pipeline may know besides the module.
 //!
-//! A stage is a plain function over a module. It answers with the number of changes it made, 0 only if the module is as it
-//! was, or with a diagnostic; what it leaves is a valid module that computes what it computed before.
+//! Stages are passes for TPU-like machines: each runs alone by its name, among those for every machine.
 
 use crate::policy::Policy;
 use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::diagnostic::codes::passes::NO_LIST;
 use hloom_ir::module::Module;
+use hloom_passes::{Context, TargetInfo};
 use hloom_target::{Target, Topology};
 
 /// What every stage may ask.
 #[derive(Clone, Debug)]
-pub struct StageContext<'t> {
+pub(crate) struct StageContext<'t> {
     /// The machine.
-    pub target: &'t Target,
+    pub(crate) target: &'t Target,
     /// The slice of it that the program runs on.
-    pub topology: Topology,
+    pub(crate) topology: Topology,
     /// What the machine's code generator prefers.
-    pub policy: Policy,
+    pub(crate) policy: Policy,
 }
 
-impl<'t> StageContext<'t> {
-    /// For `target` and a slice of it.
-    pub fn new(target: &'t Target, topology: Topology) -> StageContext<'t> {
-        StageContext { target, topology, policy: Policy::of(target) }
+/// A machine and the slice of it that a program is compiled for.
+#[derive(Debug)]
+pub(crate) struct Slice<'t> {
+    pub(crate) target: &'t Target,
+    pub(crate) topology: Topology,
+}
+
+impl TargetInfo for Slice<'_> {
+    fn target(&self) -> &Target {
+        self.target
+    }
+
+    fn topology(&self) -> Option<&Topology> {
+        Some(&self.topology)
     }
 }
 
-/// A named step from a module to a module.
-#[derive(Clone, Copy)]
-pub struct Stage {
-    /// Its name.
-    pub name: &'static str,
-    /// What it does, in one line.
-    pub statement: &'static str,
-    /// Rewrites the module and says how many changes were made.
-    pub run: fn(&mut Module, &StageContext<'_>) -> Result<usize, Diagnostic>,
-}
-
-impl std::fmt::Debug for Stage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Stage").field(&self.name).finish()
+/// Runs a stage as a pass: in the slice that was asked for, or else in the usual one for as many devices as the program has.
+pub(crate) fn staged(
+    module: &mut Module,
+    context: &Context<'_>,
+    stage: impl FnOnce(&mut Module, &StageContext<'_>) -> Result<usize, Diagnostic>,
+) -> Result<usize, Diagnostic> {
+    let target = context.target();
+    if target.windows.is_none() {
+        let message = format!("this is a stage for TPU-like machines, which `{}` is not", target.name);
+        return Err(Diagnostic::error(&NO_LIST, message));
     }
+    let config = &module.config;
+    let devices = config.replica_count.max(1).saturating_mul(config.num_partitions.max(1));
+    let usual = || target.usual_topology(usize::try_from(devices).unwrap_or(1));
+    let topology = context.info.topology().cloned().unwrap_or_else(usual);
+    stage(module, &StageContext { target, topology, policy: Policy::of(target) })
 }

@@ -7,20 +7,22 @@
 //! Which dimensions are minor is the program's choice where it states the layouts of its parameters and results. Where it
 //! does not, every array lies so that its tiles waste least; equal arrays then lie equally, whoever makes them.
 
-use crate::stage::{Stage, StageContext};
+use crate::stage::staged;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::layout::{Layout, Tile};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_passes::Pass;
 use smallvec::smallvec;
 
 /// The stage.
-pub(crate) static STAGE: Stage = Stage {
+pub(crate) static STAGE: Pass = Pass {
     name: "tile-layouts",
     statement: "gives every array a layout with tiles",
-    run: |module: &mut Module, _: &StageContext<'_>| Ok(tile_module(module)) as Result<usize, Diagnostic>,
+    keeps_schedule: false,
+    run: |module, context| staged(module, context, |module, _| Ok(tile_module(module)) as Result<usize, Diagnostic>),
 };
 
 const LANES: i64 = 128;

@@ -5,7 +5,7 @@
 
 use crate::backend_config::{BackendConfig, CollectiveAlgorithm, Continuation, WindowNote};
 use crate::edit::{array_of, flow_computations};
-use crate::stage::{Stage, StageContext};
+use crate::stage::{StageContext, staged};
 use hloom_cost::{CostModel, InstructionCost};
 use hloom_ir::attributes::FusionKind;
 use hloom_ir::diagnostic::Diagnostic;
@@ -13,12 +13,14 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::op::{Convolution, Op};
 use hloom_ir::shape::ArrayShape;
+use hloom_passes::Pass;
 
 /// The stage.
-pub(crate) static STAGE: Stage = Stage {
+pub(crate) static STAGE: Pass = Pass {
     name: "note-windows",
     statement: "notes windows, estimated cycles and used memory on the steps of the program",
-    run: note_windows,
+    keeps_schedule: true,
+    run: |module, context| staged(module, context, note_windows),
 };
 
 const LANES: i64 = 128;

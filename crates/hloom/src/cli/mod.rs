@@ -27,7 +27,6 @@ mod sharding_passes;
 mod simulate;
 mod stats;
 mod table;
-mod tpu_stages;
 mod verify;
 mod watch;
 mod whole;

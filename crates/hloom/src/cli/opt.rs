@@ -2,7 +2,7 @@
 
 use super::args::OptArgs;
 use super::table::{Align, Table};
-use super::{Outcome, Result, Stop, input, json, output, progress, sharding_passes, tpu_stages};
+use super::{Outcome, Result, Stop, input, json, output, progress, sharding_passes, usage_error};
 use hloom::engine::{backend_for, registry};
 use hloom::formats::hlo_text::{self, PrintOptions};
 use hloom::ir::diagnostic::{Blame, Diagnostic};
@@ -17,14 +17,18 @@ pub(crate) fn run(args: &OptArgs) -> Result {
     if let Some(passes) = args.passes.as_deref().filter(|p| sharding_passes::are_meant(p)) {
         return sharding_passes::run(args, file, passes);
     }
-    if let Some(passes) = args.passes.as_deref().filter(|p| tpu_stages::are_meant(p)) {
-        return tpu_stages::run(args, file, passes);
-    }
     let target = input::target(&args.target)?;
+    let is_tpu_like = target.windows.is_some();
+    if let Some(stage) = args.passes.iter().flatten().map(|n| n.trim()).find(|n| !is_tpu_like && is_stage(n)) {
+        let message =
+            format!("`{stage}` is a stage for TPU-like machines, which {} is not; `--target` names one", target.name);
+        return Err(usage_error(&message));
+    }
     let at_fault = |d: Diagnostic| Stop(say(&[d], Outcome::UsageAtFault));
     let backend = backend_for(&target);
     let list = match &args.passes {
         Some(names) => registry().list(names.iter().map(|n| n.trim())),
+        None if is_tpu_like => hloom::tpu::pipeline(registry()),
         None => backend.as_ref().map_err(Clone::clone).and_then(|b| registry().pipeline(b.pipeline())),
     };
     let list = list.map_err(at_fault)?;
@@ -55,12 +59,16 @@ pub(crate) fn run(args: &OptArgs) -> Result {
     Ok(Outcome::Well)
 }
 
+fn is_stage(name: &str) -> bool {
+    hloom::tpu::STAGES.iter().any(|s| s.name == name)
+}
+
 fn list() -> Result {
     let mut table = Table::new(&[("pass", Align::Left), ("what it does", Align::Left)]);
     for pass in registry().all() {
         table.row([pass.name.to_owned(), pass.statement.to_owned()]);
     }
-    for (name, statement) in sharding_passes::all().chain(tpu_stages::all()) {
+    for (name, statement) in sharding_passes::all() {
         table.row([name.to_owned(), statement.to_owned()]);
     }
     output::to_stdout(table.render().as_bytes())?;

@@ -7,7 +7,7 @@
 use super::start::semaphore;
 use crate::backend_config::{BackendConfig, Continuation};
 use crate::edit::{flow_computations, remove_dead};
-use crate::stage::{Stage, StageContext};
+use crate::stage::staged;
 use hloom_ir::attributes::{FusionKind, OutputOperandAlias};
 use hloom_ir::diagnostic::codes::passes::BROKEN_MODULE;
 use hloom_ir::diagnostic::{Blame, Diagnostic};
@@ -19,16 +19,20 @@ use hloom_ir::layout::Layout;
 use hloom_ir::module::{Module, NewInstruction};
 use hloom_ir::op::{AllGather, CustomCall, Fusion, Op};
 use hloom_ir::shape::{ArrayShape, Shape, ShapeIndex};
+use hloom_passes::Pass;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The stage.
-pub(crate) static STAGE: Stage = Stage {
+pub(crate) static STAGE: Pass = Pass {
     name: "async-collective-fusion",
     statement: "carries all-gathers through the output fusions that run meanwhile; others become synchronous again",
-    run: |module: &mut Module, context: &StageContext<'_>| {
-        let changes = fuse_module(module)?;
-        remove_dead(module, context.target)?;
-        Ok(changes) as Result<usize, Diagnostic>
+    keeps_schedule: true,
+    run: |module, context| {
+        staged(module, context, |module, context| {
+            let changes = fuse_module(module)?;
+            remove_dead(module, context.target)?;
+            Ok(changes) as Result<usize, Diagnostic>
+        })
     },
 };
 

@@ -8,7 +8,7 @@ use crate::edit::{add, array_of, flow_computations};
 use crate::fusion::build::fuse_alone;
 use crate::fusion::operands::{read_as_it_is, wrap};
 use crate::policy::Policy;
-use crate::stage::{Stage, StageContext};
+use crate::stage::staged;
 use crate::tiling::retiled;
 use hloom_ir::attributes::{DotAlgorithm, Precision};
 use hloom_ir::diagnostic::Diagnostic;
@@ -17,19 +17,23 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::instruction::Common;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
+use hloom_passes::Pass;
 
 /// The stage.
-pub(crate) static STAGE: Stage = Stage {
+pub(crate) static STAGE: Pass = Pass {
     name: "bf16-propagation",
     statement: "rounds to bf16 before they are gathered those values that are only multiplied at default precision",
-    run: |module: &mut Module, context: &StageContext<'_>| {
-        let mut changes = 0;
-        for c in flow_computations(module) {
-            for i in module[c].instructions().to_vec() {
-                changes += usize::from(narrow(module, i, &context.policy).is_some());
+    keeps_schedule: false,
+    run: |module, context| {
+        staged(module, context, |module, context| {
+            let mut changes = 0;
+            for c in flow_computations(module) {
+                for i in module[c].instructions().to_vec() {
+                    changes += usize::from(narrow(module, i, &context.policy).is_some());
+                }
             }
-        }
-        Ok(changes) as Result<usize, Diagnostic>
+            Ok(changes) as Result<usize, Diagnostic>
+        })
     },
 };
 

@@ -5,16 +5,18 @@
 
 use crate::backend_config::BackendConfig;
 use crate::edit::flow_computations;
-use crate::stage::{Stage, StageContext};
+use crate::stage::staged;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
+use hloom_passes::Pass;
 
 /// The stage.
-pub(crate) static STAGE: Stage = Stage {
+pub(crate) static STAGE: Pass = Pass {
     name: "note-collectives",
     statement: "notes barriers and reserved memory on collectives",
-    run: |module: &mut Module, _: &StageContext<'_>| Ok(note(module)) as Result<usize, Diagnostic>,
+    keeps_schedule: true,
+    run: |module, context| staged(module, context, |module, _| Ok(note(module)) as Result<usize, Diagnostic>),
 };
 
 /// Main memory that a reduction between devices reserves.

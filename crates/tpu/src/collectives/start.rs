@@ -2,7 +2,7 @@
 //! can carry them through fusions.
 
 use crate::edit::{add, flow_computations};
-use crate::stage::{Stage, StageContext};
+use crate::stage::staged;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::InstructionId;
@@ -11,19 +11,23 @@ use hloom_ir::layout::Layout;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_passes::Pass;
 
 /// The stage.
-pub(crate) static STAGE: Stage = Stage {
+pub(crate) static STAGE: Pass = Pass {
     name: "start-all-gathers",
     statement: "makes a start and a done of all-gathers and collective-permutes",
-    run: |module: &mut Module, context: &StageContext<'_>| {
-        let mut changes = 0;
-        for c in flow_computations(module) {
-            for i in module[c].instructions().to_vec() {
-                changes += usize::from(split(module, i, context.policy.carries_collectives).is_some());
+    keeps_schedule: false,
+    run: |module, context| {
+        staged(module, context, |module, context| {
+            let mut changes = 0;
+            for c in flow_computations(module) {
+                for i in module[c].instructions().to_vec() {
+                    changes += usize::from(split(module, i, context.policy.carries_collectives).is_some());
+                }
             }
-        }
-        Ok(changes) as Result<usize, Diagnostic>
+            Ok(changes) as Result<usize, Diagnostic>
+        })
     },
 };
 

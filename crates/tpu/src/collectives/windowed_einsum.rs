@@ -9,7 +9,7 @@
 //! put together in memory instead.
 
 use crate::edit::{add, array_of, flow_computations, remove_dead};
-use crate::stage::{Stage, StageContext};
+use crate::stage::{StageContext, staged};
 use hloom_analysis::devices::{DeviceGrid, group_of};
 use hloom_cost::{CollectiveKind, Communication, CostModel};
 use hloom_ir::attributes::{DotAlgorithm, Precision};
@@ -22,12 +22,14 @@ use hloom_ir::literal::Literal;
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, CollectivePermute, Dot, Op};
 use hloom_ir::shape::{ArrayShape, Shape};
+use hloom_passes::Pass;
 
 /// The stage.
-pub(crate) static STAGE: Stage = Stage {
+pub(crate) static STAGE: Pass = Pass {
     name: "windowed-einsum",
     statement: "multiplies with a gathered operand shard by shard, where that hides the gather",
-    run: window_module,
+    keeps_schedule: false,
+    run: |module, context| staged(module, context, window_module),
 };
 
 /// More shards than this are not written out one after another.

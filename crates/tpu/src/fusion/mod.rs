@@ -12,7 +12,7 @@ pub(crate) mod operands;
 mod remake;
 
 use crate::edit::{flow_computations, remove_dead};
-use crate::stage::{Stage, StageContext};
+use crate::stage::{StageContext, staged};
 use classify::{Role, Roles};
 use group::{Group, Groups, Side};
 use hloom_ir::attributes::FusionKind;
@@ -21,13 +21,15 @@ use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::order::PostOrder;
+use hloom_passes::Pass;
 use rustc_hash::FxHashSet;
 
 /// The stage.
-pub(crate) static STAGE: Stage = Stage {
+pub(crate) static STAGE: Pass = Pass {
     name: "tpu-fusion",
     statement: "puts what is computed together into output and loop fusions",
-    run: fuse_module,
+    keeps_schedule: false,
+    run: |module, context| staged(module, context, fuse_module),
 };
 
 fn fuse_module(module: &mut Module, context: &StageContext<'_>) -> Result<usize, Diagnostic> {

@@ -4,20 +4,24 @@
 //! The parameter of an operand that is wrapped becomes the last one of the fusion.
 
 use crate::edit::flow_computations;
-use crate::stage::{Stage, StageContext};
+use crate::stage::staged;
 use hloom_ir::attributes::FusionKind;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::instruction::{Common, Operands};
 use hloom_ir::module::{Module, NewInstruction};
 use hloom_ir::op::{Fusion, Op};
+use hloom_passes::Pass;
 
 /// The stage.
-pub(crate) static STAGE: Stage = Stage {
+pub(crate) static STAGE: Pass = Pass {
     name: "wrap-operands",
     statement: "puts every operand of a convolution that is read as it is into a fusion of a bitcast",
-    run: |module: &mut Module, context: &StageContext<'_>| {
-        Ok(if context.policy.wraps_operands { wrap_module(module) } else { 0 }) as Result<usize, Diagnostic>
+    keeps_schedule: false,
+    run: |module, context| {
+        staged(module, context, |module, context| {
+            Ok(if context.policy.wraps_operands { wrap_module(module) } else { 0 }) as Result<usize, Diagnostic>
+        })
     },
 };
 

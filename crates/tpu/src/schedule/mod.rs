@@ -5,29 +5,34 @@ mod list;
 
 use crate::edit::flow_computations;
 use crate::elapsed::Elapsed;
-use crate::stage::{Stage, StageContext};
+use crate::stage::{StageContext, staged};
 use hloom_compiler::registry;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::order::PostOrder;
+use hloom_passes::Pass;
 
 /// The stage that adds copies.
-pub(crate) static COPIES: Stage = Stage {
+pub(crate) static COPIES: Pass = Pass {
     name: "insert-copies",
     statement: "adds the copies without which loops, branches, in-place operations and results could not share memory",
-    run: |module: &mut Module, context: &StageContext<'_>| {
-        let pass = registry().find("copy-insertion")?;
-        (pass.run)(module, &hloom_passes::Context { info: context.target })
+    keeps_schedule: false,
+    run: |module, context| {
+        staged(module, context, |module, context| {
+            let pass = registry().find("copy-insertion")?;
+            (pass.run)(module, &hloom_passes::Context { info: context.target })
+        })
     },
 };
 
 /// The stage that orders every computation for little memory.
-pub(crate) static LIST: Stage = Stage {
+pub(crate) static LIST: Pass = Pass {
     name: "list-schedule",
     statement: "orders every computation so that little memory is live at once",
-    run: list_schedule,
+    keeps_schedule: true,
+    run: |module, context| staged(module, context, list_schedule),
 };
 
 fn list_schedule(module: &mut Module, context: &StageContext<'_>) -> Result<usize, Diagnostic> {
@@ -72,10 +77,11 @@ fn scalars_first(module: &Module, order: Vec<InstructionId>) -> Vec<InstructionI
 }
 
 /// The stage that hides collectives.
-pub(crate) static LATENCY: Stage = Stage {
+pub(crate) static LATENCY: Pass = Pass {
     name: "latency-hiding-schedule",
     statement: "starts collectives early and waits for them late, so that other work hides them",
-    run: hide_latency,
+    keeps_schedule: true,
+    run: |module, context| staged(module, context, hide_latency),
 };
 
 fn hide_latency(module: &mut Module, context: &StageContext<'_>) -> Result<usize, Diagnostic> {

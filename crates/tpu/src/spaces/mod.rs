@@ -15,7 +15,7 @@ mod traffic;
 
 use crate::elapsed::Elapsed;
 use crate::policy::FastMemory;
-use crate::stage::{Stage, StageContext};
+use crate::stage::{StageContext, staged};
 use candidates::{Candidate, Eviction, Read};
 use capacity::Capacity;
 use hloom_ir::diagnostic::codes::passes::BROKEN_MODULE;
@@ -24,16 +24,18 @@ use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
+use hloom_passes::Pass;
 use hloom_plan::Plan;
 use hloom_plan::buffers::BufferId;
 use hloom_plan::positions::Position;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The stage.
-pub(crate) static STAGE: Stage = Stage {
+pub(crate) static STAGE: Pass = Pass {
     name: "memory-spaces",
     statement: "puts values into fast memory, and copies there what is read from main memory, ahead of its readers",
-    run: assign,
+    keeps_schedule: true,
+    run: |module, context| staged(module, context, assign),
 };
 
 /// How much longer than its copy the work that hides a prefetch should be, and has to be.

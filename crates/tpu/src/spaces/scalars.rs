@@ -4,19 +4,23 @@
 //! them for addresses.
 
 use crate::edit::{array_of, flow_computations};
-use crate::stage::{Stage, StageContext};
+use crate::stage::staged;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
+use hloom_passes::Pass;
 
 /// The stage.
-pub(crate) static STAGE: Stage = Stage {
+pub(crate) static STAGE: Pass = Pass {
     name: "scalar-memory",
     statement: "puts numbers that the scalar unit computes into its memory",
-    run: |module: &mut Module, context: &StageContext<'_>| {
-        let has_memory = context.target.space(SCALAR_MEMORY).is_some();
-        Ok(if has_memory { move_scalars(module) } else { 0 }) as Result<usize, Diagnostic>
+    keeps_schedule: true,
+    run: |module, context| {
+        staged(module, context, |module, context| {
+            let has_memory = context.target.space(SCALAR_MEMORY).is_some();
+            Ok(if has_memory { move_scalars(module) } else { 0 }) as Result<usize, Diagnostic>
+        })
     },
 };
 

@@ -10,11 +10,12 @@ use hloom::ir::diagnostic::Diagnostic;
 use hloom::ir::module::Module;
 use hloom::ir::verify::{VerifyOptions, verify};
 use hloom::load::Format;
+use hloom::passes::Pass;
 use hloom::plan::check::{Assignment, check};
 use hloom::plan::dump::{Part, dump_a, dump_b};
 use hloom::plan::plan;
 use hloom::target::{DumpDialect, Target, Topology};
-use hloom::tpu::{StageName, compile_with};
+use hloom::tpu::{compile_to_schedule, compile_with};
 use hloom::{Source, Verified};
 
 const PRINT: PrintOptions = PrintOptions { elide_constants: false };
@@ -44,16 +45,16 @@ pub(super) fn run(args: &CompileArgs, target: &Target) -> Result {
     }
     let mut stopped = None;
     let mut count = 0;
-    let mut watch = |stage: StageName, module: &Module| {
+    let mut watch = |pass: &'static Pass, module: &Module| {
         if let (Some(folder), None) = (&args.dump_after_each, &stopped) {
             count += 1;
-            let path = format!("{folder}/{count:03}.{stage}.hlo");
+            let path = format!("{folder}/{count:03}.{}.hlo", pass.name);
             stopped = output::to_path(&path, hlo_text::print(module, &PRINT).as_bytes()).err();
         }
     };
     let compiled = {
         let _progress = progress::start(format!("compiling {}", verified.source.name));
-        compile_with(&verified.module, target, topology, &mut watch)
+        compile_with(&verified.module, target, topology, Some(&mut watch))
     };
     if let Some(stop) = stopped {
         return Err(stop);
@@ -95,7 +96,7 @@ pub(in super::super) fn scheduled(verified: Verified, target: &Target, topology:
     let Verified { source, module, .. } = free_layouts(verified)?;
     let module = {
         let _progress = progress::start(format!("compiling {}", source.name));
-        compile_with(&module, target, topology, &mut |_, _| ()).map_err(|faults| failed(&faults))?
+        compile_to_schedule(&module, target, topology).map_err(|faults| failed(&faults))?
     };
     // Its instructions are not those of the text.
     let source = Source { positions: Default::default(), ..source };

@@ -6,7 +6,7 @@ super::codes! {
         "hloom opt m.hlo --passes fold-everything";
     702 NO_LIST "there are no passes for a target",
         "hloom compiles for some of the targets that it plans memory for. For the others there is no list of passes; single passes can still be run by name.",
-        "hloom opt m.hlo --target tpu-v2";
+        "hloom opt m.hlo --target mine.toml";
     703 BROKEN_MODULE "a pass left a module that is not valid",
         "The module was valid before the pass and is not afterwards: a bug in hloom, whatever the program. The errors that follow say what the verifier found.",
         "";
