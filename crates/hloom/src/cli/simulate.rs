@@ -19,7 +19,7 @@ use hloom::ir::diagnostic::{Diagnostic, Place};
 use hloom::ir::module::Module;
 use hloom::ir::op::Op;
 use hloom::simulate::{CycleSource, Options, Simulation, prepare, simulate};
-use hloom::target::{Target, Topology};
+use hloom::target::{Recognized, Target, Topology, recognize};
 use hloom::{Loaded, Verified};
 
 pub(crate) fn run(args: &SimulateArgs) -> Result {
@@ -82,6 +82,7 @@ fn one(args: &SimulateArgs, file: &str, options: &Options) -> Result<Simulated> 
         None => input::target_of(None, &verified)?.name,
     };
     let target = machine(args, &name)?;
+    tell_other_generation(&verified, &target);
     let verified = prepared(verified, &target, options)?;
     let simulated = {
         let _progress = progress::start(format!("simulating {}", verified.source.name));
@@ -90,6 +91,23 @@ fn one(args: &SimulateArgs, file: &str, options: &Options) -> Result<Simulated> 
     let simulation = simulated.map_err(|faults| show(&verified, &faults))?;
     output::show(&verified.source, Some(verified.module.module()), &simulation.warnings);
     Ok(Simulated { file: file.to_owned(), verified, target, simulation })
+}
+
+/// Says so if a scheduled module has the form of one for a machine whose products read their operands in another way: what
+/// its compiler decided for that machine stays as it is.
+fn tell_other_generation(verified: &Verified, target: &Target) {
+    let module = verified.module.module();
+    if !module.is_scheduled || target.windows.is_none() {
+        return;
+    }
+    if let Recognized::As(own, why) = recognize(module)
+        && own.windows.is_some()
+        && own.wraps_operands != target.wraps_operands
+    {
+        let (name, own) = (&verified.source.name, &own.name);
+        let told = format!("{name}: it looks like a module for {own} ({why}); on {} it runs as it is\n", target.name);
+        output::inform(&told);
+    }
 }
 
 /// The machine of that name, with the changes that are asked for.

@@ -52,6 +52,32 @@ fn pages_and_traces_are_written() {
 }
 
 #[test]
+fn a_sweep_goes_on_where_a_global_program_does_not_fit_a_topology() {
+    let text = "HloModule m, num_partitions=4
+ENTRY e {
+  x = f32[64,64] parameter(0), sharding={devices=[4,1]<=[4]}
+  ROOT y = f32[64,64] negate(x)
+}
+";
+    let folder = Folder::new("simulate-sweep-global").with("m.hlo", text);
+    let ran = folder.hloom(&["simulate", "m.hlo", "--sweep", "tpu-v6e", "--topologies", "4x4,2x2", "--json"]).exits(0);
+    let rows = json_lines(&ran.stdout).remove(0);
+    assert!(rows[0]["error"].as_str().is_some_and(|e| e.contains("16 devices")), "{rows}");
+    assert!(rows[1]["step_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{rows}");
+}
+
+#[test]
+fn a_module_of_another_generation_is_told() {
+    let folder = Folder::new("simulate-generation");
+    let compile = ["compile", &example(), "--target", "tpu-v6e", "--topology", "2x2", "--emit", "schedule"];
+    folder.hloom(&[&compile[..], &["-o", "m.txt"]].concat()).exits(0);
+    let run = |target: &str| folder.hloom(&["simulate", "m.txt", "--target", target]);
+    let ran = run("tpu-v5e");
+    assert!(ran.stderr.contains("looks like a module for tpu-v6e"), "{}", ran.stderr);
+    assert!(!run("tpu-v6e").exits(0).stderr.contains("looks like"));
+}
+
+#[test]
 fn a_sweep_has_a_row_for_each_machine_and_topology() {
     let args = ["simulate", &example(), "--sweep", "tpu-v5e,tpu-v6e", "--topologies", "2x2,2x4", "--json"];
     let ran = Folder::new("simulate-sweep").hloom(&args).exits(0);

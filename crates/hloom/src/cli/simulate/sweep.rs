@@ -6,6 +6,7 @@ use crate::cli::args::SimulateArgs;
 use crate::cli::json::to_line;
 use crate::cli::table::{Align, Table};
 use crate::cli::{Outcome, Result, input, output, progress};
+use hloom::global::is_global;
 use hloom::ir::diagnostic::codes::simulate::MEMORY_EXCEEDED;
 use hloom::report::words::size;
 use hloom::simulate::{Options, Simulation, simulate};
@@ -61,28 +62,36 @@ fn row(args: &SimulateArgs, name: &str, topology: Option<Topology>, options: &Op
     let target = machine(args, name)?;
     let asked = topology.as_ref().map_or_else(String::new, Topology::to_string);
     let options = Options { topology, ..options.clone() };
-    let verified = prepared(input::load_verified(&args.file)?, &target, &options)?;
+    let refused = |error: String| Row {
+        target: target.name.clone(),
+        topology: asked.clone(),
+        devices: options.topology.as_ref().map_or(0, Topology::devices),
+        step_ms: None,
+        device_ms: None,
+        compute_ms: 0.0,
+        memory_ms: 0.0,
+        exposed_network_ms: 0.0,
+        mfu: 0.0,
+        bound: "",
+        main_memory_bytes: 0,
+        fits: false,
+        error,
+    };
+    let verified = input::load_verified(&args.file)?;
+    let module = verified.module.module();
+    let (own, devices) = (module.config.num_partitions, options.topology.as_ref().map_or(0, Topology::devices));
+    // Other machines and topologies may fit.
+    if is_global(module) && own > 1 && devices > 0 && usize::try_from(own) != Ok(devices) {
+        return Ok(refused(format!("the topology has {devices} devices, but the program is for {own} partitions")));
+    }
+    let verified = prepared(verified, &target, &options)?;
     let done = {
         let _progress = progress::start(format!("simulating on {name}"));
         simulate(&verified.module, &target, &options)
     };
     Ok(match done {
         Ok(simulation) => of(&simulation),
-        Err(faults) => Row {
-            target: target.name.clone(),
-            topology: asked,
-            devices: options.topology.as_ref().map_or(0, Topology::devices),
-            step_ms: None,
-            device_ms: None,
-            compute_ms: 0.0,
-            memory_ms: 0.0,
-            exposed_network_ms: 0.0,
-            mfu: 0.0,
-            bound: "",
-            main_memory_bytes: 0,
-            fits: false,
-            error: faults.first().map_or_else(String::new, |f| f.message.clone()),
-        },
+        Err(faults) => refused(faults.first().map_or_else(String::new, |f| f.message.clone())),
     })
 }
 
