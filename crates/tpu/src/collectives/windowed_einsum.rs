@@ -34,10 +34,6 @@ pub(crate) static STAGE: Pass = Pass {
 
 /// More shards than this are not written out one after another.
 const MAX_SHARDS: usize = 8;
-/// The share of the time before that it may take at most, since estimates are estimates.
-const WORTH_IT: f64 = 0.9;
-/// Seconds that another step of the program takes besides its work.
-const STEP_SECONDS: f64 = 2e-6;
 
 fn window_module(module: &mut Module, context: &StageContext<'_>) -> Result<usize, Diagnostic> {
     if context.policy.carries_collectives || module.config.replica_count > 1 {
@@ -254,7 +250,8 @@ fn pays(
     let pairs: Vec<(usize, usize)> = einsum.pairs().into_iter().map(|(a, b)| (device(a), device(b))).collect();
     let permute = communication.permute(&pairs, whole / n).seconds;
     let Ok(product) = model.instruction(einsum.dot) else { return Ok(false) };
-    let product = product.seconds;
+    // Each further product starts its windows anew.
+    let (product, start) = (product.seconds, product.latency_seconds);
     let result = array_of(module, einsum.dot);
     let wide = result.map_or(0.0, |r| r.element_count().unwrap_or(0) as f64 * 4.0);
     let put_together = match einsum.gathered {
@@ -262,8 +259,8 @@ fn pays(
         _ => 2.0 * bytes(einsum.dot),
     };
     let shards = product.max((n - 1.0) * permute + product / n);
-    let after = shards + put_together / bandwidth + (n - 1.0) * STEP_SECONDS;
-    Ok(after < WORTH_IT * (gather + product))
+    let after = shards + put_together / bandwidth + (n - 1.0) * start;
+    Ok(after < gather + product)
 }
 
 fn resized(whole: &ArrayShape, dim: i64, size: i64) -> DimVec {

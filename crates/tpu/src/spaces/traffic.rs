@@ -12,9 +12,6 @@ use hloom_ir::shape::Shape;
 use hloom_plan::order::flow_callees;
 use hloom_target::Target;
 
-/// How often a loop is taken to run that does not say so.
-const UNKNOWN_TRIPS: f64 = 5.0;
-
 /// What goes through memory when a module runs.
 pub(super) struct Traffic<'m> {
     module: &'m Module,
@@ -34,7 +31,7 @@ impl<'m> Traffic<'m> {
             for &i in module[c].instructions() {
                 let callees = flow_callees(&module[i].op);
                 let times = match module[i].op {
-                    Op::While { .. } => trip_count(module, i).map_or(UNKNOWN_TRIPS, |n| n as f64),
+                    Op::While { .. } => trip_count(module, i).map_or(target.assumed_trips as f64, |n| n as f64),
                     Op::Conditional { .. } => 1.0 / callees.len().max(1) as f64,
                     _ => 1.0,
                 };
