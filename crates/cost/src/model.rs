@@ -7,6 +7,7 @@ use crate::kernel::{Kernel, KernelKind, Placement};
 use crate::roofline;
 use crate::windows::{Machine, MatmulWindows};
 use crate::work::Work;
+use hloom_ir::attributes::FusionKind;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::module::Module;
@@ -199,11 +200,12 @@ impl<'m> CostModel<'m> {
     pub fn is_outside(&self, id: InstructionId) -> bool {
         let Op::Fusion(fusion) = &self.module[id].op else { return false };
         let fused = self.fused.get(fusion.calls.index()).and_then(Option::as_ref);
-        let root_is_collective = || {
-            let root = self.module.root(fusion.calls);
-            root.is_some_and(|r| self.module[r].op.collective().is_some())
-        };
-        fused.is_some_and(|f| f.is_outside) || root_is_collective()
+        // Around a collective as its root, or one of whose sum a part is kept; an output fusion may carry one along.
+        let is_collective = |i: &InstructionId| self.module[*i].op.collective().is_some();
+        let root = self.module.root(fusion.calls);
+        let is_exchange = root.is_some_and(|r| is_collective(&r))
+            || fusion.kind == FusionKind::Custom && self.module[fusion.calls].instructions().iter().any(is_collective);
+        fused.is_some_and(|f| f.is_outside) || is_exchange
     }
 
     /// Whether the instruction does work that a compiler would estimate: everything but names, scalars, calls, halves of

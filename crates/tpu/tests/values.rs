@@ -539,3 +539,32 @@ ENTRY main {
         assert!(!fused.contains("64["), "{name}: nothing is computed with 64 bits: {printed}");
     });
 }
+
+#[test]
+fn a_reduce_scatter_is_an_all_reduce_of_which_a_slice_is_kept() {
+    let program = |groups: &str| {
+        format!(
+            "
+HloModule scattered, num_partitions=4
+sum {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+ENTRY main {{
+  x = f32[64,256] parameter(0)
+  w = f32[256,128] parameter(1)
+  y = f32[64,128] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}, operand_precision={{highest,highest}}
+  s = f32[32,128] reduce-scatter(y), channel_id=1, replica_groups={groups}, use_global_device_ids=true, dimensions={{0}}, to_apply=sum
+  ROOT z = f32[32,128] negate(s)
+}}
+"
+        )
+    };
+    for groups in ["{{0,1},{2,3}}", "{{2,0},{1,3}}"] {
+        check_values(&program(groups), 1e-5, |name, printed| {
+            let is_fused = printed.contains("kind=kCustom") && !printed.contains(" reduce-scatter(");
+            assert_eq!(is_fused, ["tpu-v5e", "tpu-v6e"].contains(&name), "{name}: {printed}");
+        });
+    }
+}

@@ -6,9 +6,11 @@
 use crate::backend_config::BackendConfig;
 use crate::edit::flow_computations;
 use crate::stage::staged;
+use hloom_ir::attributes::FusionKind;
 use hloom_ir::diagnostic::Diagnostic;
+use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
-use hloom_ir::op::Op;
+use hloom_ir::op::{Fusion, Op};
 use hloom_passes::Pass;
 
 /// The stage.
@@ -22,6 +24,12 @@ pub(crate) static STAGE: Pass = Pass {
 /// Main memory that a reduction between devices reserves.
 const REDUCTION_BYTES: i64 = 64 << 20;
 
+/// Whether a fusion stands for a reduction between devices.
+fn is_reduction(module: &Module, fusion: &Fusion) -> bool {
+    let reduces = |&i: &InstructionId| matches!(module[i].op, Op::AllReduce(_));
+    fusion.kind == FusionKind::Custom && module[fusion.calls].instructions().iter().any(reduces)
+}
+
 fn note(module: &mut Module) -> usize {
     let computations = flow_computations(module);
     let all = || computations.iter().flat_map(|&c| module[c].instructions().to_vec());
@@ -31,6 +39,7 @@ fn note(module: &mut Module) -> usize {
     for i in all().collect::<Vec<_>>() {
         let scoped = match module[i].op {
             Op::AllReduce(_) | Op::ReduceScatter(_) => vec![(0, REDUCTION_BYTES)],
+            Op::Fusion(ref fusion) if is_reduction(module, fusion) => vec![(0, REDUCTION_BYTES)],
             Op::AllGather(_) => Vec::new(),
             _ => continue,
         };
