@@ -7,3 +7,4 @@ pub mod devices;
 pub mod effects;
 pub mod summary;
 pub mod trip_count;
+pub mod unchanged;

@@ -1,11 +1,13 @@
 //! What can be decided about a run before it starts: which instructions of each computation are evaluated, in which
 //! order, and where each value is used for the last time.
 //!
-//! Dead instructions without side effects are left out. The order is that of the computation (the schedule, if there is
+//! Dead instructions without side effects are left out, and so are loops of whose results only what they never change is
+//! used: one of those may go on for ever. The order is that of the computation (the schedule, if there is
 //! one), except that an instruction's operands and control predecessors always come first. All devices use the same
 //! plan, so they meet their collectives in the same order.
 
 use hloom_analysis::effects::{has_side_effect, instructions_with, reaches_outside};
+use hloom_analysis::unchanged::Unchanged;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId, SideTable};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
@@ -59,12 +61,13 @@ impl Plan {
     /// The plan of `module`.
     pub fn new(module: &Module) -> Plan {
         let (effects, _) = instructions_with(module, has_side_effect);
+        let unchanged = Unchanged::new(module);
         let mut computations = Vec::with_capacity(module.computation_slots());
         computations.resize_with(module.computation_slots(), ComputationPlan::default);
         let mut slot_of = SideTable::with_len(module.instruction_slots(), None);
         let mut is_live = SideTable::with_len(module.instruction_slots(), false);
         for &c in module.computations() {
-            computations[c.index()] = plan_computation(module, c, &effects, &mut slot_of, &mut is_live);
+            computations[c.index()] = plan_computation(module, c, &effects, &unchanged, &mut slot_of, &mut is_live);
         }
         let (_, reaches_outside) = instructions_with(module, reaches_outside);
         Plan { computations, reaches_outside }
@@ -86,6 +89,7 @@ fn plan_computation(
     module: &Module,
     computation: ComputationId,
     effects: &SideTable<InstructionId, bool>,
+    unchanged: &Unchanged,
     slot_of: &mut SideTable<InstructionId, Option<u32>>,
     is_live: &mut SideTable<InstructionId, bool>,
 ) -> ComputationPlan {
@@ -97,12 +101,19 @@ fn plan_computation(
     live.extend(list.iter().copied().filter(|&i| effects[i] || Some(i) == root));
     live.iter().for_each(|&i| is_live.set(i, true));
     while let Some(i) = live.pop() {
-        for &p in module[i].operands().iter().chain(module[i].common.control_predecessors()) {
+        let before_loops = element_of(module, i).map(|(tuple, n)| before_loops(module, unchanged, tuple, n, |_| true));
+        let operands = before_loops.as_ref().map_or(module[i].operands(), std::slice::from_ref);
+        for &p in operands.iter().chain(module[i].common.control_predecessors()) {
             if !std::mem::replace(is_live.get_mut(p), true) {
                 live.push(p);
             }
         }
     }
+    // Elements of loops that are left out are taken from before them.
+    let tuple_of = |is_live: &SideTable<InstructionId, bool>, i: InstructionId| {
+        let (tuple, n) = element_of(module, i)?;
+        Some(before_loops(module, unchanged, tuple, n, |w| !is_live[w]))
+    };
 
     // Operands first, otherwise as listed.
     let mut plan = ComputationPlan::default();
@@ -116,12 +127,14 @@ fn plan_computation(
             if slot_of[i].is_some() {
                 continue;
             }
+            let tuple = tuple_of(is_live, i);
+            let operands = tuple.as_ref().map_or(module[i].operands(), std::slice::from_ref);
             if operands_done {
-                add_step(module, i, &mut plan, slot_of);
+                add_step(module, i, operands, &mut plan, slot_of);
                 continue;
             }
             stack.push((i, true));
-            let before = module[i].operands().iter().chain(module[i].common.control_predecessors());
+            let before = operands.iter().chain(module[i].common.control_predecessors());
             stack.extend(before.filter(|&&p| slot_of[p].is_none()).map(|&p| (p, false)));
         }
     }
@@ -130,9 +143,33 @@ fn plan_computation(
     plan
 }
 
+/// The tuple of which `i` is an element, and which.
+fn element_of(module: &Module, i: InstructionId) -> Option<(InstructionId, usize)> {
+    let Op::GetTupleElement { index } = module[i].op else { return None };
+    Some((*module[i].operands().first()?, usize::try_from(index).ok()?))
+}
+
+/// The tuple whose element `n` is that of `tuple`, where `tuple` is a loop that may be passed over and does not change it.
+fn before_loops(
+    module: &Module,
+    unchanged: &Unchanged,
+    mut tuple: InstructionId,
+    n: usize,
+    may_pass: impl Fn(InstructionId) -> bool,
+) -> InstructionId {
+    while unchanged.is(tuple, n)
+        && may_pass(tuple)
+        && let Some(&init) = module[tuple].operands().first()
+    {
+        tuple = init;
+    }
+    tuple
+}
+
 fn add_step(
     module: &Module,
     i: InstructionId,
+    operands: &[InstructionId],
     plan: &mut ComputationPlan,
     slot_of: &mut SideTable<InstructionId, Option<u32>>,
 ) {
@@ -151,7 +188,7 @@ fn add_step(
     let mut use_all = |operands: &[InstructionId]| {
         plan.uses.extend(operands.iter().filter_map(|&o| Some(Use { slot: slot_of[o]?, last: false })));
     };
-    use_all(module[i].operands());
+    use_all(operands);
     // The start of an asynchronous collective gives back the collective's operands, which it does not itself have.
     if let (Op::CustomCall(call), [collective]) = (&module[i].op, module[i].operands())
         && &*call.target == "AsyncCollectiveStart"

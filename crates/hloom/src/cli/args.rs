@@ -510,6 +510,9 @@ pub(crate) struct RunArgs {
     #[arg(default_value = "converted", default_missing_value = "arithmetic")]
     pub(crate) excess_precision: ExcessPrecisionArg,
     /// End the run after this many instructions
+    ///
+    /// A loop that nobody needs is not run, and one without effects whose state no longer changes ends with that state;
+    /// any other that never ends needs this limit, or Ctrl-C.
     #[arg(long, value_name = "N")]
     pub(crate) max_steps: Option<u64>,
     /// Print the values of this instruction as they come (`*` stands for anything: 'dot*', or '*' for all); may be given

@@ -10,8 +10,9 @@ pub mod state;
 pub mod trip_count;
 
 use crate::pass::{Context, Pass};
+use hloom_analysis::effects::{instructions_with, reaches_outside};
 use hloom_ir::diagnostic::Diagnostic;
-use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::instruction::{Common, Operands};
 use hloom_ir::module::{Module, NewInstruction};
 use hloom_ir::op::Op;
@@ -30,10 +31,12 @@ pub static PASS: Pass = Pass {
 fn simplify(module: &mut Module) -> usize {
     let mut changes = 0;
     let mut removed = false;
+    changes += state::use_unchanged(module);
     let pinned = crate::facts::pinned(module);
+    let closed = closed_computations(module);
     for w in loops(module) {
         let Some(mut plain) = Loop::of(module, w) else { continue };
-        changes += state::simplify(module, &mut plain, &pinned);
+        changes += state::simplify(module, &mut plain, &pinned, &closed);
         match trip_count::note(module, &plain) {
             trip_count::Noted::Unrolled => {
                 changes += 1;
@@ -47,6 +50,14 @@ fn simplify(module: &mut Module) -> usize {
         crate::dce::remove_dead_code(module);
     }
     changes
+}
+
+/// Computations that neither act on the world outside nor depend on it.
+fn closed_computations(module: &Module) -> SideTable<ComputationId, bool> {
+    let (_, reaches) = instructions_with(module, reaches_outside);
+    let mut closed = SideTable::with_len(module.computation_slots(), false);
+    module.computations().iter().filter(|&&c| !reaches[c]).for_each(|&c| closed.set(c, true));
+    closed
 }
 
 /// All loops whose body and condition are called from there alone, inner ones first.

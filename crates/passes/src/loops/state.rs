@@ -1,22 +1,56 @@
 //! What a loop carries: constants are made where they are used, and what never changes or is never needed is not carried.
 
-use super::{Loop, element_of};
+use super::{Loop, add_element, element_of};
 use hloom_analysis::effects::reaches_outside;
+use hloom_analysis::unchanged::Unchanged;
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::instruction::Operands;
 use hloom_ir::module::{Module, NewInstruction};
 use hloom_ir::op::{ConstantValue, Op};
 use rustc_hash::FxHashSet;
 
+/// Takes what loops of any form never change from before them; returns how many uses changed.
+pub(super) fn use_unchanged(module: &mut Module) -> usize {
+    let unchanged = Unchanged::new(module);
+    let mut changes = 0;
+    let all: Vec<ComputationId> = module.computations().to_vec();
+    for c in all {
+        for user in module[c].instructions().to_vec() {
+            let Op::GetTupleElement { index } = module[user].op else { continue };
+            let (Some(&w), Ok(n)) = (module[user].operands().first(), usize::try_from(index)) else { continue };
+            if !unchanged.is(w, n) || !is_used(module, user) {
+                continue;
+            }
+            let Some(&init) = module[w].operands().first() else { continue };
+            let before = match module[init].op {
+                Op::Tuple => module[init].operands().get(n).copied(),
+                _ => Some(add_element(module, init, n, module[user].shape.clone())),
+            };
+            if let Some(before) = before
+                && module[before].shape == module[user].shape
+                && module.replace_all_uses(user, before).is_ok()
+            {
+                changes += 1;
+            }
+        }
+    }
+    changes
+}
+
 /// Makes the loop carry less; returns the number of changes.
-pub(super) fn simplify(module: &mut Module, plain: &mut Loop, pinned: &SideTable<InstructionId, bool>) -> usize {
+pub(super) fn simplify(
+    module: &mut Module,
+    plain: &mut Loop,
+    pinned: &SideTable<InstructionId, bool>,
+    closed: &SideTable<ComputationId, bool>,
+) -> usize {
     let mut changes = 0;
     for n in 0..plain.width(module) {
         if plain.is_invariant(module, n) {
             changes += use_initial_value(module, plain, n);
         }
     }
-    let needed = needed(module, plain, pinned);
+    let needed = needed(module, plain, pinned, closed);
     let kept: Vec<usize> = (0..needed.len()).filter(|&n| needed[n]).collect();
     if kept.len() < needed.len() && plain.carry(module, &kept, &[]).is_some() {
         changes += needed.len() - kept.len();
@@ -94,7 +128,12 @@ fn copy_free(module: &mut Module, i: InstructionId, home: ComputationId) -> Inst
 }
 
 /// Which values the loop needs: those used after it or by its condition, and what these are made of.
-fn needed(module: &Module, plain: &Loop, pinned: &SideTable<InstructionId, bool>) -> Vec<bool> {
+fn needed(
+    module: &Module,
+    plain: &Loop,
+    pinned: &SideTable<InstructionId, bool>,
+    closed: &SideTable<ComputationId, bool>,
+) -> Vec<bool> {
     let mut needed = vec![false; plain.width(module)];
     let mut work: Vec<usize> = Vec::new();
     let mut need = |n: usize, work: &mut Vec<usize>| {
@@ -125,7 +164,7 @@ fn needed(module: &Module, plain: &Loop, pinned: &SideTable<InstructionId, bool>
                 || matches!(
                     module[i].op,
                     Op::While { .. } | Op::Conditional { .. } | Op::Call { .. } | Op::AsyncStart(_)
-                )
+                ) && !module[i].op.called_computations().iter().all(|&c| closed[c])
         };
         stack.extend(module[c].instructions().iter().filter(acts));
     }
