@@ -1,4 +1,5 @@
-//! How operations are written in bytecode: VHLO's names, their versions, and the order of their attributes.
+//! How operations are written in bytecode: VHLO's names, their versions, and the order of their attributes (those of the
+//! compiler's own dialects are `native`'s).
 //!
 //! The attributes of a registered operation are stored without names, in the alphabetical order of the names, so this
 //! table is what gives them back.
@@ -9,7 +10,8 @@ use std::borrow::Cow;
 /// How an operation's own attributes are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum OpForm {
-    /// One after another, with these names; `?` before a name says that it need not be there.
+    /// One after another, with these names; `?` before a name says that it need not be there, `#` that it is a list of the
+    /// sizes of groups.
     Named(&'static [&'static str]),
     /// As one dictionary.
     Dictionary,
@@ -43,7 +45,7 @@ pub(super) fn resolve<'a>(dialect: &'a str, name: &'a str, registered: bool) -> 
         "sdy.all_reduce" => OpForm::Named(&["out_sharding", "reduction_axes"]),
         "sdy.reduce_scatter" => OpForm::Named(&["out_sharding", "reduce_scatter_axes"]),
         "sdy.replicated_to_unreduced" | "sdy.sharded_to_unreduced" => OpForm::Named(&["axes", "out_sharding"]),
-        _ => OpForm::Unknown,
+        _ => super::native::attributes(&full).map_or(OpForm::Unknown, OpForm::Named),
     };
     let kind = OpKind::from_name(&full);
     (OpName { name: Cow::Owned(full), kind }, form)
@@ -306,7 +308,7 @@ fn attributes(base: &str, version: u32) -> Option<&'static [&'static str]> {
 }
 
 /// Whether the second version of an operation says how accurate its result is to be.
-fn takes_accuracy(op: &str) -> bool {
+pub(super) fn takes_accuracy(op: &str) -> bool {
     matches!(
         op,
         "cbrt"

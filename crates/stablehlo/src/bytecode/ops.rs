@@ -106,13 +106,19 @@ impl<'a> Reader<'a> {
             match self.forms[name.index()] {
                 OpForm::Named(names) => {
                     for &attribute in names {
-                        let (attribute, id) = match attribute.strip_prefix('?') {
-                            Some(optional) => (optional, self.optional_attr(&mut properties)?),
-                            None => (attribute, Some(self.attr(&mut properties)?)),
+                        let (attribute, id) = if let Some(optional) = attribute.strip_prefix('?') {
+                            (optional, self.optional_attr(&mut properties)?)
+                        } else if let Some(sizes) = attribute.strip_prefix('#') {
+                            (sizes, Some(self.segment_sizes(&mut properties)?))
+                        } else {
+                            (attribute, Some(self.attr(&mut properties)?))
                         };
                         if let Some(id) = id {
                             attributes.push((Cow::Borrowed(attribute), id));
                         }
+                    }
+                    if !properties.is_at_end() {
+                        return Err(self.unknown(name, location));
                     }
                 }
                 OpForm::Dictionary => {
@@ -182,8 +188,10 @@ impl<'a> Reader<'a> {
             };
             self.module.ops[id.index()].regions = regions;
         }
-        if self.module.kind(id) == OpKind::SdyMesh {
-            self.module.meshes.push(id);
+        match self.module.kind(id) {
+            OpKind::SdyMesh => self.module.meshes.push(id),
+            OpKind::SdyPropagationBarrier => self.name_direction(id),
+            _ => {}
         }
         self.module.ops[id.index()].first_result = ValueId(self.module.values.len() as u32);
         for (i, ty) in result_types.into_iter().enumerate() {
@@ -253,6 +261,18 @@ impl<'a> Reader<'a> {
         Ok(block)
     }
 
+    /// In which direction shardings may pass a barrier is a number in bytecode and a word in text.
+    fn name_direction(&mut self, id: OpId) {
+        const DIRECTIONS: [&str; 4] = ["NONE", "FORWARD", "BACKWARD", "BOTH"];
+        let number = self.module.find(id, "allowed_direction").and_then(|a| self.module.as_int(a));
+        let word = number.and_then(|n| DIRECTIONS.get(usize::try_from(n).ok()?));
+        if let Some(&word) = word {
+            let word = self.module.add_attr(Attr::Keyword(Cow::Borrowed(word)));
+            let attributes = &mut self.module.ops[id.index()].attributes;
+            attributes.iter_mut().filter(|(name, _)| name == "allowed_direction").for_each(|(_, a)| *a = word);
+        }
+    }
+
     #[cold]
     fn unknown(&self, name: crate::mlir::NameId, location: Option<crate::mlir::AttrId>) -> Box<Diagnostic> {
         let name = &self.module.names[name.index()].name;
@@ -260,7 +280,11 @@ impl<'a> Reader<'a> {
             Diagnostic::error(&codes::NEWER_BYTECODE, format!("the operation {name} is not known"))
                 .help("write the artifact for an older StableHLO version, or use a newer hloom")
         } else {
-            Diagnostic::error(&codes::UNKNOWN_OPERATION, format!("the operation {name} is not known"))
+            Diagnostic::error(
+                &codes::UNKNOWN_OPERATION,
+                format!("the operation {name}, as it is written here, is not known"),
+            )
+            .help(super::tables::SERIALIZE)
         };
         if let Some(location) = location {
             diagnostic = diagnostic.note(format!("it comes from {}", self.module.location_text(location)));

@@ -1,4 +1,4 @@
-//! The tables of attributes and types: builtin, VHLO and sdy entries into the one model.
+//! The tables of attributes and types: builtin, VHLO and sdy entries into the one model; StableHLO's own are `native`'s.
 //!
 //! Entries refer to each other by number, also forward, and are not followed here. Only strings are decoded first,
 //! because locations, symbols and dictionaries hold their text rather than their number.
@@ -19,18 +19,22 @@ struct Entry<'a> {
     encoded: bool,
 }
 
+/// What to do about bytecode whose encoding changes from version to version.
+pub(super) const SERIALIZE: &str =
+    "only portable artifacts have an encoding that stays: serialize the module as one, as jax.export does";
+
 #[cold]
-fn unknown_code(what: &str, dialect: &str, code: u64) -> Box<Diagnostic> {
+pub(super) fn unknown_code(what: &str, dialect: &str, code: u64) -> Box<Diagnostic> {
     let message = format!("{what} {code} of the dialect {dialect} is not known");
     let error = Diagnostic::error(&codes::NEWER_BYTECODE, message);
     Box::new(match dialect {
         "builtin" | "vhlo" | "sdy" => error,
-        _ => error.help("only portable artifacts have an encoding that stays: serialize the module as one"),
+        _ => error.help(SERIALIZE),
     })
 }
 
-const DIRECTIONS: &[&str] = &["EQ", "NE", "GE", "GT", "LE", "LT"];
-const COMPARE_TYPES: &[&str] = &["NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"];
+pub(super) const DIRECTIONS: &[&str] = &["EQ", "NE", "GE", "GT", "LE", "LT"];
+pub(super) const COMPARE_TYPES: &[&str] = &["NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"];
 const API_VERSIONS: &[&str] = &[
     "API_VERSION_UNSPECIFIED",
     "API_VERSION_ORIGINAL",
@@ -38,12 +42,18 @@ const API_VERSIONS: &[&str] = &[
     "API_VERSION_STATUS_RETURNING_UNIFIED",
     "API_VERSION_TYPED_FFI",
 ];
-const FFT_TYPES: &[&str] = &["FFT", "IFFT", "RFFT", "IRFFT"];
-const PRECISIONS: &[&str] = &["DEFAULT", "HIGH", "HIGHEST"];
-const RNG_ALGORITHMS: &[&str] = &["DEFAULT", "THREE_FRY", "PHILOX"];
-const RNG_DISTRIBUTIONS: &[&str] = &["", "UNIFORM", "NORMAL"];
-const TRANSPOSES: &[&str] = &["TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"];
-const ACCURACY_MODES: &[&str] = &["DEFAULT", "HIGHEST", "TOLERANCE"];
+pub(super) const FFT_TYPES: &[&str] = &["FFT", "IFFT", "RFFT", "IRFFT"];
+pub(super) const PRECISIONS: &[&str] = &["DEFAULT", "HIGH", "HIGHEST"];
+pub(super) const RNG_ALGORITHMS: &[&str] = &["DEFAULT", "THREE_FRY", "PHILOX"];
+pub(super) const RNG_DISTRIBUTIONS: &[&str] = &["", "UNIFORM", "NORMAL"];
+pub(super) const TRANSPOSES: &[&str] = &["TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"];
+pub(super) const ACCURACY_MODES: &[&str] = &["DEFAULT", "HIGHEST", "TOLERANCE"];
+
+/// A struct with the parts that are there.
+pub(super) fn fields<'a, const N: usize>(name: &'static str, fields: [(&'static str, Option<AttrId>); N]) -> Attr<'a> {
+    let present = |(n, id): (&'static str, Option<AttrId>)| Some((Cow::Borrowed(n), id?));
+    Attr::Struct(Cow::Borrowed(name), fields.into_iter().filter_map(present).collect::<Vec<Named<'a>>>())
+}
 
 impl<'a> Reader<'a> {
     /// Decodes all attributes and types.
@@ -194,22 +204,22 @@ impl<'a> Reader<'a> {
         Ok(Attr::Dense(Dense { ty, data: Cow::Borrowed(at.blob()?) }))
     }
 
-    fn int_attr(&mut self, value: i64) -> AttrId {
+    pub(super) fn int_attr(&mut self, value: i64) -> AttrId {
         let ty = self.i64_type();
         self.module.add_attr(Attr::Integer(value, ty))
     }
 
-    fn ints_attr(&mut self, values: Vec<i64>) -> AttrId {
+    pub(super) fn ints_attr(&mut self, values: Vec<i64>) -> AttrId {
         let ty = self.i64_type();
         self.module.add_attr(Attr::Ints(ty, values))
     }
 
-    fn string_attr(&mut self, at: &mut Cursor<'a>) -> Read<AttrId> {
+    pub(super) fn string_attr(&mut self, at: &mut Cursor<'a>) -> Read<AttrId> {
         let string = self.read_string(at)?;
         Ok(self.module.add_attr(Attr::String(Cow::Borrowed(string))))
     }
 
-    fn array_attr(&mut self, at: &mut Cursor<'a>) -> Read<AttrId> {
+    pub(super) fn array_attr(&mut self, at: &mut Cursor<'a>) -> Read<AttrId> {
         let items = self.attrs(at)?;
         Ok(self.module.add_attr(Attr::Array(items)))
     }
@@ -217,7 +227,11 @@ impl<'a> Reader<'a> {
     fn decode_attr(&mut self, entry: &Entry<'a>) -> Read<Attr<'a>> {
         if !entry.encoded {
             let text = entry.bytes.strip_suffix(b"\0").unwrap_or(entry.bytes);
-            return Ok(Attr::Opaque(Cow::Borrowed(text)));
+            let read = match entry.dialect {
+                "stablehlo" | "chlo" => crate::text::attribute_into(&mut self.module, text),
+                _ => None,
+            };
+            return Ok(read.map_or(Attr::Opaque(Cow::Borrowed(text)), |id| self.module.attr(id).clone()));
         }
         let mut at = Self::entry_cursor(entry);
         let code = at.varint()?;
@@ -225,6 +239,8 @@ impl<'a> Reader<'a> {
             "builtin" => self.builtin_attr(&mut at, code),
             "vhlo" => self.vhlo_attr(&mut at, code),
             "sdy" => self.sdy_attr(&mut at, code),
+            "stablehlo" => self.stablehlo_attr(&mut at, code),
+            "chlo" => self.chlo_attr(&mut at, code),
             other => Err(unknown_code("attribute", other, code)),
         }
     }
@@ -295,7 +311,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn keyword(&self, at: &mut Cursor<'a>, names: &'static [&'static str]) -> Read<Attr<'a>> {
+    pub(super) fn keyword(&self, at: &mut Cursor<'a>, names: &'static [&'static str]) -> Read<Attr<'a>> {
         let n = at.varint()?;
         match usize::try_from(n).ok().and_then(|n| names.get(n)) {
             Some(&name) => Ok(Attr::Keyword(Cow::Borrowed(name))),
@@ -304,10 +320,6 @@ impl<'a> Reader<'a> {
     }
 
     fn vhlo_attr(&mut self, at: &mut Cursor<'a>, code: u64) -> Read<Attr<'a>> {
-        fn fields<'a, const N: usize>(name: &'static str, fields: [(&'static str, Option<AttrId>); N]) -> Attr<'a> {
-            let present = |(n, id): (&'static str, Option<AttrId>)| Some((Cow::Borrowed(n), id?));
-            Attr::Struct(Cow::Borrowed(name), fields.into_iter().filter_map(present).collect::<Vec<Named<'a>>>())
-        }
         Ok(match code {
             1 => Attr::Array(self.attrs(at)?),
             2 => Attr::Bool(at.varint()? != 0),
@@ -324,49 +336,16 @@ impl<'a> Reader<'a> {
                 let ty = self.type_id(at)?;
                 self.integer(at, ty)?
             }
-            10 => {
-                let output = at.svarints()?;
-                let operand = at.svarint()?;
-                let operand_index = at.svarints()?;
-                let output = self.ints_attr(output);
-                let operand = self.int_attr(operand);
-                let operand_index = self.ints_attr(operand_index);
-                fields(
-                    "stablehlo.output_operand_alias",
-                    [
-                        ("output_tuple_indices", Some(output)),
-                        ("operand_index", Some(operand)),
-                        ("operand_tuple_indices", Some(operand_index)),
-                    ],
-                )
-            }
+            10 => self.output_operand_alias(at)?,
             11 => self.keyword(at, PRECISIONS)?,
             12 => self.keyword(at, RNG_ALGORITHMS)?,
             13 => self.keyword(at, RNG_DISTRIBUTIONS)?,
             15 => self.dense(at)?,
             16 => self.keyword(at, TRANSPOSES)?,
             17 => Attr::Type(self.type_id(at)?),
-            18 => {
-                let bounds = at.svarints()?;
-                let bounds = self.ints_attr(bounds);
-                fields("stablehlo.bounds", [("bounds", Some(bounds))])
-            }
+            18 => self.bounds(at)?,
             19 => self.keyword(at, ACCURACY_MODES)?,
-            20 => {
-                let double =
-                    |at: &mut Cursor<'a>| -> Read<f64> { Ok(f64::from_bits(at.apint(64)?.unwrap_or(0) as u64)) };
-                let (atol, rtol) = (double(at)?, double(at)?);
-                let ulps = at.svarint()?;
-                let mode = self.attr(at)?;
-                let ty = self.i64_type();
-                let atol = self.module.add_attr(Attr::Float(atol, ty));
-                let rtol = self.module.add_attr(Attr::Float(rtol, ty));
-                let ulps = self.int_attr(ulps);
-                fields(
-                    "stablehlo.result_accuracy",
-                    [("atol", Some(atol)), ("rtol", Some(rtol)), ("ulps", Some(ulps)), ("mode", Some(mode))],
-                )
-            }
+            20 => self.result_accuracy(at)?,
             21 => self.sub_axis(at)?,
             22 => {
                 let name = self.attr(at)?;
@@ -393,7 +372,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn sub_axis(&mut self, at: &mut Cursor<'a>) -> Read<Attr<'a>> {
+    pub(super) fn sub_axis(&mut self, at: &mut Cursor<'a>) -> Read<Attr<'a>> {
         let (pre, size) = (at.svarint()?, at.svarint()?);
         let (pre, size) = (self.int_attr(pre), self.int_attr(size));
         Ok(Attr::Struct(Cow::Borrowed("sdy.sub_axis"), vec![("pre_size".into(), pre), ("size".into(), size)]))
@@ -479,8 +458,7 @@ impl<'a> Reader<'a> {
         match entry.dialect {
             "builtin" => self.builtin_type(&mut at, code),
             "vhlo" => self.vhlo_type(&mut at, code),
-            // Left as it is inside manual computations.
-            "stablehlo" if code == 0 => Ok(Type::Token),
+            "stablehlo" => self.stablehlo_type(&mut at, code),
             other => Err(unknown_code("type", other, code)),
         }
     }

@@ -42,13 +42,12 @@ impl Module<'_> {
             }
             out.push(')');
         }
-        out.push_str(" {");
         for (i, size) in ints("factor_sizes").iter().enumerate().take(MAX_FACTORS) {
-            out.push_str(if i > 0 { ", " } else { "" });
+            out.push_str(if i > 0 { ", " } else { " {" });
             write_factor(&mut out, i as i64);
             let _ = write!(out, "={size}");
         }
-        out.push('}');
+        out.push_str(if ints("factor_sizes").is_empty() { "" } else { "}" });
         for key in ["reduction", "need_replication", "permutation", "blocked_propagation"] {
             let factors = ints(key);
             if factors.is_empty() {

@@ -39,6 +39,10 @@ impl<'a> Parser<'a> {
     /// Operands, parts, a dictionary and types.
     fn plain_op(&mut self, kind: OpKind) -> Parse<Parsed<'a>> {
         let mut parsed = Parsed::default();
+        // `stablehlo.optimization_barrier {attributes} %a : T`.
+        if self.peek() == b'{' {
+            parsed.attributes.extend(self.dictionary()?);
+        }
         if kind == OpKind::Compare {
             let direction = self.expect_word("EQ, NE, GE, GT, LE or LT")?;
             let id = self.m.add_attr(Attr::Keyword(Cow::Borrowed(direction)));

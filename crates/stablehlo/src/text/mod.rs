@@ -67,11 +67,21 @@ pub(crate) fn is_attribute(text: &[u8]) -> bool {
     parser.attribute().is_ok() && parser.is_empty()
 }
 
+/// Reads an attribute into the tables of a module that was not read from text; `None` if it is not one.
+pub(crate) fn attribute_into<'a>(module: &mut Module<'a>, text: &'a [u8]) -> Option<AttrId> {
+    let mut parser = Parser::within(std::mem::take(module), text, 0, text.len());
+    let id = parser.attribute().ok().filter(|_| parser.is_empty());
+    *module = parser.m;
+    id
+}
+
 pub(crate) struct Parser<'a> {
     /// The text up to the end of the part that is read.
     text: &'a [u8],
     pos: usize,
     m: Module<'a>,
+    index_type: TypeId,
+    float_type: TypeId,
     depth: usize,
     attr_aliases: FxHashMap<&'a str, AttrId>,
     /// Aliases that were used and are not defined yet, with the place of their first use.
@@ -105,14 +115,20 @@ impl<'a> Parsed<'a> {
 
 impl<'a> Parser<'a> {
     fn new(text: &'a [u8], start: usize, end: usize) -> Parser<'a> {
-        let mut m = Module { is_text: true, ..Module::default() };
+        Parser::within(Module { is_text: true, ..Module::default() }, text, start, end)
+    }
+
+    /// A parser that adds to what is in `m`.
+    fn within(mut m: Module<'a>, text: &'a [u8], start: usize, end: usize) -> Parser<'a> {
         // The types of numbers that are written without one.
-        m.add_type(Type::Integer(64, Signedness::Signless));
-        m.add_type(Type::Float(FloatKind::F64));
+        let index_type = m.add_type(Type::Integer(64, Signedness::Signless));
+        let float_type = m.add_type(Type::Float(FloatKind::F64));
         Parser {
             text: &text[..end],
             pos: start,
             m,
+            index_type,
+            float_type,
             depth: 0,
             attr_aliases: FxHashMap::default(),
             open_aliases: FxHashMap::default(),
@@ -125,11 +141,11 @@ impl<'a> Parser<'a> {
     }
 
     fn index_type(&self) -> TypeId {
-        TypeId(0)
+        self.index_type
     }
 
     fn float_type(&self) -> TypeId {
-        TypeId(1)
+        self.float_type
     }
 
     /// Whether nothing but white space and comments is left.
