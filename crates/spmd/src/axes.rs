@@ -17,7 +17,7 @@ pub(crate) struct Axis {
 }
 
 /// Axes in order, major first.
-pub(crate) type AxisList = SmallVec<[Axis; 2]>;
+pub(crate) type AxisList = SmallVec<[Axis; 1]>;
 
 /// How one list relates to another that may go on from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

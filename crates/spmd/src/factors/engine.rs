@@ -4,7 +4,7 @@
 //! goes back on the list when one of its values changes. Operations are taken in the order of the program at first, then
 //! the latest change first.
 
-use super::graph::{Direction, Graph, MeshId, OpClass, OpRef, Origin, TensorSharding, ValueRef};
+use super::graph::{Direction, Graph, GraphOp, MeshId, OpClass, OpRef, Origin, TensorSharding, ValueRef};
 use super::projection::TensorProjection;
 use super::strategy::{Step, Strategy};
 use crate::axes::Axis;
@@ -116,16 +116,69 @@ fn release_priority(graph: &mut Graph, value: ValueRef, given: &TensorSharding, 
 
 fn op_rounds(graph: &mut Graph, rounds: Rounds) {
     let all = if rounds.op_priority { 0..OP_ROUNDS } else { OP_ROUNDS - 1..OP_ROUNDS };
+    let mut settled = Settled::new(graph);
     for round in all {
-        propagate_results(graph, rounds.strategy);
-        worklist(graph, rounds, round);
-        propagate_results(graph, rounds.strategy);
+        propagate_results(graph, rounds.strategy, &mut settled);
+        worklist(graph, rounds, round, &mut settled);
+        propagate_results(graph, rounds.strategy, &mut settled);
     }
 }
 
-fn propagate_results(graph: &mut Graph, strategy: Strategy) {
+fn propagate_results(graph: &mut Graph, strategy: Strategy, settled: &mut Settled) {
     for op in graph.results.clone() {
-        propagate_op(graph, op, strategy, |_, _| Direction::Both);
+        let along = Along { pass: Direction::Both, other: Direction::Both };
+        propagate_op(graph, op, strategy, along, settled);
+    }
+}
+
+/// In which direction an operation hands axes on along its factors: those that pass through, and the others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Along {
+    pass: Direction,
+    other: Direction,
+}
+
+impl Along {
+    fn by(of: impl Fn(FactorKind) -> Direction) -> Along {
+        Along { pass: of(FactorKind::PassThrough), other: of(FactorKind::Reduction) }
+    }
+    fn of(self, kind: FactorKind) -> Direction {
+        if kind == FactorKind::PassThrough { self.pass } else { self.other }
+    }
+    fn is_none(self) -> bool {
+        self.pass == Direction::None && self.other == Direction::None
+    }
+}
+
+/// Which operations have nothing to hand on: those that handed on nothing when they were last looked at, in the same
+/// directions, if no value of theirs has changed since.
+struct Settled {
+    /// Counts the changes.
+    now: u32,
+    /// When each value changed last.
+    changed: Vec<u32>,
+    /// When each operation had nothing to hand on, and in which directions.
+    at: Vec<Option<(u32, Along)>>,
+}
+
+impl Settled {
+    fn new(graph: &Graph) -> Settled {
+        Settled { now: 0, changed: vec![0; graph.values.len()], at: vec![None; graph.ops.len()] }
+    }
+    fn is_settled(&self, graph: &Graph, op: OpRef, along: Along) -> bool {
+        let since = |at: u32| {
+            let mut values = graph.ops[op.index()].tensors.iter().filter_map(|t| t.value);
+            values.all(|v| self.changed[v.index()] <= at)
+        };
+        along.is_none() || self.at[op.index()].is_some_and(|(at, before)| before == along && since(at))
+    }
+    fn note(&mut self, op: OpRef, along: Along, changed: &[ValueRef]) {
+        if changed.is_empty() {
+            self.at[op.index()] = Some((self.now, along));
+            return;
+        }
+        self.now += 1;
+        changed.iter().for_each(|v| self.changed[v.index()] = self.now);
     }
 }
 
@@ -216,7 +269,7 @@ impl Agenda {
     }
 }
 
-fn worklist(graph: &mut Graph, rounds: Rounds, round: usize) {
+fn worklist(graph: &mut Graph, rounds: Rounds, round: usize, settled: &mut Settled) {
     let mut is_result = vec![false; graph.ops.len()];
     graph.results.iter().for_each(|op| is_result[op.index()] = true);
     let all = (0..graph.ops.len() as u32).map(OpRef).filter(|op| !is_result[op.index()]);
@@ -224,11 +277,11 @@ fn worklist(graph: &mut Graph, rounds: Rounds, round: usize) {
     while let Some(op) = agenda.pop() {
         let node = &graph.ops[op.index()];
         let (class, shared) = (node.class, node.has_shared_operands);
-        let along = |_, kind| match rounds.order {
+        let along = Along::by(|kind| match rounds.order {
             Order::Latest => direction(class, shared, kind, round),
             Order::Sweeps => direction_of_tiles(class, shared, kind, round),
-        };
-        let changed = propagate_op(graph, op, rounds.strategy, along);
+        });
+        let changed = propagate_op(graph, op, rounds.strategy, along, settled);
         for value in changed {
             let value = &graph.values[value.index()];
             let users = value.users.iter().rev().copied();
@@ -262,13 +315,25 @@ fn propagate_op(
     graph: &mut Graph,
     op: OpRef,
     strategy: Strategy,
-    direction: impl Fn(usize, FactorKind) -> Direction,
+    along: Along,
+    settled: &mut Settled,
 ) -> SmallVec<[ValueRef; 4]> {
-    let node = &graph.ops[op.index()];
     let mut changed = SmallVec::new();
+    if !settled.is_settled(graph, op, along) {
+        hand_on(graph, op, strategy, along, &mut changed);
+        settled.note(op, along, &changed);
+    }
+    changed
+}
+
+fn hand_on(graph: &mut Graph, op: OpRef, strategy: Strategy, along: Along, changed: &mut SmallVec<[ValueRef; 4]>) {
+    let node = &graph.ops[op.index()];
     let of = |value: Option<ValueRef>| value.and_then(|v| graph.values[v.index()].sharding.as_ref());
-    let Some(mesh) = common_mesh(graph, node.tensors.iter().filter_map(|t| of(t.value))) else { return changed };
+    let Some(mesh) = common_mesh(graph, node.tensors.iter().filter_map(|t| of(t.value))) else { return };
     let rule = node.rule.clone();
+    if agrees(graph, node) {
+        return;
+    }
     let mut tensors: SmallVec<[TensorProjection; 3]> = SmallVec::new();
     for (tensor, factors) in node.tensors.iter().zip(&rule.tensors) {
         let sharding = of(tensor.value);
@@ -281,14 +346,14 @@ fn propagate_op(
             _ => TensorProjection::new(&rule.factors, factors, sharding),
         });
     }
-    let along = |factor: usize| {
+    let direction = |factor: usize| {
         let f = rule.factors[factor];
-        if f.blocked { Direction::None } else { direction(factor, f.kind) }
+        if f.blocked { Direction::None } else { along.of(f.kind) }
     };
     let elementwise = node.class == OpClass::Elementwise;
     let (operands, leading) = (rule.operands, rule.leading);
     let mut step = Step { tensors: &mut tensors, operands, factors: &rule.factors, elementwise, leading };
-    let updated = step.run(strategy, along);
+    let updated = step.run(strategy, direction);
     for (i, updated) in updated.into_iter().enumerate() {
         let tensor = &graph.ops[op.index()].tensors[i];
         let (true, Some(value)) = (updated, tensor.value) else { continue };
@@ -303,19 +368,36 @@ fn propagate_op(
         if same {
             continue;
         }
-        let group = graph.values[value.index()].group;
-        set(graph, value, new.clone(), Origin::Through(op));
         changed.push(value);
-        if let Some(group) = group {
-            for member in graph.groups[group as usize].clone() {
-                if member != value {
-                    set(graph, member, new.clone(), Origin::Group(value));
-                    changed.push(member);
-                }
+        let Some(group) = graph.values[value.index()].group else {
+            set(graph, value, new, Origin::Through(op));
+            continue;
+        };
+        set(graph, value, new.clone(), Origin::Through(op));
+        for member in graph.groups[group as usize].clone() {
+            if member != value {
+                set(graph, member, new.clone(), Origin::Group(value));
+                changed.push(member);
             }
         }
     }
-    changed
+}
+
+/// Whether all arrays of an operation are cut alike along its factors, so that there is nothing to hand on. Asked of what
+/// has one factor for each dimension and is not at the edge of a manual computation.
+fn agrees(graph: &Graph, op: &GraphOp) -> bool {
+    let mut cut: SmallVec<[Option<&[Axis]>; 8]> = SmallVec::from_elem(None, op.rule.factors.len());
+    for (tensor, factors) in op.tensors.iter().zip(&op.rule.tensors) {
+        let sharding = tensor.value.and_then(|v| graph.values[v.index()].sharding.as_ref());
+        for (d, dim) in factors.iter().enumerate() {
+            let &[factor] = dim.as_slice() else { return false };
+            let axes = sharding.and_then(|s| s.dims.get(d)).map_or(&[][..], |d| &d.axes);
+            if *cut[usize::from(factor)].get_or_insert(axes) != axes {
+                return false;
+            }
+        }
+    }
+    op.tensors.iter().all(|t| t.view.is_none())
 }
 
 fn set(graph: &mut Graph, value: ValueRef, sharding: TensorSharding, origin: Origin) {

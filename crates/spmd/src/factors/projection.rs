@@ -60,7 +60,7 @@ impl TensorProjection {
         tensor: &TensorFactors,
         sharding: Option<&TensorSharding>,
     ) -> TensorProjection {
-        let mut all: SmallVec<[FactorSharding; 4]> = SmallVec::from_elem(FactorSharding::default(), factors.len());
+        let mut all: SmallVec<[FactorSharding; 4]> = factors.iter().map(|_| FactorSharding::default()).collect();
         for (d, dim) in tensor.iter().enumerate() {
             let of_dim = sharding.and_then(|s| s.dims.get(d));
             let closed = of_dim.is_some_and(|d| d.closed);
@@ -98,7 +98,7 @@ impl TensorProjection {
                 }
             }
         }
-        let list = |axes: Option<&AxisList>| axes.cloned().unwrap_or_default();
+        let list = |axes: Option<&AxisList>| axes.map_or_else(AxisList::new, |a| AxisList::from_slice(a));
         TensorProjection {
             factors: all,
             replicated: list(sharding.map(|s| &s.replicated)),
@@ -139,8 +139,8 @@ impl TensorProjection {
         TensorSharding {
             mesh,
             dims: dims.collect(),
-            replicated: self.replicated.clone(),
-            unreduced: self.unreduced.clone(),
+            replicated: AxisList::from_slice(&self.replicated),
+            unreduced: AxisList::from_slice(&self.unreduced),
             reduction: self.reduction,
         }
     }

@@ -86,18 +86,26 @@ impl Step<'_> {
         changed
     }
 
+    /// Whether all arrays that have a factor are cut alike along it.
+    fn agrees(&self, factor: usize) -> bool {
+        let mut present = self.tensors.iter().map(|t| &t.factors[factor]).filter(|f| f.present);
+        let first = present.next();
+        present.all(|f| first.is_some_and(|first| first.axes == f.axes))
+    }
+
     fn aggressive(&mut self, direction: impl Fn(usize) -> Direction) -> SmallVec<[bool; 4]> {
         let mut changed: SmallVec<[bool; 4]> = SmallVec::from_elem(false, self.tensors.len());
-        let axes: SmallVec<[AxisList; 4]> =
-            (0..self.factors.len()).map(|f| self.common_axes(f, direction(f))).collect();
-        if axes.iter().all(|a| a.is_empty()) {
-            return changed;
-        }
-        let order = self.order_of_factors(&axes);
+        // Where all arrays agree already, none takes more.
+        let open = (0..self.factors.len()).filter(|&f| !self.agrees(f));
+        let mut wanted: SmallVec<[(usize, AxisList); 2]> =
+            open.map(|f| (f, self.common_axes(f, direction(f)))).collect();
+        wanted.retain(|(_, axes)| !axes.is_empty());
+        self.order_factors(&mut wanted);
         // Results first: what they accept bounds what operands of element-wise operations take.
         for tensor in (self.operands..self.tensors.len()).chain(0..self.operands) {
-            for &factor in &order {
-                let Some(mut new) = self.axes_for(tensor, factor, &axes[factor]) else { continue };
+            for (factor, axes) in &wanted {
+                let factor = *factor;
+                let Some(mut new) = self.axes_for(tensor, factor, axes) else { continue };
                 if self.elementwise && tensor < self.operands {
                     for result in &self.tensors[self.operands..] {
                         let f = &result.factors[factor];
@@ -129,28 +137,30 @@ impl Step<'_> {
         (!new.is_empty()).then_some(new)
     }
 
-    /// Factors whose axes come from larger arrays first; of element-wise operations, those that are cut more; then as the
+    /// Puts factors whose axes come from larger arrays first; of element-wise operations, those that are cut more; then as the
     /// arrays and factors come.
-    fn order_of_factors(&self, axes: &[AxisList]) -> SmallVec<[usize; 4]> {
-        let mut source: SmallVec<[(i64, i64); 4]> = SmallVec::from_elem((-1, -1), self.factors.len());
-        for (index, tensor) in self.tensors.iter().enumerate() {
-            let present = |f: &(usize, &FactorSharding)| f.1.present;
-            let size = tensor.factors.iter().enumerate().filter(present);
-            let size = size.fold(1i64, |n, (i, _)| n.saturating_mul(self.factors[i].size));
-            for (i, f) in tensor.factors.iter().enumerate().filter(present) {
-                let is_source = !axes[i].is_empty() && prefix_of(&axes[i], &f.axes) != Prefix::No;
-                let size = if self.leading == Some(index) { i64::MAX } else { size };
-                if is_source && size > source[i].0 {
-                    source[i] = (size, index as i64);
+    fn order_factors(&self, wanted: &mut [(usize, AxisList)]) {
+        if wanted.len() < 2 {
+            return;
+        }
+        let present = |f: &(usize, &FactorSharding)| f.1.present;
+        let size = |(index, tensor): (usize, &TensorProjection)| {
+            let factors = tensor.factors.iter().enumerate().filter(present);
+            let size = factors.fold(1i64, |n, (i, _)| n.saturating_mul(self.factors[i].size));
+            if self.leading == Some(index) { i64::MAX } else { size }
+        };
+        let sizes: SmallVec<[i64; 4]> = self.tensors.iter().enumerate().map(size).collect();
+        wanted.sort_by_cached_key(|(i, axes)| {
+            let mut source = (-1, -1);
+            for (index, tensor) in self.tensors.iter().enumerate() {
+                let f = &tensor.factors[*i];
+                if f.present && prefix_of(axes, &f.axes) != Prefix::No && sizes[index] > source.0 {
+                    source = (sizes[index], index as i64);
                 }
             }
-        }
-        let mut order: SmallVec<[usize; 4]> = (0..self.factors.len()).collect();
-        order.sort_by_key(|&i| {
-            let ways = if self.elementwise { total_size(&axes[i]) } else { 0 };
-            (-source[i].0, -ways, source[i].1, i)
+            let ways = if self.elementwise { total_size(axes) } else { 0 };
+            (-source.0, -ways, source.1, *i)
         });
-        order
     }
 }
 
