@@ -5,7 +5,6 @@ use crate::rules::{Dims, Rule};
 use hloom_ir::device_list::{AxisRef, Mesh, MeshDevices};
 use hloom_ir::sharding::{DimSharding, NamedSharding, UnreducedReduction};
 use smallvec::SmallVec;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// A value of the graph.
@@ -33,11 +32,17 @@ impl OpRef {
 }
 
 /// How one dimension is cut.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct TensorDim {
     pub axes: AxisList,
     pub closed: bool,
     pub priority: u32,
+}
+
+impl Clone for TensorDim {
+    fn clone(&self) -> TensorDim {
+        TensorDim { axes: AxisList::from_slice(&self.axes), ..*self }
+    }
 }
 
 /// The sharding of a value.
@@ -55,7 +60,7 @@ impl TensorSharding {
     pub(crate) fn fully_open(mesh: MeshId, rank: usize) -> TensorSharding {
         TensorSharding {
             mesh,
-            dims: SmallVec::from_elem(TensorDim::default(), rank),
+            dims: (0..rank).map(|_| TensorDim::default()).collect(),
             replicated: AxisList::new(),
             unreduced: AxisList::new(),
             reduction: UnreducedReduction::Sum,
@@ -162,7 +167,7 @@ pub(crate) struct TensorRef {
     /// The value; none for what cannot be cut.
     pub value: Option<ValueRef>,
     /// The view, at the edges of manual computations.
-    pub view: Option<Rc<ManualView>>,
+    pub view: Option<Arc<ManualView>>,
 }
 
 impl From<Option<ValueRef>> for TensorRef {
@@ -174,7 +179,7 @@ impl From<Option<ValueRef>> for TensorRef {
 /// One operation.
 #[derive(Clone, Debug)]
 pub(crate) struct GraphOp {
-    pub rule: Rc<Rule>,
+    pub rule: Arc<Rule>,
     /// Its operands and then its results.
     pub tensors: SmallVec<[TensorRef; 3]>,
     pub class: OpClass,
@@ -268,15 +273,7 @@ impl Graph {
     /// The sharding in terms of its mesh.
     pub(crate) fn to_named(&self, sharding: &TensorSharding) -> NamedSharding {
         let mesh = self.mesh_of(sharding.mesh).clone();
-        let list = |axes: &[Axis]| -> Vec<AxisRef> {
-            axes.iter()
-                .map(|a| {
-                    let whole = mesh.axes.get(a.index as usize).map_or(1, |m| m.1);
-                    let sub_axis = (a.pre != 1 || a.size != whole).then_some((a.pre, a.size));
-                    AxisRef { axis: a.index, sub_axis }
-                })
-                .collect()
-        };
+        let list = |axes: &[Axis]| axis_refs(&mesh, axes);
         let dims = sharding.dims.iter().map(|d| DimSharding {
             axes: list(&d.axes),
             closed: d.closed,
@@ -291,6 +288,15 @@ impl Graph {
             mesh: mesh.clone(),
         }
     }
+}
+
+/// Axes as those of their mesh.
+pub(crate) fn axis_refs(mesh: &Mesh, axes: &[Axis]) -> Vec<AxisRef> {
+    let axis = |a: &Axis| {
+        let whole = mesh.axes.get(a.index as usize).map_or(1, |m| m.1);
+        AxisRef { axis: a.index, sub_axis: (a.pre != 1 || a.size != whole).then_some((a.pre, a.size)) }
+    };
+    axes.iter().map(axis).collect()
 }
 
 impl ManualView {

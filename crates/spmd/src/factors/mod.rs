@@ -11,5 +11,6 @@ mod strategy;
 
 pub(crate) use graph::{
     Direction, Graph, GraphOp, ManualView, MeshId, OpClass, OpRef, Origin, TensorRef, TensorSharding, ValueRef,
+    axis_refs,
 };
 pub(crate) use strategy::Strategy;

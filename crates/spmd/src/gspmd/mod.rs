@@ -10,7 +10,7 @@ mod virtual_mesh;
 
 use crate::factors::engine::{self, Order, Rounds};
 use crate::factors::{Strategy, TensorSharding, ValueRef};
-use crate::propagate::{HloGraph, PropagationOptions, PropagationReport, report_of, sequential};
+use crate::propagate::{HloGraph, PropagationOptions, PropagationReport, sequential};
 use hloom_ir::Op;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::InstructionId;
@@ -63,7 +63,6 @@ pub fn propagate_known(
         Rounds { strategy: Strategy::Aggressive, op_priority: true, user_priority: false, order: Order::Sweeps },
     );
     known.spread(&built);
-    let steps = report_of(&built, module, &computations);
     for &c in &computations {
         for i in module[c].instructions().to_vec() {
             let is_meant = !options.cse_prevention_only || is_scalar_broadcast(module, i);
@@ -74,7 +73,7 @@ pub fn propagate_known(
             module.instruction_mut(i).common.sharding = sharding.map(Box::new);
         }
     }
-    Ok(steps)
+    Ok(PropagationReport::new(built))
 }
 
 fn is_scalar_broadcast(module: &Module, i: InstructionId) -> bool {

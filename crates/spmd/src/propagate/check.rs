@@ -51,11 +51,14 @@ pub(super) fn check(module: &Module, computations: &[ComputationId]) -> Result<(
 
 /// Lists of axes for as many dimensions as there are, of axes that the mesh has, each used once.
 fn fits(module: &Module, computations: &[ComputationId], errors: &mut Vec<Diagnostic>) {
+    let (mut of, mut leaves) = (None, Vec::new());
     for (i, n, named) in named_shardings(module, computations) {
         if matches!(named.mesh.devices, MeshDevices::Maximal(_)) || named.mesh.axes.is_empty() {
             continue;
         }
-        let leaves = module[i].shape.leaves();
+        if of.is_none_or(|of| of != i) {
+            (of, leaves) = (Some(i), module[i].shape.leaves());
+        }
         let rank = leaves.get(n).and_then(|(_, s)| s.as_array()).map(|a| a.rank());
         let message = match rank {
             Some(rank) if rank != named.dims.len() => {

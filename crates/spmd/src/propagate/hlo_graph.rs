@@ -10,18 +10,19 @@ use crate::factors::{
     Direction, Graph, GraphOp, ManualView, MeshId, OpClass, OpRef, TensorRef, TensorSharding, ValueRef,
 };
 use crate::rules::{Dims, identity};
-use hloom_ir::Op;
 use hloom_ir::device_list::{Mesh, MeshDevices};
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::order::PostOrder;
+use hloom_ir::shape::ArrayShape;
 use hloom_ir::sharding::{LeafSharding, NamedSharding, Sharding, ShardingKind};
+use hloom_ir::{Op, Shape};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// The graph, and what its values and operations stand for.
+#[derive(Debug)]
 pub(crate) struct HloGraph {
     pub graph: Graph,
     /// The first of an instruction's leaves in `leaves`.
@@ -34,7 +35,7 @@ pub(crate) struct HloGraph {
     /// The values that the program's results have, apart from what they return.
     pub results: Vec<Option<ValueRef>>,
     /// How the operands of manual computations look outside, by the call that annotates them.
-    pub views: Vec<(InstructionId, ValueRef, Rc<ManualView>)>,
+    pub views: Vec<(InstructionId, ValueRef, Arc<ManualView>)>,
     pub manual: ManualAxes,
     meshes: FxHashMap<Arc<Mesh>, MeshId>,
     /// The mesh of most shardings.
@@ -66,7 +67,7 @@ impl HloGraph {
         let slots = module.instruction_slots();
         let mut g = HloGraph {
             graph: Graph::default(),
-            starts: vec![0; slots],
+            starts: vec![u32::MAX; slots],
             leaves: Vec::new(),
             owners: Vec::new(),
             instructions: Vec::new(),
@@ -83,6 +84,8 @@ impl HloGraph {
                 g.leaves.extend(std::iter::repeat_n(None, module[i].shape.leaf_count()));
             }
         }
+        g.graph.values.reserve(g.leaves.len());
+        g.owners.reserve(g.leaves.len());
         let Some(entry) = module.entry() else { return g };
         let mut post = PostOrder::new(module);
         let mut called: rustc_hash::FxHashSet<ComputationId> = Default::default();
@@ -141,7 +144,14 @@ impl HloGraph {
     /// The values of an instruction's leaves.
     pub(crate) fn values(&self, module: &Module, i: InstructionId) -> &[Option<ValueRef>] {
         let start = self.starts[i.index()] as usize;
-        self.leaves.get(start..start + module[i].shape.leaf_count()).unwrap_or(&[])
+        self.leaves.get(start..).and_then(|rest| rest.get(..module[i].shape.leaf_count())).unwrap_or(&[])
+    }
+
+    /// The leaf that a leaf of an instruction has its sharding from, which may be itself.
+    pub(crate) fn owner(&self, i: InstructionId, leaf: usize) -> (InstructionId, usize) {
+        let start = self.starts.get(i.index()).map_or(usize::MAX, |&s| s as usize);
+        let value = start.checked_add(leaf).and_then(|at| self.leaves.get(at).copied().flatten());
+        value.map_or((i, leaf), |v| self.owners[v.index()])
     }
 
     fn set(&mut self, i: InstructionId, leaf: usize, value: Option<ValueRef>) {
@@ -206,14 +216,22 @@ impl HloGraph {
     }
 
     fn add_leaves(&mut self, module: &Module, i: InstructionId) {
+        if let Shape::Array(array) = &module[i].shape {
+            self.add_leaf(module, i, 0, array);
+            return;
+        }
         for (leaf, (_, shape)) in module[i].shape.leaves().into_iter().enumerate() {
             let Some(array) = shape.as_array() else { continue };
-            let given = self.given(module, i, leaf);
-            let value = self.add_value(i, leaf, Dims::from_slice(array.dims()), given);
-            let all = module[i].common.sharding.as_deref().map_or(&[][..], |s| s.leaves());
-            if let Some(group) = all.get(leaf).and_then(|l| l.group) {
-                self.join(group.id, value);
-            }
+            self.add_leaf(module, i, leaf, array);
+        }
+    }
+
+    fn add_leaf(&mut self, module: &Module, i: InstructionId, leaf: usize, array: &ArrayShape) {
+        let given = self.given(module, i, leaf);
+        let value = self.add_value(i, leaf, Dims::from_slice(array.dims()), given);
+        let all = module[i].common.sharding.as_deref().map_or(&[][..], |s| s.leaves());
+        if let Some(group) = all.get(leaf).and_then(|l| l.group) {
+            self.join(group.id, value);
         }
     }
 
@@ -224,7 +242,7 @@ impl HloGraph {
 
     fn edge(&mut self, i: InstructionId, sources: &[Option<ValueRef>], target: TensorRef) -> OpRef {
         let dims = target.value.map(|v| self.graph.values[v.index()].dims.clone()).unwrap_or_default();
-        let rule = Rc::new(identity(&dims, sources.len(), 1));
+        let rule = Arc::new(identity(&dims, sources.len(), 1));
         let mut tensors: SmallVec<[TensorRef; 3]> = sources.iter().map(|&v| v.into()).collect();
         tensors.push(target);
         self.add_op(i, GraphOp { rule, tensors, class: OpClass::PassThrough, has_shared_operands: false })
@@ -330,7 +348,7 @@ impl HloGraph {
             return;
         }
         let has_shared_operands = operands.iter().any(|&x| is_shared(module, i, x));
-        self.add_op(i, GraphOp { rule: Rc::new(rule), tensors, class, has_shared_operands });
+        self.add_op(i, GraphOp { rule: Arc::new(rule), tensors, class, has_shared_operands });
     }
 
     /// A scatter of several arrays as one of each: GSPMD does not tie them.
@@ -349,7 +367,7 @@ impl HloGraph {
             tensors.push(result.into());
             if own.tensors.len() == tensors.len() {
                 let class = OpClass::Other;
-                self.add_op(i, GraphOp { rule: Rc::new(own), tensors, class, has_shared_operands: false });
+                self.add_op(i, GraphOp { rule: Arc::new(own), tensors, class, has_shared_operands: false });
             }
         }
     }
@@ -385,7 +403,7 @@ impl HloGraph {
         let mut tensor = TensorRef::from(Some(target));
         if let Some(outside) = annotated {
             let manual = self.own_manual(i, placed);
-            let view = Rc::new(self.view(&outside, &manual, true));
+            let view = Arc::new(self.view(&outside, &manual, true));
             self.graph.values[target.index()].sharding = Some(view.strip(&outside));
             self.views.push((placed, target, view.clone()));
             tensor.view = Some(view);
@@ -408,7 +426,7 @@ impl HloGraph {
         let mut tensor = TensorRef::from(Some(target));
         if let Some(outside) = self.graph.values[target.index()].sharding.clone() {
             let manual = self.own_manual(placed, i);
-            tensor.view = Some(Rc::new(self.view(&outside, &manual, false)));
+            tensor.view = Some(Arc::new(self.view(&outside, &manual, false)));
         }
         self.edge(i, &[source], tensor);
     }

@@ -10,11 +10,24 @@ use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, Scan};
 use hloom_ir::{Op, Shape};
+use smallvec::SmallVec;
+
+/// The dimensions of leaves.
+type LeafDims = SmallVec<[Dims; 3]>;
 
 /// The dimensions of each leaf; none for what is no array.
-pub(super) fn leaf_dims(shape: &Shape) -> Vec<Dims> {
-    let dims = |s: &Shape| s.as_array().map_or_else(Dims::new, |a| Dims::from_slice(a.dims()));
-    shape.leaves().iter().map(|(_, s)| dims(s)).collect()
+pub(super) fn leaf_dims(shape: &Shape) -> LeafDims {
+    let mut all = LeafDims::new();
+    add_leaf_dims(shape, &mut all);
+    all
+}
+
+fn add_leaf_dims(shape: &Shape, all: &mut LeafDims) {
+    match shape {
+        Shape::Tuple(elements) => elements.iter().for_each(|e| add_leaf_dims(e, all)),
+        Shape::Array(array) => all.push(Dims::from_slice(array.dims())),
+        _ => all.push(Dims::new()),
+    }
 }
 
 /// When an instruction's turn comes.
@@ -51,7 +64,8 @@ fn keeps_elements(module: &Module, i: InstructionId) -> bool {
 /// With `tiles`, indices that count up along a dimension make it one of the batch, as GSPMD has it.
 pub(super) fn rule_of(module: &Module, i: InstructionId, tiles: bool) -> Option<Rule> {
     let instruction = &module[i];
-    let operands: Vec<Dims> = instruction.operands().iter().flat_map(|&x| leaf_dims(&module[x].shape)).collect();
+    let mut operands = LeafDims::new();
+    instruction.operands().iter().for_each(|&x| add_leaf_dims(&module[x].shape, &mut operands));
     let results = leaf_dims(&instruction.shape);
     let s = Shapes { operands: &operands, results: &results };
     if let Some(text) = instruction.common.frontend_attribute("xla.sdy.sharding_rule") {

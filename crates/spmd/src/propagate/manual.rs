@@ -5,11 +5,12 @@ use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::sharding::{Sharding, ShardingKind};
 use hloom_ir::{Op, Shape};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// For each instruction, the manual axes of its values; none outside manual computations.
+#[derive(Debug)]
 pub(crate) struct ManualAxes {
-    of: Vec<Option<Rc<[u32]>>>,
+    of: Vec<Option<Arc<[u32]>>>,
 }
 
 impl ManualAxes {
@@ -53,7 +54,7 @@ impl ManualAxes {
         self.of.get(i.index()).and_then(|o| o.as_deref()).unwrap_or(&[])
     }
 
-    fn forward(&self, module: &Module, i: InstructionId) -> Option<Rc<[u32]>> {
+    fn forward(&self, module: &Module, i: InstructionId) -> Option<Arc<[u32]>> {
         // A function that is called inside knows nothing of it: its annotations name no manual axes.
         let said = annotated(module, i);
         if !said.is_empty() {

@@ -19,7 +19,6 @@ pub(crate) use hlo_graph::HloGraph;
 pub(crate) use named::sequential;
 pub(crate) use prepare::prepare;
 pub use report::{PropagationReport, PropagationStep, StepSource};
-pub(crate) use write_back::report_of;
 
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::module::Module;

@@ -36,9 +36,8 @@ pub(super) fn propagate(module: &mut Module) -> Result<PropagationReport, Vec<Di
     let rounds =
         Rounds { strategy: Strategy::Aggressive, op_priority: true, user_priority: true, order: Order::Latest };
     engine::run(&mut built.graph, rounds);
-    let report = write_back::report_of(&built, module, &computations);
     write_back::shardings(module, &built, &computations)?;
-    Ok(report)
+    Ok(PropagationReport::new(built))
 }
 
 fn is_constraint(module: &Module, i: InstructionId) -> bool {

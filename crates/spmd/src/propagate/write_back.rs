@@ -1,19 +1,15 @@
 //! Shardings of the graph as shardings of the module.
 
-use super::conflict::conflicts;
 use super::hlo_graph::{HloGraph, is_shell};
-use super::report::{PropagationReport, PropagationStep, StepSource};
-use crate::factors::{Origin, TensorSharding, ValueRef};
+use crate::factors::{TensorSharding, ValueRef, axis_refs};
 use crate::shardy::{evenly_cut, whole_axes};
 use hloom_ir::device_list::AxisRef;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::{Module, NewInstruction};
 use hloom_ir::op::CustomCall;
-use hloom_ir::sharding::{LeafSharding, NamedSharding, Sharding, ShardingKind};
+use hloom_ir::sharding::{DimSharding, LeafSharding, NamedSharding, Sharding, ShardingKind};
 use hloom_ir::{Op, Shape};
-use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
 struct Writer<'g> {
     built: &'g HloGraph,
@@ -21,16 +17,19 @@ struct Writer<'g> {
 
 impl Writer<'_> {
     fn named(&self, sharding: &TensorSharding, manual: &[u32]) -> NamedSharding {
-        let mut named = self.built.graph.to_named(sharding);
-        for dim in &mut named.dims {
-            dim.closed = true;
-            dim.priority = None;
-        }
-        named.replicated.clear();
+        let graph = &self.built.graph;
+        let mesh = graph.mesh_of(sharding.mesh);
+        let mut unreduced = axis_refs(mesh, &sharding.unreduced);
         // Inside, what is summed along a manual axis is a value of its own on each device.
-        named.unreduced.retain(|a| !manual.contains(&a.axis));
-        named.manual = manual.iter().map(|&axis| AxisRef { axis, sub_axis: None }).collect();
-        named
+        unreduced.retain(|a| !manual.contains(&a.axis));
+        NamedSharding {
+            mesh: mesh.clone(),
+            dims: sharding.dims.iter().map(|d| DimSharding::closed(axis_refs(mesh, &d.axes))).collect(),
+            replicated: Vec::new(),
+            unreduced,
+            manual: manual.iter().map(|&axis| AxisRef { axis, sub_axis: None }).collect(),
+            reduction: sharding.reduction,
+        }
     }
 
     /// The sharding of a leaf; what nothing is known of is on all devices alike.
@@ -50,24 +49,16 @@ impl Writer<'_> {
     fn instruction(&self, module: &Module, i: InstructionId) -> Sharding {
         let manual = self.built.manual.of(i);
         let values = self.built.values(module, i);
-        let leaves: Vec<LeafSharding> = module[i]
-            .shape
-            .leaves()
-            .into_iter()
-            .enumerate()
-            .map(|(n, (_, shape))| {
-                let value = values.get(n).copied().flatten();
-                // An element of a tuple is inside a manual computation if what it was made of is.
-                let manual = value.map_or(manual, |v| self.built.manual.of(self.built.owners[v.index()].0));
-                self.leaf(value, shape, manual)
-            })
-            .collect();
-        match (module[i].shape.is_tuple(), leaves.len()) {
-            (false, 1) => {
-                Sharding::Leaf(Box::new(leaves.into_iter().next().unwrap_or(ShardingKind::Replicated.into())))
-            }
-            (false, _) => Sharding::leaf(ShardingKind::Replicated),
-            (true, _) => Sharding::Tuple(leaves),
+        let leaf = |n: usize, shape: &Shape| {
+            let value = values.get(n).copied().flatten();
+            // An element of a tuple is inside a manual computation if what it was made of is.
+            let manual = value.map_or(manual, |v| self.built.manual.of(self.built.owners[v.index()].0));
+            self.leaf(value, shape, manual)
+        };
+        let shape = &module[i].shape;
+        match shape.is_tuple() {
+            false => Sharding::Leaf(Box::new(leaf(0, shape))),
+            true => Sharding::Tuple(shape.leaves().into_iter().enumerate().map(|(n, (_, s))| leaf(n, s)).collect()),
         }
     }
 }
@@ -191,63 +182,4 @@ fn elements_of(
         module.add_instruction(entry, new)
     };
     shapes.iter().enumerate().map(element).collect()
-}
-
-/// How every sharding came about, in terms of instructions.
-pub(crate) fn report_of(built: &HloGraph, module: &Module, computations: &[ComputationId]) -> PropagationReport {
-    let mut last: FxHashMap<ValueRef, usize> = FxHashMap::default();
-    let mut steps = Vec::with_capacity(built.graph.history.len());
-    for (k, (value, origin, sharding)) in built.graph.history.iter().enumerate() {
-        let before = last.get(value).map(|&j| &built.graph.history[j].2);
-        let is_new = |axis: &crate::axes::Axis| {
-            before.is_none_or(|b| !b.dims.iter().flat_map(|d| &d.axes).any(|a| a.contains(*axis)))
-        };
-        let source = match *origin {
-            Origin::Annotated => StepSource::Annotation,
-            Origin::Group(other) => StepSource::Group { step: last.get(&other).copied() },
-            Origin::Through(op) => {
-                let op_node = &built.graph.ops[op.index()];
-                let factors = &op_node.rule.tensors;
-                // The new axes, each with the factors that it cuts.
-                let mut new: Vec<(crate::axes::Axis, u16)> = Vec::new();
-                for (_, dims) in op_node.tensors.iter().zip(factors).filter(|(t, _)| t.value == Some(*value)) {
-                    for (dim, factors) in sharding.dims.iter().zip(dims) {
-                        let axes = dim.axes.iter().filter(|a| is_new(a));
-                        new.extend(axes.flat_map(|&a| factors.iter().map(move |&f| (a, f))));
-                    }
-                }
-                let gave = |other: ValueRef, dims: &crate::rules::TensorFactors| {
-                    let j = *last.get(&other)?;
-                    let has = &built.graph.history[j].2.dims;
-                    let cuts = |&&(axis, factor): &&(crate::axes::Axis, u16)| {
-                        has.iter()
-                            .zip(dims)
-                            .any(|(d, f)| f.contains(&factor) && d.axes.iter().any(|a| a.overlaps(axis)))
-                    };
-                    let axes: SmallVec<[u32; 2]> = new.iter().filter(cuts).map(|(axis, _)| axis.index).collect();
-                    (!axes.is_empty()).then_some((j, axes))
-                };
-                let others = op_node.tensors.iter().zip(factors).filter_map(|(t, dims)| Some((t.value?, dims)));
-                let steps = others.filter(|(o, _)| o != value).filter_map(|(o, dims)| gave(o, dims)).collect();
-                StepSource::Through { instruction: built.instructions[op.index()], steps }
-            }
-        };
-        let (instruction, leaf) = built.owners[value.index()];
-        let kind = ShardingKind::Named(built.graph.to_named(sharding));
-        steps.push(PropagationStep { instruction, leaf, sharding: kind, source });
-        last.insert(*value, k);
-    }
-    let mut aliases = FxHashMap::default();
-    for &c in computations {
-        for &i in module[c].instructions() {
-            for (leaf, value) in built.values(module, i).iter().enumerate() {
-                if let Some(v) = value
-                    && built.owners[v.index()] != (i, leaf)
-                {
-                    aliases.insert((i, leaf), built.owners[v.index()]);
-                }
-            }
-        }
-    }
-    PropagationReport { steps, conflicts: conflicts(built), aliases }
 }

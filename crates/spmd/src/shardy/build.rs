@@ -15,7 +15,7 @@ use hloom_ir::diagnostic::codes::spmd as codes;
 use hloom_stablehlo::mlir::{AttrId, Module, OpId, OpKind, RegionId, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Calls are followed no deeper than this where they stand; deeper functions come after.
 const MAX_CALL_DEPTH: usize = 64;
@@ -38,7 +38,7 @@ pub(super) struct Built {
     /// For each value of the graph, where its sharding is written.
     pub stores: Vec<Store>,
     /// How the arguments of manual computations look from outside.
-    pub views: FxHashMap<ValueRef, Rc<ManualView>>,
+    pub views: FxHashMap<ValueRef, Arc<ManualView>>,
     /// The rule of each operation that has one of its own.
     pub rules: Vec<(OpId, OpRef)>,
 }
@@ -158,7 +158,7 @@ impl Builder<'_, '_> {
         let shape = target.value.map(|v| self.built.graph.values[v.index()].dims.clone()).unwrap_or_default();
         let mut tensors: SmallVec<[TensorRef; 3]> = sources.iter().map(|&v| self.tensor(v)).collect();
         tensors.push(target);
-        let rule = Rc::new(identity(&shape, sources.len(), 1));
+        let rule = Arc::new(identity(&shape, sources.len(), 1));
         self.built.graph.add_op(GraphOp { rule, tensors, class: OpClass::PassThrough, has_shared_operands: false })
     }
 
@@ -262,7 +262,7 @@ impl Builder<'_, '_> {
         let Some(rule) = rule else { return };
         let tensors = node.operands.iter().copied().chain(node.results()).map(|v| self.tensor(v)).collect();
         let has_shared_operands = self.shares_operands(op);
-        let op_ref = self.built.graph.add_op(GraphOp { rule: Rc::new(rule), tensors, class, has_shared_operands });
+        let op_ref = self.built.graph.add_op(GraphOp { rule: Arc::new(rule), tensors, class, has_shared_operands });
         self.built.rules.push((op, op_ref));
     }
 
@@ -378,7 +378,7 @@ impl Builder<'_, '_> {
             let mut tensor = TensorRef::from(Some(target));
             if let Some(sharding) = self.built.graph.values[target.index()].sharding.clone() {
                 let manual = self.manual_axes(op, &sharding);
-                let view = Rc::new(self.view(&sharding, &manual, true));
+                let view = Arc::new(self.view(&sharding, &manual, true));
                 self.built.graph.values[target.index()].sharding = Some(view.strip(&sharding));
                 self.built.views.insert(target, view.clone());
                 tensor.view = Some(view);
@@ -403,7 +403,7 @@ impl Builder<'_, '_> {
             let mut tensor = TensorRef::from(Some(target));
             if let Some(sharding) = self.built.graph.values[target.index()].sharding.clone() {
                 let manual = self.manual_axes(op, &sharding);
-                tensor.view = Some(Rc::new(self.view(&sharding, &manual, false)));
+                tensor.view = Some(Arc::new(self.view(&sharding, &manual, false)));
             }
             if let Some(edge) = edge {
                 self.values[m.op(edge).first_result.index()] = Some(target);
