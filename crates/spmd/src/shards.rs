@@ -78,12 +78,12 @@ fn rows(dims: &[i64], shard: &Shard, mut f: impl FnMut(usize, usize, usize)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use smallvec::smallvec;
+    use crate::partition::axes::AxisList;
 
     #[test]
     fn shards_make_the_whole_again_though_the_last_are_not_full() {
         let axes = DeviceAxes::new(4, std::iter::empty(), &[]);
-        let spec = Spec::tiled([smallvec![0], smallvec![1]]);
+        let spec = Spec::tiled([AxisList::from_slice(&[0]), AxisList::from_slice(&[1])]);
         let dims = [3, 5];
         let whole: Vec<u8> = (0..15).collect();
         let mut again = vec![0; 15];

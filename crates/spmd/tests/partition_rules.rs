@@ -359,3 +359,11 @@ fn two_sums_of_which_a_piece_is_wanted_are_added_before_they_are_scattered() {
       }";
     assert_eq!(sent(4, text), ["reduce-scatter f32[6,3]"]);
 }
+
+#[test]
+fn a_grid_of_more_axes_than_a_list_holds_is_refused() {
+    let module = support::read("HloModule m\nENTRY e {\n  ROOT x = f32[8] parameter(0)\n}");
+    let message = |devices: i64| hloom_spmd::partition(&module, devices).err().map(|d| d.message);
+    assert_eq!(message(1 << 23), None);
+    assert!(message(1 << 24).is_some_and(|m| m.contains("too many axes")));
+}

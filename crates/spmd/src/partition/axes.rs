@@ -5,16 +5,14 @@
 //! stays, moves, vanishes or appears. Kept true: `sizes` multiply to the number of devices, and a device's logical number
 //! is its coordinates read in mixed radix, axis 0 the most significant.
 
+pub use super::axis_list::AxisList;
 use hloom_ir::device_list::{IotaTransform, ReplicaGroups};
-use hloom_ir::sharding::{LeafSharding, Sharding, ShardingKind, SubgroupType, Subgroups, TileAssignment, TileDevices};
+use hloom_ir::sharding::{ShardingKind, SubgroupType, Subgroups, TileAssignment, TileDevices};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 
 /// Of so many device orders that shardings list, the one that most of them fit is taken.
 const MOST_ORDERS: usize = 16;
-
-/// A list of axes, the most significant first.
-pub type AxisList = SmallVec<[u8; 6]>;
 
 /// A set of axes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
@@ -79,24 +77,21 @@ pub struct DeviceAxes {
 pub type TileAxes = SmallVec<[AxisList; 4]>;
 
 impl DeviceAxes {
-    /// Axes fine enough for all the shardings given, as far as one grid can be. Arguments and results in another order of
+    /// How many axes the grid of so many devices has.
+    pub fn count(devices: i64) -> usize {
+        DeviceAxes::with_cuts(devices, vec![1, devices], None).len()
+    }
+
+    /// Axes fine enough for all the tiles given, as far as one grid can be. Arguments and results in another order of
     /// devices than the grid's have to be moved: the order is theirs, by their bytes, and then that of most others.
     pub fn new<'s>(
         devices: i64,
-        shardings: impl Iterator<Item = &'s Sharding>,
-        edges: &[(&LeafSharding, f64)],
+        stated: impl Iterator<Item = &'s TileAssignment>,
+        edges: &[(&'s TileAssignment, f64)],
     ) -> DeviceAxes {
         let mut cuts = vec![1, devices];
         let mut seen = rustc_hash::FxHashSet::default();
-        let mut tilings: Vec<TileAssignment> = Vec::new();
-        for sharding in shardings {
-            for leaf in sharding.leaves() {
-                let Some(tiles) = tiles_of(&leaf.kind) else { continue };
-                if seen.insert((tiles.dims.clone(), tiles.devices.clone())) {
-                    tilings.push(tiles.into_owned());
-                }
-            }
-        }
+        let tilings: Vec<&TileAssignment> = stated.filter(|t| seen.insert((&t.dims, &t.devices))).collect();
         for tiles in &tilings {
             if let TileDevices::Iota(iota) = &tiles.devices {
                 let mut suffix = 1;
@@ -110,15 +105,13 @@ impl DeviceAxes {
             }
         }
         let plain = DeviceAxes::with_cuts(devices, cuts, None);
-        let mut edges_of: rustc_hash::FxHashMap<TileAssignment, f64> = rustc_hash::FxHashMap::default();
-        for (leaf, bytes) in edges {
-            if let Some(tiles) = tiles_of(&leaf.kind) {
-                *edges_of.entry(tiles.into_owned()).or_default() += bytes;
-            }
+        let mut edges_of: rustc_hash::FxHashMap<&TileAssignment, f64> = rustc_hash::FxHashMap::default();
+        for &(tiles, bytes) in edges {
+            *edges_of.entry(tiles).or_default() += bytes;
         }
         let fitting = |axes: &DeviceAxes| {
-            let fits: Vec<&TileAssignment> = tilings.iter().filter(|t| axes.tile_axes(t).is_some()).collect();
-            (fits.iter().filter_map(|t| edges_of.get(*t)).sum::<f64>(), fits.len())
+            let fits: Vec<&&TileAssignment> = tilings.iter().filter(|t| axes.tile_axes(t).is_some()).collect();
+            (fits.iter().filter_map(|t| edges_of.get(**t)).sum::<f64>(), fits.len())
         };
         let mut best = (fitting(&plain), plain);
         // Devices in an order of their own: then the numbers are logical ones.
@@ -321,6 +314,9 @@ impl DeviceAxes {
             let (mut top, bottom) = (stride * size, stride);
             while top > bottom {
                 let axis = self.strides.iter().zip(&self.sizes).position(|(&st, &si)| st * si == top)?;
+                if result.len() == self.len() {
+                    return None;
+                }
                 result.push(axis as u8);
                 top = self.strides[axis];
             }
@@ -351,7 +347,7 @@ impl DeviceAxes {
         let mut step = 1;
         while step < logical.len() {
             let stride = logical[step] - logical[0];
-            let axis = self.strides.iter().position(|&s| s == stride)? as u8;
+            let axis = self.strides.iter().position(|&s| s == stride).filter(|_| result.len() < self.len())? as u8;
             result.push(axis);
             step *= self.size(axis) as usize;
         }

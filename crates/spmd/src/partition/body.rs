@@ -6,6 +6,7 @@
 use super::axes::{AxisList, DeviceAxes};
 use super::plan::ReshardPlan;
 use super::spec::{Reduction, Spec};
+use super::variants::Variants;
 use super::{Change, Emit, Note, Partitioner, Reason};
 use hloom_ir::attributes::{ComparisonDirection, PaddingDim, SliceDim};
 use hloom_ir::diagnostic::{Diagnostic, Part as DiagnosticPart};
@@ -18,7 +19,6 @@ use hloom_ir::op::{AllGather, AllReduce, BinaryOp, Collective, CollectivePermute
 use hloom_ir::shape::ArrayShape;
 use hloom_ir::{ElementType, Op, Shape};
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -46,15 +46,6 @@ pub(crate) struct Part {
     pub free: Option<Free>,
 }
 
-/// What tells values apart: two may be one instruction, such as the shards of an array and of its rotation.
-pub(crate) type ValueKey = (InstructionId, SmallVec<[i64; 4]>, Spec);
-
-impl Part {
-    pub(crate) fn key(&self) -> ValueKey {
-        (self.id, self.shape.dims().iter().copied().collect(), self.spec.clone())
-    }
-}
-
 /// Values that need no communication.
 #[derive(Clone, Debug)]
 pub(crate) enum Free {
@@ -71,7 +62,7 @@ pub(crate) struct Body<'p, 's> {
     /// What stands for each instruction of the source.
     pub values: FxHashMap<InstructionId, Val>,
     /// Other forms that a value has been brought into.
-    pub variants: FxHashMap<ValueKey, Vec<(Spec, InstructionId)>>,
+    pub variants: Variants,
     coordinates: FxHashMap<AxisList, InstructionId>,
     constants: FxHashMap<(ElementType, Vec<u8>), InstructionId>,
     logical: Option<InstructionId>,
@@ -96,7 +87,7 @@ impl<'p, 's> Body<'p, 's> {
             p,
             computation,
             values: FxHashMap::default(),
-            variants: FxHashMap::default(),
+            variants: Variants::default(),
             coordinates: FxHashMap::default(),
             constants: FxHashMap::default(),
             logical: None,
@@ -338,7 +329,8 @@ impl<'p, 's> Body<'p, 's> {
 
     /// The coordinate of this device along a list of axes, as s32.
     pub(crate) fn coordinate(&mut self, list: &[u8]) -> Emit<InstructionId> {
-        if let Some(&id) = self.coordinates.get(list) {
+        let key = AxisList::from_slice(list);
+        if let Some(&id) = self.coordinates.get(&key) {
             return Ok(id);
         }
         let devices = self.axes().devices();
@@ -376,7 +368,7 @@ impl<'p, 's> Body<'p, 's> {
             Some(id) => id,
             None => self.s32(0)?,
         };
-        self.coordinates.insert(list.into(), id);
+        self.coordinates.insert(key, id);
         Ok(id)
     }
 
@@ -424,7 +416,7 @@ impl<'p, 's> Body<'p, 's> {
 
     pub(crate) fn note(&mut self, instruction: InstructionId, list: &[u8]) {
         let change = self.change.clone().map(Box::new);
-        let note = Note { instruction, source: self.at, axes: list.into(), reason: self.reason.clone(), change };
+        let note = Note { instruction, source: self.at, axes: AxisList::from_slice(list), reason: self.reason.clone(), change };
         self.p.notes.push(note);
     }
 

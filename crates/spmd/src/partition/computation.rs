@@ -26,7 +26,6 @@ impl Partitioner<'_> {
     pub(crate) fn run(&mut self) -> Emit<()> {
         let source = self.source;
         let entry = source.entry().ok_or_else(|| error("the module has no entry computation"))?;
-        self.check_shardings()?;
         // What nothing calls any more, since calls were put in place, is left out.
         let called = called_from(source, entry);
         self.find_signatures(entry, &called);
@@ -150,7 +149,7 @@ impl Partitioner<'_> {
         let root = source.root(c).ok_or_else(|| error("a computation is empty"))?;
         body.at = Some(root);
         body.reason = Reason::Reshard;
-        let value = body.value(root)?;
+        let value = body.value(root)?.clone();
         if again && let Some(better) = body.better_carries(c, &value, &signature) {
             // What was written is not listed, and so is not part of the module.
             let condition = self.loops[&c];
@@ -248,7 +247,7 @@ impl Body<'_, '_> {
                 let part = Part { id, shape, spec: whole, free: Some(Free::Iota(dimension)) };
                 Ok(Val::Array(self.resharded(&part, &spec)?))
             }
-            Op::Tuple => Ok(Val::Tuple(operands.iter().map(|&o| self.value(o)).collect::<Emit<_>>()?)),
+            Op::Tuple => Ok(Val::Tuple(operands.iter().map(|&o| self.value(o).cloned()).collect::<Emit<_>>()?)),
             Op::GetTupleElement { index } => match self.value(operands[0])? {
                 Val::Tuple(elements) => {
                     elements.get(*index as usize).cloned().ok_or_else(|| self.error("a tuple has fewer elements"))

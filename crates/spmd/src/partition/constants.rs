@@ -18,6 +18,7 @@ impl Body<'_, '_> {
             let mut specs = self
                 .p
                 .annotated_leaves(at)
+                .to_vec()
                 .into_iter()
                 .map(|s| Spec { manual: s.manual, ..Spec::replicated(s.dims.len()) });
             return self.unpack(id, &source.shape, &mut specs);

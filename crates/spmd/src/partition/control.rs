@@ -12,7 +12,7 @@ impl Body<'_, '_> {
         let source = self.p.source;
         let op = self.local_op(&source[at].op)?;
         let specs = self.p.signatures[&body].result.clone();
-        let init = self.value(source[at].operands()[0])?;
+        let init = self.value(source[at].operands()[0])?.clone();
         let init = self.pack(&init, &mut specs.iter().cloned())?;
         let id = self.add(op, &[init])?;
         self.inherit(id, at);
@@ -34,7 +34,7 @@ impl Body<'_, '_> {
         let mut ids = vec![self.reshard(&index, &index.spec.complete())?];
         for (&operand, branch) in operands[1..].iter().zip(branches) {
             let specs = self.p.signatures[branch].parameters.first().cloned().unwrap_or_default();
-            let value = self.value(operand)?;
+            let value = self.value(operand)?.clone();
             ids.push(self.pack(&value, &mut specs.into_iter())?);
         }
         let specs = self.p.signatures[&branches[0]].result.clone();
@@ -52,7 +52,7 @@ impl Body<'_, '_> {
         let signature = self.p.signatures[&callee].clone();
         let mut ids = Vec::new();
         for (&operand, specs) in source[at].operands().iter().zip(&signature.parameters) {
-            let value = self.value(operand)?;
+            let value = self.value(operand)?.clone();
             ids.push(self.pack(&value, &mut specs.iter().cloned())?);
         }
         let id = self.add(op, &ids)?;
@@ -64,11 +64,11 @@ impl Body<'_, '_> {
     pub(crate) fn copied(&mut self, at: InstructionId) -> Emit<Val> {
         let source = self.p.source;
         let operand = source[at].operands()[0];
-        let value = self.value(operand)?;
+        let value = self.value(operand)?.clone();
         if source[at].common.sharding.is_none() {
             return Ok(value);
         }
-        let mut specs = self.p.annotated_leaves(at).into_iter();
+        let mut specs = self.p.annotated_leaves(at).to_vec().into_iter();
         self.placed(value, &mut specs)
     }
 
@@ -90,7 +90,7 @@ impl Body<'_, '_> {
 
     pub(crate) fn barrier(&mut self, at: InstructionId) -> Emit<Val> {
         let source = self.p.source;
-        let value = self.value(source[at].operands()[0])?;
+        let value = self.value(source[at].operands()[0])?.clone();
         let mut specs = Vec::new();
         leaf_specs(&value, &mut specs);
         specs.iter_mut().for_each(|s| *s = s.complete());
@@ -104,7 +104,7 @@ impl Body<'_, '_> {
         let source = self.p.source;
         let mut ids = Vec::new();
         for &o in source[at].operands() {
-            let value = self.value(o)?;
+            let value = self.value(o)?.clone();
             let mut specs = Vec::new();
             leaf_specs(&value, &mut specs);
             ids.push(self.pack(&value, &mut specs.into_iter().map(|s| s.complete()))?);
@@ -117,7 +117,7 @@ impl Body<'_, '_> {
         let source = self.p.source;
         let ids = self.complete_operands(at)?;
         let id = self.add(source[at].op.clone(), &ids)?;
-        let first = source[at].operands().first().map(|&o| self.value(o)).transpose()?;
+        let first = source[at].operands().first().map(|&o| self.value(o).cloned()).transpose()?;
         match first {
             Some(Val::Array(part)) if matches!(source[at].op, Op::AddDependency) => {
                 Ok(Val::Array(Part { id, spec: part.spec.complete(), free: None, ..part }))

@@ -36,7 +36,7 @@ impl KnownPlans {
         from: &Spec,
         to: &Spec,
     ) -> Rc<ReshardPlan> {
-        let question = Question { sizes: sizes.into(), element_bits, from: from.clone(), to: to.clone() };
+        let question = Question { sizes: SmallVec::from_slice(sizes), element_bits, from: from.clone(), to: to.clone() };
         if let Some(known) = self.0.borrow().get(&question) {
             return known.clone();
         }

@@ -34,7 +34,7 @@ impl Partitioner<'_> {
     pub(crate) fn leave_stated_sums(&self, body: ComputationId, leaves: &mut [Spec]) {
         let Some((_, elements)) = carried(self.source, body) else { return };
         for (&next, leaf) in elements.iter().zip(leaves) {
-            let stated = self.annotated_leaves(next).into_iter().next().unwrap_or_default();
+            let stated = self.annotated_array(next);
             let fits = stated.dims == leaf.dims && stated.partial.intersection(leaf.manual).is_empty();
             if fits && !stated.partial.is_empty() && stated.reduction == Reduction::Sum {
                 *leaf = leaf.complete().with_partial(stated.partial, Reduction::Sum);
@@ -110,7 +110,7 @@ impl Body<'_, '_> {
         let Some(Val::Array(part)) = self.values.get(&next) else { return None };
         let shape = &part.shape;
         let cost = |to: &Spec| self.plan(shape.dims(), shape.element_type.bits(), of, to).wire;
-        let forms = self.variants.get(&part.key())?.iter().map(|(spec, _)| (cost(spec), spec));
+        let forms = self.variants.of(part).iter().map(|(spec, _)| (cost(spec), spec));
         let (most, form) = forms.max_by(|a, b| a.0.total_cmp(&b.0))?;
         (most > 0.0 && form.partial.is_empty()).then(|| form.clone())
     }

@@ -29,11 +29,11 @@ impl Body<'_, '_> {
             Op::Parameter { .. } | Op::Constant(_) | Op::Iota { .. } => true,
             _ => false,
         };
-        let wanted = self.p.annotated_leaves(at);
+        let wanted = self.p.annotated_leaves(at).to_vec();
         let mut manual = !wanted.is_empty() && wanted.iter().all(|s| s.manual == all);
         let mut values = Vec::new();
         for &o in source[at].operands() {
-            let value = self.value(o)?;
+            let value = self.value(o)?.clone();
             let mut specs = Vec::new();
             leaf_specs(&value, &mut specs);
             manual |= specs.iter().any(|s| s.manual == all);
@@ -91,7 +91,7 @@ impl Body<'_, '_> {
         for (list, &n) in outside.dims.iter_mut().zip(inside) {
             let rest: AxisList = list.iter().copied().filter(|&a| !manual.has(a)).collect();
             if n % self.axes().product(&rest) != 0 {
-                list.retain(|a| manual.has(*a));
+                list.retain(|a| manual.has(a));
             }
         }
         outside
@@ -125,7 +125,7 @@ impl Body<'_, '_> {
         if let (Op::AllReduce(_), [operand]) = (&source[at].op, source[at].operands())
             && self.raw_part(*operand)?.spec.manual.is_empty()
         {
-            return self.value(*operand);
+            return self.value(*operand).cloned();
         }
         let op = self.local_op(&source[at].op)?;
         let touched: Option<usize> = match &op {
@@ -207,9 +207,9 @@ impl Body<'_, '_> {
 
     /// Whether an instruction works on values of a manual region, where every device speaks for itself.
     fn is_in_region(&self, at: InstructionId) -> Emit<bool> {
-        let mut specs = self.p.annotated_leaves(at);
+        let mut specs = self.p.annotated_leaves(at).to_vec();
         for &o in self.p.source[at].operands() {
-            leaf_specs(&self.value(o)?, &mut specs);
+            leaf_specs(self.value(o)?, &mut specs);
         }
         Ok(specs.iter().any(|s| !s.manual.is_empty()))
     }
@@ -239,7 +239,7 @@ impl Body<'_, '_> {
             let Some(array) = leaf.as_array() else { return self.compute_whole(at) };
             rule.results.push(factors(array.dims()));
         }
-        let wanted = self.p.annotated_leaves(at);
+        let wanted = self.p.annotated_leaves(at).to_vec();
         let assignment = self.choose(&rule, &parts, &wanted, &even);
         let manual = wanted.iter().fold(AxisSet::EMPTY, |m, s| m.union(s.manual));
         let mut ids = Vec::new();

@@ -8,7 +8,9 @@
 //! Kept true: what a device holds of a value is described by the value's [`spec::Spec`] at every step; padding in shards
 //! that are not full never reaches a result.
 
+mod annotations;
 pub mod axes;
+mod axis_list;
 mod body;
 mod computation;
 mod constants;
@@ -39,16 +41,18 @@ mod signatures;
 mod sort;
 pub mod spec;
 mod values;
+mod variants;
 mod whole;
 mod windowed;
 mod windows;
 
+use annotations::{Annotations, Stated};
 use axes::{AxisList, AxisSet, DeviceAxes};
 use custom::{CustomPartitioner, NoCustomPartitioner};
 use hloom_ir::diagnostic::{Diagnostic, codes::passes as codes};
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::module::Module;
-use hloom_ir::sharding::LeafSharding;
+use hloom_ir::sharding::TileAssignment;
 use known_plans::KnownPlans;
 use placement::Placement;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -130,6 +134,7 @@ pub(crate) struct Partitioner<'s> {
     pub custom: &'s dyn CustomPartitioner,
     pub target: Module,
     pub axes: DeviceAxes,
+    pub annotations: Annotations,
     pub plans: KnownPlans,
     pub signatures: FxHashMap<ComputationId, Signature>,
     /// What stands for each computation of the source.
@@ -170,21 +175,21 @@ pub fn partition(source: &Module, devices: i64) -> Result<Partitioned, Diagnosti
     partition_with(source, devices, &NoCustomPartitioner)
 }
 
-/// The shardings stated of the program's arguments and results, and the bytes of each.
-fn arguments_and_results(source: &Module) -> Vec<(&LeafSharding, f64)> {
+/// The tiles stated of the program's arguments and results, and the bytes of each.
+fn arguments_and_results<'s>(source: &Module, stated: &'s Stated<'_>) -> Vec<(&'s TileAssignment, f64)> {
     let Some(entry) = source.entry() else { return Vec::new() };
-    let mut stated = Vec::new();
+    let mut edges = Vec::new();
     for i in source.parameters(entry).into_iter().chain(source.root(entry)) {
         let leaves = source[i].common.sharding.as_deref().map_or(&[][..], |s| s.leaves());
         for (n, (_, shape)) in source[i].shape.leaves().into_iter().enumerate() {
             let leaf = if leaves.len() == 1 { leaves.first() } else { leaves.get(n) };
-            if let (Some(leaf), Some(array)) = (leaf, shape.as_array()) {
+            if let (Some(tiles), Some(array)) = (leaf.and_then(|l| stated.tiles(l)), shape.as_array()) {
                 let bits = array.element_count().unwrap_or(0) as f64 * array.element_type.bits() as f64;
-                stated.push((leaf, bits / 8.0));
+                edges.push((tiles, bits / 8.0));
             }
         }
     }
-    stated
+    edges
 }
 
 /// The same, with a partitioner for calls that it knows.
@@ -196,18 +201,22 @@ pub fn partition_with(
     if devices < 1 {
         return Err(error(format!("a program cannot be partitioned for {devices} devices")));
     }
-    let all = || source.computations().iter().flat_map(|&c| source[c].instructions());
-    let stated = all().filter_map(|&i| source[i].common.sharding.as_deref());
-    let axes = DeviceAxes::new(devices, stated, &arguments_and_results(source));
-    if axes.len() > 60 {
+    if DeviceAxes::count(devices) > AxisList::CAPACITY {
         return Err(error(format!("{devices} devices make a grid of too many axes")));
     }
-    let channel = all().filter_map(|&i| source[i].op.channel_id()).max().unwrap_or(0).max(0);
+    let stated = Stated::new(source);
+    stated.check(devices)?;
+    let axes =
+        DeviceAxes::new(devices, stated.all.iter().filter_map(|s| s.tiles()), &arguments_and_results(source, &stated));
+    let annotations = Annotations::new(source, &axes, &stated);
+    let all = source.computations().iter().flat_map(|&c| source[c].instructions());
+    let channel = all.filter_map(|&i| source[i].op.channel_id()).max().unwrap_or(0).max(0);
     let mut partitioner = Partitioner {
         source,
         custom,
         target: Module::new(source.name.clone()),
         axes,
+        annotations,
         plans: KnownPlans::default(),
         signatures: FxHashMap::default(),
         computations: FxHashMap::default(),

@@ -187,7 +187,7 @@ impl Body<'_, '_> {
         let operands = source[at].operands().to_vec();
         let shape = self.array_shape(at)?;
         if operands.len() == 1 {
-            return self.value(operands[0]);
+            return self.value(operands[0]).cloned();
         }
         if shape.element_count() == Some(0) {
             return self.compute_whole(at);
@@ -414,7 +414,7 @@ impl Body<'_, '_> {
                     .fold(logical, |n, l| axes.with_coordinate(n, l, axes.product(l) - 1 - axes.coordinate(n, l)))
             };
             let pairs = (0..axes.devices()).map(|n| (axes.device(n), axes.device(mirror(n)))).collect();
-            id = self.permute(id, pairs, &lists.concat())?;
+            id = self.permute(id, pairs, &lists.iter().flatten().copied().collect::<AxisList>())?;
         }
         Ok(self.array(id, shape, spec))
     }

@@ -54,7 +54,7 @@ impl Body<'_, '_> {
         let mut ids = Vec::new();
         let mut shapes = Vec::new();
         for &o in source[at].operands() {
-            let value = self.value(o)?;
+            let value = self.value(o)?.clone();
             let mut specs = Vec::new();
             leaf_specs(&value, &mut specs);
             let mut whole = specs.into_iter().map(|s| Spec { manual: s.manual, ..Spec::replicated(s.dims.len()) });
@@ -95,7 +95,7 @@ impl Body<'_, '_> {
         let mut specs = self
             .p
             .annotated_leaves(at)
-            .into_iter()
+            .iter()
             .map(|s| Spec { manual: s.manual, ..Spec::replicated(s.dims.len()) })
             .collect::<Vec<_>>()
             .into_iter();

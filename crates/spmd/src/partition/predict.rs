@@ -23,9 +23,11 @@ impl Partitioner<'_> {
 
     fn predicted_axes(&self, i: InstructionId) -> AxisSet {
         let source = &self.source[i];
-        let Some(shape) = source.shape.as_array() else { return AxisSet::EMPTY };
+        if !source.shape.is_array() {
+            return AxisSet::EMPTY;
+        }
         let operands = source.operands();
-        let spec = |o: InstructionId| self.annotated_leaves(o).into_iter().next().unwrap_or_default();
+        let spec = |o: InstructionId| self.annotated_array(o);
         let along = |spec: &Spec, dims: &[i64]| {
             dims.iter().filter_map(|&d| spec.dims.get(d as usize)).fold(AxisSet::EMPTY, |s, l| s.union(AxisSet::of(l)))
         };
@@ -58,7 +60,7 @@ impl Partitioner<'_> {
         if made.is_empty() {
             return made;
         }
-        let result = self.annotated_leaves(i).into_iter().next().unwrap_or_else(|| Spec::replicated(shape.rank()));
+        let result = self.annotated_array(i);
         if made.intersection(result.used()).is_empty() { made } else { AxisSet::EMPTY }
     }
 }

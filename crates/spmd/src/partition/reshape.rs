@@ -286,7 +286,7 @@ impl Body<'_, '_> {
         let mut candidates: Vec<(Spec, Spec)> = Vec::new();
         let forms: Vec<Spec> = [part.spec.clone()]
             .into_iter()
-            .chain(self.variants.get(&part.key()).into_iter().flatten().map(|v| v.0.clone()))
+            .chain(self.variants.of(&part).iter().map(|v| v.0.clone()))
             .collect();
         let (after, before) = map_spec(self.axes(), &to, &from, &wanted.complete());
         candidates.push((before, after));

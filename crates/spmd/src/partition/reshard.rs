@@ -22,15 +22,15 @@ impl Body<'_, '_> {
     fn cheapest(&self, part: &Part, to: &Spec) -> (Rc<ReshardPlan>, Spec, InstructionId) {
         let bits = self.bits_sent(part, to);
         let of = |spec: &Spec| self.plan(part.shape.dims(), bits, spec, to);
-        let mut best = (of(&part.spec), part.spec.clone(), part.id);
-        for (spec, id) in self.variants.get(&part.key()).into_iter().flatten() {
+        let mut best = (of(&part.spec), &part.spec, part.id);
+        for (spec, id) in self.variants.of(part) {
             // Another form may leave less, or as much in fewer steps.
             let other = of(spec);
             if (other.wire, other.steps.len()) < (best.0.wire, best.0.steps.len()) {
-                best = (other, spec.clone(), *id);
+                best = (other, spec, *id);
             }
         }
-        best
+        (best.0, best.1.clone(), best.2)
     }
 
     /// Bytes that a device sends to bring `part` into the form `to`.
@@ -51,14 +51,14 @@ impl Body<'_, '_> {
             let spec = Spec { manual: to.manual, ..part.spec.clone() };
             return self.reshard(&Part { spec, ..part.clone() }, to);
         }
-        if let Some(&(_, id)) = self.variants.get(&part.key()).and_then(|v| v.iter().find(|(s, _)| s == to)) {
+        if let Some(&(_, id)) = self.variants.of(part).iter().find(|(s, _)| s == to) {
             return Ok(id);
         }
         // A shard that becomes a part of a sum stays where it is, as it would if it had to be sent.
         let stays = !to.partial.intersection(part.spec.used()).is_empty();
         if let Some(free) = part.free.clone().filter(|_| !stays) {
             let id = self.remake(&free, &part.shape, to)?;
-            self.variants.entry(part.key()).or_default().push((to.clone(), id));
+            self.variants.add(part, to.clone(), id);
             return Ok(id);
         }
         if part.spec.dims.len() != to.dims.len() {
@@ -71,14 +71,14 @@ impl Body<'_, '_> {
         {
             let sent = self.resharded(&narrow, to)?;
             let id = self.widened(sent, part)?.id;
-            self.variants.entry(part.key()).or_default().push((to.clone(), id));
+            self.variants.add(part, to.clone(), id);
             return Ok(id);
         }
         let change = Change { value: self.value_of(part.id), from: part.spec.clone(), to: to.clone() };
         let outer = self.change.replace(change);
         for step in &plan.steps {
             (id, spec) = self.carry_out(id, &part.shape, &spec, step)?;
-            self.variants.entry(part.key()).or_default().push((spec.clone(), id));
+            self.variants.add(part, spec.clone(), id);
         }
         self.change = outer;
         if spec != *to {
@@ -248,8 +248,8 @@ impl Body<'_, '_> {
         by_size(&mut idle_target);
         // Those idle on both sides stay where they are.
         let common: AxisList = idle_source.iter().copied().filter(|a| idle_target.contains(a)).collect();
-        idle_source.retain(|a| !common.contains(a));
-        idle_target.retain(|a| !common.contains(a));
+        idle_source.retain(|a| !common.contains(&a));
+        idle_target.retain(|a| !common.contains(&a));
         (0..axes.devices())
             .map(|receiver| {
                 let mut sender = receiver;

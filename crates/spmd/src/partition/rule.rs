@@ -35,7 +35,10 @@ pub(crate) struct Rule {
 }
 
 /// The axes of each factor.
-pub(crate) type Assignment = Vec<AxisList>;
+pub(crate) type Assignment = SmallVec<[AxisList; 6]>;
+
+/// How an array lies or is wanted, with its factors: where axes of an assignment come from.
+type Seed<'a> = (&'a FactorDims, &'a Spec);
 
 /// What becomes of a list in which an axis is in use for another factor already.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,7 +58,7 @@ impl Rule {
 
     /// How an array with those factors lies.
     pub(crate) fn project(&self, dims: &FactorDims, assignment: &Assignment, manual: AxisSet) -> Spec {
-        let list = |f: &Option<u8>| f.map_or_else(AxisList::new, |f| assignment[f as usize].clone());
+        let list = |f: &Option<u8>| f.map_or_else(AxisList::new, |f| assignment[f as usize]);
         Spec { manual, ..Spec::tiled(dims.iter().map(list)) }
     }
 
@@ -99,20 +102,20 @@ impl Body<'_, '_> {
         wanted: &[Spec],
         extra: &dyn Fn(&Body<'_, '_>, &Assignment) -> Option<f64>,
     ) -> (f64, Assignment) {
-        let none: Assignment = vec![AxisList::new(); rule.factors.len()];
+        let none: Assignment = SmallVec::from_elem(AxisList::new(), rule.factors.len());
         let manual = operands.iter().fold(AxisSet::EMPTY, |m, o| m.union(o.spec.manual));
         let manual = wanted.iter().fold(manual, |m, w| m.union(w.manual));
-        let mut seeds: Vec<(&FactorDims, Spec)> = Vec::new();
+        let mut seeds: SmallVec<[Seed<'_>; 6]> = SmallVec::new();
         for (dims, spec) in rule.results.iter().zip(wanted) {
-            seeds.push((dims, spec.clone()));
+            seeds.push((dims, spec));
         }
-        let mut by_size: Vec<usize> = (0..rule.operands.len().min(operands.len())).collect();
+        let mut by_size: SmallVec<[usize; 4]> = (0..rule.operands.len().min(operands.len())).collect();
         by_size.sort_by_key(|&i| std::cmp::Reverse(operands[i].shape.element_count().unwrap_or(0)));
         for &i in &by_size {
             if operands[i].free.is_none() {
-                seeds.push((&rule.operands[i], operands[i].spec.clone()));
-                for (spec, _) in self.variants.get(&operands[i].key()).into_iter().flatten() {
-                    seeds.push((&rule.operands[i], spec.clone()));
+                seeds.push((&rule.operands[i], &operands[i].spec));
+                for (spec, _) in self.variants.of(&operands[i]) {
+                    seeds.push((&rule.operands[i], spec));
                 }
             }
         }
@@ -213,7 +216,7 @@ impl Body<'_, '_> {
         &self,
         rule: &Rule,
         candidate: &mut Assignment,
-        (dims, spec): &(&FactorDims, Spec),
+        (dims, spec): &Seed<'_>,
         manual: AxisSet,
         taken: Taken,
     ) {
@@ -244,7 +247,7 @@ impl Body<'_, '_> {
         &self,
         rule: &Rule,
         mut candidate: Assignment,
-        (dims, spec): &(&FactorDims, Spec),
+        (dims, spec): &Seed<'_>,
         manual: AxisSet,
     ) -> Assignment {
         let mut used = candidate.iter().fold(manual, |u, l| u.union(AxisSet::of(l)));
@@ -293,7 +296,7 @@ impl Body<'_, '_> {
             let Some(shape) = self.result_shape(i) else { continue };
             cost += self.plan(shape.dims(), shape.element_type.bits(), &made, wanted).wire;
         }
-        let share = self.axes().product(&assignment.iter().flatten().copied().collect::<AxisList>());
+        let share = assignment.iter().map(|list| self.axes().product(list)).product();
         Some(cost + work_penalty(rule.flops, share, self.axes().devices()))
     }
 
@@ -313,7 +316,7 @@ impl Body<'_, '_> {
 }
 
 /// Whether an axis is wanted for two factors.
-fn clash(seeds: &[(&FactorDims, Spec)]) -> bool {
+fn clash(seeds: &[Seed<'_>]) -> bool {
     let mut of = [None; 64];
     seeds.iter().any(|(dims, spec)| {
         dims.iter().zip(&spec.dims).any(|(&factor, list)| {

@@ -3,11 +3,9 @@
 use super::axes::AxisSet;
 use super::placement::Placement;
 use super::spec::Spec;
-use super::{Emit, Partitioner, Signature, error};
-use hloom_ir::diagnostic::Part as DiagnosticPart;
+use super::{Partitioner, Signature};
 use hloom_ir::entity::{ComputationId, InstructionId};
-use hloom_ir::shape::ArrayShape;
-use hloom_ir::{Op, Shape};
+use hloom_ir::Op;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 impl Partitioner<'_> {
@@ -37,52 +35,21 @@ impl Partitioner<'_> {
         order
     }
 
-    /// Shardings that no array can have.
-    pub(crate) fn check_shardings(&self) -> Emit<()> {
-        let devices = self.axes.devices();
-        for &c in self.source.computations() {
-            for &i in self.source[c].instructions() {
-                let Some(sharding) = self.source[i].common.sharding.as_deref() else { continue };
-                for leaf in sharding.leaves() {
-                    let Some(tiles) = super::axes::tiles_of(&leaf.kind) else { continue };
-                    let tiles = tiles.dims.iter().try_fold(1i64, |n, &d| n.checked_mul(d));
-                    if tiles != Some(devices) {
-                        let tiles = tiles.map_or("too many".into(), |t| t.to_string());
-                        return Err(error(format!("a sharding is for {tiles} devices, the program for {devices}"))
-                            .at_instruction(i, DiagnosticPart::Attribute("sharding")));
-                    }
-                }
-            }
-        }
-        Ok(())
+    /// How each leaf of an instruction's value is to lie; nothing if nothing is said of it.
+    pub(crate) fn annotated_leaves(&self, i: InstructionId) -> &[Spec] {
+        self.annotations.leaves(i)
     }
 
-    /// How each leaf of an instruction's value is to lie; nothing if nothing is said of it.
-    pub(crate) fn annotated_leaves(&self, i: InstructionId) -> Vec<Spec> {
-        let instruction = &self.source[i];
-        let leaves = instruction.shape.leaves();
-        let sharding = instruction.common.sharding.as_deref();
-        let given = sharding.map_or(&[][..], |s| s.leaves());
-        let rank = |shape: &Shape| shape.as_array_or_buffer().map_or(0, ArrayShape::rank);
-        let spec = |(n, (_, shape)): (usize, &(_, &Shape))| {
-            let leaf = if given.len() == 1 { given.first() } else { given.get(n) };
-            let mut spec = leaf
-                .and_then(|leaf| Spec::from_sharding(&self.axes, leaf, rank(shape)))
-                .unwrap_or_else(|| Spec::replicated(rank(shape)));
-            // Arrays without elements are whole everywhere.
-            if shape.as_array().is_some_and(|a| a.element_count() == Some(0)) {
-                spec.dims.iter_mut().for_each(|d| d.clear());
-            }
-            spec
-        };
-        leaves.iter().enumerate().map(spec).collect()
+    /// How an array of the source is to lie.
+    pub(crate) fn annotated_array(&self, i: InstructionId) -> Spec {
+        self.annotated_leaves(i).first().cloned().unwrap_or_default()
     }
 
     pub(crate) fn find_signatures(&mut self, entry: ComputationId, called: &FxHashSet<ComputationId>) {
         let source = self.source;
         let own = |p: &Self, c: ComputationId| Signature {
-            parameters: source.parameters(c).iter().map(|&i| p.annotated_leaves(i)).collect(),
-            result: source.root(c).map_or_else(Vec::new, |r| p.annotated_leaves(r)),
+            parameters: source.parameters(c).iter().map(|&i| p.annotated_leaves(i).to_vec()).collect(),
+            result: source.root(c).map_or_else(Vec::new, |r| p.annotated_leaves(r).to_vec()),
         };
         let signature = own(self, entry);
         self.parameters = (0..)
@@ -100,7 +67,7 @@ impl Partitioner<'_> {
                         let parameter = source.parameters(*body).first().copied();
                         let stated = |i: Option<InstructionId>| i.filter(|&i| source[i].common.sharding.is_some());
                         let from = if has { Some(i) } else { stated(parameter).or(stated(root)) };
-                        let mut leaves = self.annotated_leaves(from.unwrap_or(i));
+                        let mut leaves = self.annotated_leaves(from.unwrap_or(i)).to_vec();
                         self.leave_stated_sums(*body, &mut leaves);
                         let boolean = vec![Spec {
                             manual: leaves.iter().fold(AxisSet::EMPTY, |m, s| m.union(s.manual)),
@@ -119,9 +86,9 @@ impl Partitioner<'_> {
                             if parameter.is_some_and(|p| source[p].common.sharding.is_none())
                                 && let Some(&operand) = source[i].operands().get(n + 1)
                             {
-                                signature.parameters = vec![self.annotated_leaves(operand)];
+                                signature.parameters = vec![self.annotated_leaves(operand).to_vec()];
                             }
-                            signature.result = self.annotated_leaves(i);
+                            signature.result = self.annotated_leaves(i).to_vec();
                             self.signatures.entry(branch).or_insert(signature);
                         }
                     }
@@ -131,10 +98,10 @@ impl Partitioner<'_> {
                             if source[p].common.sharding.is_none()
                                 && let Some(&operand) = source[i].operands().get(n)
                             {
-                                signature.parameters[n] = self.annotated_leaves(operand);
+                                signature.parameters[n] = self.annotated_leaves(operand).to_vec();
                             }
                         }
-                        signature.result = self.annotated_leaves(i);
+                        signature.result = self.annotated_leaves(i).to_vec();
                         self.signatures.entry(*to_apply).or_insert(signature);
                     }
                     _ => {}

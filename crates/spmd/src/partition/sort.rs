@@ -51,7 +51,7 @@ impl Body<'_, '_> {
         to[last] = None;
         rule.operands = vec![from];
         rule.results = vec![to.clone(), to];
-        let wanted = self.p.annotated_leaves(at);
+        let wanted = self.p.annotated_leaves(at).to_vec();
         let value_bytes = f64::from(part.shape.element_type.bits()) / 8.0;
         let shape = part.shape.clone();
         let assignment = self.choose(&rule, std::slice::from_ref(&part), &wanted, &|b, a| {

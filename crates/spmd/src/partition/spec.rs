@@ -65,7 +65,7 @@ impl Reduction {
 }
 
 /// How one array lies on the devices.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(PartialEq, Eq, Hash, Debug, Default)]
 pub struct Spec {
     /// The axes along which each dimension is cut.
     pub dims: SmallVec<[AxisList; 4]>,
@@ -75,6 +75,12 @@ pub struct Spec {
     pub reduction: Reduction,
     /// Axes that the program itself takes care of.
     pub manual: AxisSet,
+}
+
+impl Clone for Spec {
+    fn clone(&self) -> Spec {
+        Spec { dims: SmallVec::from_slice(&self.dims), ..*self }
+    }
 }
 
 impl Spec {

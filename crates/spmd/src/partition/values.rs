@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 impl Body<'_, '_> {
     /// What stands for an instruction of the source.
-    pub(crate) fn value(&self, i: InstructionId) -> Emit<Val> {
-        self.values.get(&i).cloned().ok_or_else(|| self.error(format!("operand {} has no value", i.index())))
+    pub(crate) fn value(&self, i: InstructionId) -> Emit<&Val> {
+        self.values.get(&i).ok_or_else(|| self.error(format!("operand {} has no value", i.index())))
     }
 
     /// How many instructions of the source use `i`.
@@ -23,7 +23,7 @@ impl Body<'_, '_> {
     /// An operand that is an array, as it lies.
     pub(crate) fn raw_part(&self, i: InstructionId) -> Emit<Part> {
         match self.value(i)? {
-            Val::Array(part) => Ok(part),
+            Val::Array(part) => Ok(part.clone()),
             _ => Err(self.error("an array is expected, not a tuple")),
         }
     }
@@ -69,7 +69,7 @@ impl Body<'_, '_> {
 
     /// How an array of the source is to lie.
     pub(crate) fn annotated_array(&self, i: InstructionId) -> Spec {
-        self.p.annotated_leaves(i).into_iter().next().unwrap_or_default()
+        self.p.annotated_array(i)
     }
 
     /// How an array of the source is needed: as its only user needs it, where that is a mere change of form or the result

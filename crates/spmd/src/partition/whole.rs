@@ -16,13 +16,13 @@ impl Body<'_, '_> {
     pub(crate) fn compute_whole(&mut self, at: InstructionId) -> Emit<Val> {
         let source = self.p.source;
         let op = self.local_op(&source[at].op)?;
-        let wanted = self.p.annotated_leaves(at);
+        let wanted = self.p.annotated_leaves(at).to_vec();
         let mut manual = wanted.iter().fold(AxisSet::EMPTY, |m, s| m.union(s.manual));
         let mut sharded = wanted.iter().any(|s| !s.is_replicated());
         self.reason = Reason::NoRule;
         let mut ids = Vec::new();
         for &o in source[at].operands() {
-            let value = self.value(o)?;
+            let value = self.value(o)?.clone();
             let mut specs = Vec::new();
             leaf_specs(&value, &mut specs);
             sharded |= specs.iter().any(|s| !s.is_replicated());
@@ -117,7 +117,7 @@ impl Body<'_, '_> {
         parts: &[super::body::Part],
     ) -> Emit<Val> {
         let source = self.p.source;
-        let wanted = self.p.annotated_leaves(at);
+        let wanted = self.p.annotated_leaves(at).to_vec();
         let assignment = self.choose(rule, parts, &wanted, &|_, _| Some(0.0));
         let manual = self.manual_of(parts, wanted.first().unwrap_or(&Spec::default()));
         let mut ids = Vec::new();

@@ -74,7 +74,7 @@ impl Body<'_, '_> {
             .collect();
         rule.operands = vec![dims.clone(); count];
         rule.results = vec![dims; count];
-        let wanted = self.p.annotated_leaves(at);
+        let wanted = self.p.annotated_leaves(at).to_vec();
         let assignment = self.choose(&rule, &parts, &wanted, &|b, a| {
             let spec = rule.operand(0, a, AxisSet::EMPTY);
             let mut cost = 0.0;

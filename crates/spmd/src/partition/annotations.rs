@@ -1,0 +1,129 @@
+//! What the program says of how its values lie, read once.
+//!
+//! A program has few shardings and states each of them many times. [`Stated`] tells them apart; [`Annotations`] has what
+//! they mean in the axes of the grid, for every leaf of every instruction.
+
+use super::axes::{DeviceAxes, tiles_of};
+use super::spec::Spec;
+use super::{Emit, error};
+use hloom_ir::Shape;
+use hloom_ir::diagnostic::Part;
+use hloom_ir::entity::{InstructionId, SideTable};
+use hloom_ir::module::Module;
+use hloom_ir::shape::ArrayShape;
+use hloom_ir::sharding::{LeafSharding, ShardingKind, TileAssignment};
+use rustc_hash::FxHashMap;
+use std::borrow::Cow;
+
+/// One of a program's shardings.
+pub(crate) struct StatedSharding<'s> {
+    tiles: Option<Cow<'s, TileAssignment>>,
+    /// The first instruction that states it.
+    by: InstructionId,
+}
+
+impl StatedSharding<'_> {
+    /// Its tiles, if it has some.
+    pub(crate) fn tiles(&self) -> Option<&TileAssignment> {
+        self.tiles.as_deref()
+    }
+}
+
+/// The shardings of a program, each once.
+pub(crate) struct Stated<'s> {
+    /// In the order in which they come up.
+    pub all: Vec<StatedSharding<'s>>,
+    numbers: FxHashMap<&'s ShardingKind, usize>,
+}
+
+impl<'s> Stated<'s> {
+    pub(crate) fn new(source: &'s Module) -> Stated<'s> {
+        let mut stated = Stated { all: Vec::new(), numbers: FxHashMap::default() };
+        for &c in source.computations() {
+            for &i in source[c].instructions() {
+                for leaf in source[i].common.sharding.as_deref().map_or(&[][..], |s| s.leaves()) {
+                    stated.numbers.entry(&leaf.kind).or_insert_with(|| {
+                        stated.all.push(StatedSharding { tiles: tiles_of(&leaf.kind), by: i });
+                        stated.all.len() - 1
+                    });
+                }
+            }
+        }
+        stated
+    }
+
+    /// The tiles of one of them.
+    pub(crate) fn tiles(&self, leaf: &LeafSharding) -> Option<&TileAssignment> {
+        self.all[*self.numbers.get(&leaf.kind)?].tiles()
+    }
+
+    /// Refuses shardings that no array can have.
+    pub(crate) fn check(&self, devices: i64) -> Emit<()> {
+        for stated in &self.all {
+            let Some(tiles) = stated.tiles() else { continue };
+            let tiles = tiles.dims.iter().try_fold(1i64, |n, &d| n.checked_mul(d));
+            if tiles != Some(devices) {
+                let tiles = tiles.map_or("too many".into(), |t| t.to_string());
+                return Err(error(format!("a sharding is for {tiles} devices, the program for {devices}"))
+                    .at_instruction(stated.by, Part::Attribute("sharding")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How every leaf of every instruction is to lie.
+pub(crate) struct Annotations {
+    /// Where the leaves of an instruction begin in `specs`, and how many there are.
+    of: SideTable<InstructionId, (u32, u32)>,
+    specs: Vec<Spec>,
+}
+
+impl Annotations {
+    pub(crate) fn new(source: &Module, axes: &DeviceAxes, stated: &Stated<'_>) -> Annotations {
+        let mut of = SideTable::with_len(source.instruction_slots(), (0, 0));
+        let mut specs: Vec<Spec> = Vec::new();
+        let mut known: FxHashMap<(usize, usize), Option<Spec>> = FxHashMap::default();
+        for &c in source.computations() {
+            for &i in source[c].instructions() {
+                let given = source[i].common.sharding.as_deref().map_or(&[][..], |s| s.leaves());
+                let start = specs.len();
+                each_leaf(&source[i].shape, &mut |shape| {
+                    let n = specs.len() - start;
+                    let leaf = if given.len() == 1 { given.first() } else { given.get(n) };
+                    let rank = shape.as_array_or_buffer().map_or(0, ArrayShape::rank);
+                    let number = leaf.and_then(|l| stated.numbers.get(&l.kind));
+                    let spec = leaf.zip(number).and_then(|(leaf, &number)| {
+                        let made = || Spec::from_sharding(axes, leaf, rank);
+                        known.entry((number, rank)).or_insert_with(made).clone()
+                    });
+                    // Arrays without elements are whole everywhere, but for what is manual or to be combined.
+                    let mut spec = spec.unwrap_or_else(|| Spec::replicated(rank));
+                    if is_empty(shape) {
+                        spec.dims.iter_mut().for_each(|d| d.clear());
+                    }
+                    specs.push(spec);
+                });
+                of.set(i, (start as u32, (specs.len() - start) as u32));
+            }
+        }
+        Annotations { of, specs }
+    }
+
+    /// Those of an instruction.
+    pub(crate) fn leaves(&self, i: InstructionId) -> &[Spec] {
+        let (start, count) = self.of[i];
+        &self.specs[start as usize..][..count as usize]
+    }
+}
+
+fn each_leaf(shape: &Shape, f: &mut impl FnMut(&Shape)) {
+    match shape {
+        Shape::Tuple(elements) => elements.iter().for_each(|e| each_leaf(e, f)),
+        _ => f(shape),
+    }
+}
+
+fn is_empty(shape: &Shape) -> bool {
+    shape.as_array().is_some_and(|a| a.element_count() == Some(0))
+}
