@@ -34,18 +34,21 @@ pub(crate) struct Stated<'s> {
     /// In the order in which they come up.
     pub all: Vec<StatedSharding<'s>>,
     numbers: FxHashMap<&'s ShardingKind, usize>,
+    /// Of every leaf of every instruction's sharding, which it is.
+    leaves: Vec<u32>,
 }
 
 impl<'s> Stated<'s> {
     pub(crate) fn new(source: &'s Module) -> Stated<'s> {
-        let mut stated = Stated { all: Vec::new(), numbers: FxHashMap::default() };
+        let mut stated = Stated { all: Vec::new(), numbers: FxHashMap::default(), leaves: Vec::new() };
         for &c in source.computations() {
             for &i in source[c].instructions() {
                 for leaf in source[i].common.sharding.as_deref().map_or(&[][..], |s| s.leaves()) {
-                    stated.numbers.entry(&leaf.kind).or_insert_with(|| {
+                    let number = *stated.numbers.entry(&leaf.kind).or_insert_with(|| {
                         stated.all.push(StatedSharding { tiles: tiles_of(&leaf.kind), by: i });
                         stated.all.len() - 1
                     });
+                    stated.leaves.push(number as u32);
                 }
             }
         }
@@ -74,46 +77,52 @@ impl<'s> Stated<'s> {
 
 /// How every leaf of every instruction is to lie.
 pub(crate) struct Annotations {
-    /// Where the leaves of an instruction begin in `specs`, and how many there are.
+    /// Where the leaves of an instruction begin in `leaves`, and how many there are.
     of: SideTable<InstructionId, (u32, u32)>,
+    /// Which of `specs` each leaf has.
+    leaves: Vec<u32>,
     specs: Vec<Spec>,
 }
 
 impl Annotations {
     pub(crate) fn new(source: &Module, axes: &DeviceAxes, stated: &Stated<'_>) -> Annotations {
         let mut of = SideTable::with_len(source.instruction_slots(), (0, 0));
-        let mut specs: Vec<Spec> = Vec::new();
-        let mut known: FxHashMap<(usize, usize), Option<Spec>> = FxHashMap::default();
+        let (mut leaves, mut specs) = (Vec::with_capacity(stated.leaves.len()), Vec::new());
+        // What a sharding means depends on the array's rank, and on whether it has elements.
+        let mut known: FxHashMap<(Option<u32>, usize, bool), u32> = FxHashMap::default();
+        let mut numbers = &stated.leaves[..];
         for &c in source.computations() {
             for &i in source[c].instructions() {
                 let given = source[i].common.sharding.as_deref().map_or(&[][..], |s| s.leaves());
-                let start = specs.len();
+                let (own, rest) = numbers.split_at(given.len());
+                numbers = rest;
+                let start = leaves.len();
                 each_leaf(&source[i].shape, &mut |shape| {
-                    let n = specs.len() - start;
-                    let leaf = if given.len() == 1 { given.first() } else { given.get(n) };
+                    let n = if given.len() == 1 { 0 } else { leaves.len() - start };
                     let rank = shape.as_array_or_buffer().map_or(0, ArrayShape::rank);
-                    let number = leaf.and_then(|l| stated.numbers.get(&l.kind));
-                    let spec = leaf.zip(number).and_then(|(leaf, &number)| {
-                        let made = || Spec::from_sharding(axes, leaf, rank);
-                        known.entry((number, rank)).or_insert_with(made).clone()
+                    let is_empty = shape.as_array().is_some_and(|a| a.element_count() == Some(0));
+                    let spec = *known.entry((own.get(n).copied(), rank, is_empty)).or_insert_with(|| {
+                        let stated = given.get(n).and_then(|leaf| Spec::from_sharding(axes, leaf, rank));
+                        let mut spec = stated.unwrap_or_else(|| Spec::replicated(rank));
+                        // Arrays without elements are whole everywhere, but for what is manual or to be combined.
+                        if is_empty {
+                            spec.dims.iter_mut().for_each(|d| d.clear());
+                        }
+                        specs.push(spec);
+                        specs.len() as u32 - 1
                     });
-                    // Arrays without elements are whole everywhere, but for what is manual or to be combined.
-                    let mut spec = spec.unwrap_or_else(|| Spec::replicated(rank));
-                    if is_empty(shape) {
-                        spec.dims.iter_mut().for_each(|d| d.clear());
-                    }
-                    specs.push(spec);
+                    leaves.push(spec);
                 });
-                of.set(i, (start as u32, (specs.len() - start) as u32));
+                of.set(i, (start as u32, (leaves.len() - start) as u32));
             }
         }
-        Annotations { of, specs }
+        Annotations { of, leaves, specs }
     }
 
     /// Those of an instruction.
-    pub(crate) fn leaves(&self, i: InstructionId) -> &[Spec] {
+    pub(crate) fn leaves(&self, i: InstructionId) -> impl ExactSizeIterator<Item = &Spec> {
         let (start, count) = self.of[i];
-        &self.specs[start as usize..][..count as usize]
+        self.leaves[start as usize..][..count as usize].iter().map(|&spec| &self.specs[spec as usize])
     }
 }
 
@@ -122,8 +131,4 @@ fn each_leaf(shape: &Shape, f: &mut impl FnMut(&Shape)) {
         Shape::Tuple(elements) => elements.iter().for_each(|e| each_leaf(e, f)),
         _ => f(shape),
     }
-}
-
-fn is_empty(shape: &Shape) -> bool {
-    shape.as_array().is_some_and(|a| a.element_count() == Some(0))
 }

@@ -74,7 +74,12 @@ impl DerefMut for AxisList {
 impl Hash for AxisList {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let (words, _) = self.bytes.as_chunks::<8>();
-        words.iter().for_each(|&w| state.write_u64(u64::from_ne_bytes(w)));
+        let [first, rest @ ..] = words else { return };
+        // Most lists are within the first word: their length takes the place of its last byte, which they leave zero.
+        state.write_u64(u64::from_le_bytes(*first) ^ (self.len() as u64) << 56);
+        if self.len() >= 8 {
+            rest.iter().for_each(|&w| state.write_u64(u64::from_ne_bytes(w)));
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 use super::axes::{AxisList, DeviceAxes};
 use super::plan::ReshardPlan;
 use super::spec::{Reduction, Spec};
+use super::values::Values;
 use super::variants::Variants;
 use super::{Change, Emit, Note, Partitioner, Reason};
 use hloom_ir::attributes::{ComparisonDirection, PaddingDim, SliceDim};
@@ -60,7 +61,7 @@ pub(crate) struct Body<'p, 's> {
     pub p: &'p mut Partitioner<'s>,
     pub computation: ComputationId,
     /// What stands for each instruction of the source.
-    pub values: FxHashMap<InstructionId, Val>,
+    pub values: Values,
     /// Other forms that a value has been brought into.
     pub variants: Variants,
     coordinates: FxHashMap<AxisList, InstructionId>,
@@ -86,7 +87,7 @@ impl<'p, 's> Body<'p, 's> {
         Body {
             p,
             computation,
-            values: FxHashMap::default(),
+            values: Values::default(),
             variants: Variants::default(),
             coordinates: FxHashMap::default(),
             constants: FxHashMap::default(),
@@ -127,7 +128,7 @@ impl<'p, 's> Body<'p, 's> {
     ) -> Emit<InstructionId> {
         let inferred = infer_shape(&self.p.target, &op, operands, shape.as_ref())
             .map_err(|e| self.error(format!("writing {}: {}", op.opcode(), e.message)))?;
-        let shape = inferred.with_default_layout();
+        let shape = self.p.laid_out(inferred);
         let mut common = Common::default();
         let mut name: Box<str> = op.opcode().name().into();
         if let Some(at) = self.at {
@@ -416,7 +417,13 @@ impl<'p, 's> Body<'p, 's> {
 
     pub(crate) fn note(&mut self, instruction: InstructionId, list: &[u8]) {
         let change = self.change.clone().map(Box::new);
-        let note = Note { instruction, source: self.at, axes: AxisList::from_slice(list), reason: self.reason.clone(), change };
+        let note = Note {
+            instruction,
+            source: self.at,
+            axes: AxisList::from_slice(list),
+            reason: self.reason.clone(),
+            change,
+        };
         self.p.notes.push(note);
     }
 

@@ -2,6 +2,7 @@
 
 use super::body::{Body, Free, Part, Val};
 use super::spec::Spec;
+use super::values::Values;
 use super::{Emit, PARTITIONED_MARK, Partitioner, Reason, error};
 use hloom_ir::Op;
 use hloom_ir::entity::{ComputationId, InstructionId};
@@ -28,6 +29,7 @@ impl Partitioner<'_> {
         let entry = source.entry().ok_or_else(|| error("the module has no entry computation"))?;
         // What nothing calls any more, since calls were put in place, is left out.
         let called = called_from(source, entry);
+        self.target.reserve_instructions(source.instruction_count() + source.instruction_count() / 4);
         self.find_signatures(entry, &called);
         let (effects, _) = hloom_analysis::effects::instructions_with(source, hloom_analysis::effects::has_side_effect);
         let mut post_order = PostOrder::new(source);
@@ -116,6 +118,7 @@ impl Partitioner<'_> {
         let (notes, gathered) = (self.notes.len(), self.gathered.len());
         let signature = self.signatures[&c].clone();
         let mut body = Body::new(self, source[c].name());
+        body.values = Values::with_capacity(order.len());
         body.root = source.root(c);
         body.result = signature.result.clone();
         let is_entry = source.entry() == Some(c);

@@ -3,6 +3,7 @@
 use super::Emit;
 use super::body::{Body, Free, Part, Val};
 use super::spec::Spec;
+use super::values::without_layout;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::ConstantValue;
 use hloom_ir::shape::ArrayShape;
@@ -18,12 +19,11 @@ impl Body<'_, '_> {
             let mut specs = self
                 .p
                 .annotated_leaves(at)
-                .to_vec()
                 .into_iter()
                 .map(|s| Spec { manual: s.manual, ..Spec::replicated(s.dims.len()) });
             return self.unpack(id, &source.shape, &mut specs);
         };
-        let shape = Arc::new(shape.without_layout());
+        let shape = without_layout(shape);
         let annotated = self.annotated_array(at).complete();
         let whole = Spec { manual: annotated.manual, ..Spec::replicated(shape.rank()) };
         if let ConstantValue::Literal(literal) = value

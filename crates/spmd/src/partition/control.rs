@@ -68,7 +68,7 @@ impl Body<'_, '_> {
         if source[at].common.sharding.is_none() {
             return Ok(value);
         }
-        let mut specs = self.p.annotated_leaves(at).to_vec().into_iter();
+        let mut specs = self.p.annotated_leaves(at).into_iter();
         self.placed(value, &mut specs)
     }
 

@@ -102,7 +102,7 @@ impl Body<'_, '_> {
         for (n, w) in convolution.window.dims.iter().enumerate() {
             let d = numbers.input_spatial[n] as usize;
             let k = numbers.kernel_spatial[n] as usize;
-            let list = specs[0].dims[d].clone();
+            let list = specs[0].dims[d];
             if list.is_empty() {
                 continue;
             }

@@ -64,7 +64,7 @@ impl Body<'_, '_> {
             let kind = part.spec.complete().to_sharding(self.axes());
             operands.push((Shape::Array(part.shape.clone()), kind));
         }
-        let results = self.p.annotated_leaves(at).to_vec();
+        let results = self.p.annotated_leaves(at);
         let asked = CallToPartition {
             target: &call.target,
             backend_config: source[at].common.backend_config.as_deref().unwrap_or(&[]),

@@ -196,7 +196,7 @@ impl Body<'_, '_> {
             ids.push(id);
         }
         let spec = rule.result(0, &assignment, manual);
-        let list = assignment[group_index].clone();
+        let list = assignment[group_index];
         let id = if list.is_empty() {
             self.add_local(Op::RaggedDot(Box::new(dot.clone())), &ids, &shape, &spec)?
         } else {

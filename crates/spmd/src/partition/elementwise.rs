@@ -9,6 +9,7 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::op::{BinaryOp, UnaryOp};
 use hloom_ir::shape::ArrayShape;
 use hloom_ir::{Op, Shape};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 impl Body<'_, '_> {
@@ -34,13 +35,10 @@ impl Body<'_, '_> {
         }
         let wanted = self.wanted_array(at);
         // Parts are set aside for the choice, and their axes are not to be used.
-        let complete: Vec<Part> = parts
-            .iter()
-            .map(|p| match keep.is_empty() {
-                true => p.clone(),
-                false => Part { spec: p.spec.complete(), ..p.clone() },
-            })
-            .collect();
+        let complete: Cow<'_, [Part]> = match keep.is_empty() {
+            true => Cow::Borrowed(&parts),
+            false => parts.iter().map(|p| Part { spec: p.spec.complete(), ..p.clone() }).collect(),
+        };
         let wanted = if keep.is_empty() { wanted } else { wanted.complete() };
         let assignment = self.choose(&rule, &complete, std::slice::from_ref(&wanted), &|_, a| {
             a.iter().all(|l| AxisSet::of(l).intersection(keep).is_empty()).then_some(0.0)
@@ -73,7 +71,7 @@ impl Body<'_, '_> {
         let mut partial = Vec::new();
         let mut others = AxisSet::EMPTY;
         for (i, &o) in operands.iter().enumerate() {
-            let part = self.raw_part(o)?;
+            let part = self.array_value(o)?;
             if part.spec.partial.is_empty() || part.spec.reduction != Reduction::Sum {
                 others = others.union(part.spec.used());
                 if !part.spec.partial.is_empty() {
@@ -88,10 +86,10 @@ impl Body<'_, '_> {
             others = others.union(part.spec.used());
             partial.push((i, self.uses(o) > 1));
         }
-        let wanted = self.wanted_array(at);
         if !linear || partial.is_empty() || !axes.intersection(others).is_empty() {
             return Ok(AxisSet::EMPTY);
         }
+        let wanted = self.wanted_array(at);
         let op = &self.p.source[at].op;
         // Where the result is to be cut along them, each sum would be scattered: two are added first.
         let is_sum_of_two = is_sum(op) && partial.len() == 2;

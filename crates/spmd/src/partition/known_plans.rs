@@ -24,7 +24,11 @@ struct Question {
 
 /// The plans made so far for one grid of devices.
 #[derive(Default)]
-pub(crate) struct KnownPlans(RefCell<FxHashMap<Question, Rc<ReshardPlan>>>);
+pub(crate) struct KnownPlans {
+    plans: RefCell<FxHashMap<Box<Question>, Rc<ReshardPlan>>>,
+    /// That of what lies as it is to lie.
+    nothing: Rc<ReshardPlan>,
+}
 
 impl KnownPlans {
     /// What [`plan`] answers; all questions must be of the same `axes`.
@@ -36,16 +40,20 @@ impl KnownPlans {
         from: &Spec,
         to: &Spec,
     ) -> Rc<ReshardPlan> {
-        let question = Question { sizes: SmallVec::from_slice(sizes), element_bits, from: from.clone(), to: to.clone() };
-        if let Some(known) = self.0.borrow().get(&question) {
+        if from == to {
+            return self.nothing.clone();
+        }
+        let question =
+            Question { sizes: SmallVec::from_slice(sizes), element_bits, from: from.clone(), to: to.clone() };
+        if let Some(known) = self.plans.borrow().get(&question) {
             return known.clone();
         }
         let made = Rc::new(plan(axes, sizes, element_bits, from, to));
-        let mut plans = self.0.borrow_mut();
+        let mut plans = self.plans.borrow_mut();
         if plans.len() >= MOST_PLANS {
             plans.clear();
         }
-        plans.insert(question, made.clone());
+        plans.insert(Box::new(question), made.clone());
         made
     }
 }

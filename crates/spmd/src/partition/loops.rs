@@ -107,7 +107,7 @@ impl Body<'_, '_> {
         if !own {
             return None;
         }
-        let Some(Val::Array(part)) = self.values.get(&next) else { return None };
+        let Some(Val::Array(part)) = self.values.get(next) else { return None };
         let shape = &part.shape;
         let cost = |to: &Spec| self.plan(shape.dims(), shape.element_type.bits(), of, to).wire;
         let forms = self.variants.of(part).iter().map(|(spec, _)| (cost(spec), spec));

@@ -5,7 +5,7 @@ use super::axes::{AxisList, AxisSet};
 use super::body::{Body, Part, Val};
 use super::one_device::only_device;
 use super::spec::Spec;
-use super::whole::leaf_specs;
+use super::whole::{any_leaf, leaf_specs};
 use hloom_ir::Op;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::CustomCall;
@@ -18,9 +18,6 @@ impl Body<'_, '_> {
     pub(crate) fn all_manual(&mut self, at: InstructionId) -> Emit<Option<Val>> {
         let source = self.p.source;
         let all = self.axes().all();
-        if all.is_empty() {
-            return Ok(None);
-        }
         let edge = match &source[at].op {
             Op::CustomCall(call) => &*call.target == "SPMDFullToShardShape" || &*call.target == "SPMDShardToFullShape",
             Op::Tuple | Op::GetTupleElement { .. } | Op::While { .. } | Op::Conditional { .. } | Op::Call { .. } => {
@@ -29,18 +26,24 @@ impl Body<'_, '_> {
             Op::Parameter { .. } | Op::Constant(_) | Op::Iota { .. } => true,
             _ => false,
         };
-        let wanted = self.p.annotated_leaves(at).to_vec();
-        let mut manual = !wanted.is_empty() && wanted.iter().all(|s| s.manual == all);
+        if all.is_empty() || edge {
+            return Ok(None);
+        }
+        let leaves = &self.p.annotations;
+        let mut manual = leaves.leaves(at).len() > 0 && leaves.leaves(at).all(|s| s.manual == all);
+        for &o in source[at].operands() {
+            manual |= any_leaf(self.value(o)?, &|s| s.manual == all);
+        }
+        if !manual {
+            return Ok(None);
+        }
+        let wanted = self.p.annotated_leaves(at);
         let mut values = Vec::new();
         for &o in source[at].operands() {
             let value = self.value(o)?.clone();
             let mut specs = Vec::new();
             leaf_specs(&value, &mut specs);
-            manual |= specs.iter().any(|s| s.manual == all);
             values.push((value, specs));
-        }
-        if edge || !manual {
-            return Ok(None);
         }
         // Inside, an annotation says what is so already.
         if let (Op::CustomCall(call), [(value, specs)]) = (&source[at].op, values.as_slice())
@@ -207,7 +210,7 @@ impl Body<'_, '_> {
 
     /// Whether an instruction works on values of a manual region, where every device speaks for itself.
     fn is_in_region(&self, at: InstructionId) -> Emit<bool> {
-        let mut specs = self.p.annotated_leaves(at).to_vec();
+        let mut specs = self.p.annotated_leaves(at);
         for &o in self.p.source[at].operands() {
             leaf_specs(self.value(o)?, &mut specs);
         }
@@ -239,7 +242,7 @@ impl Body<'_, '_> {
             let Some(array) = leaf.as_array() else { return self.compute_whole(at) };
             rule.results.push(factors(array.dims()));
         }
-        let wanted = self.p.annotated_leaves(at).to_vec();
+        let wanted = self.p.annotated_leaves(at);
         let assignment = self.choose(&rule, &parts, &wanted, &even);
         let manual = wanted.iter().fold(AxisSet::EMPTY, |m, s| m.union(s.manual));
         let mut ids = Vec::new();

@@ -60,7 +60,7 @@ impl Body<'_, '_> {
         local.free = None;
         let zero = self.zero(shape.element_type)?;
         for &d in &changed {
-            let list = spec.dims[d].clone();
+            let list = spec.dims[d];
             if list.is_empty() {
                 let SliceDim { start, limit, stride } = slices[d];
                 local.id = self.slice_dim(local.id, d, start, limit, stride)?;
@@ -154,7 +154,7 @@ impl Body<'_, '_> {
         local.free = None;
         let mut rest: Vec<PaddingDim> = vec![PaddingDim::default(); padding.len()];
         for &d in &changed {
-            let list = spec.dims[d].clone();
+            let list = spec.dims[d];
             if list.is_empty() {
                 rest[d] = padding[d];
                 continue;
@@ -284,7 +284,7 @@ impl Body<'_, '_> {
         });
         let manual = self.manual_of(&parts, &wanted);
         let spec = rule.result(0, &assignment, manual);
-        let list: AxisList = spec.dims[dim].clone();
+        let list: AxisList = spec.dims[dim];
         if list.is_empty() {
             let mut ids = Vec::new();
             for &(from, start, _, length) in pieces {
@@ -394,7 +394,7 @@ impl Body<'_, '_> {
         // as they lie, and then the shards change places, or do not.
         let mirrored = self.is_off_grid(at);
         for &d in &changed {
-            let list = spec.dims[d].clone();
+            let list = spec.dims[d];
             if !list.is_empty() {
                 let (mut starts, size) = window(self.axes().product(&list), d);
                 if mirrored {
@@ -404,7 +404,7 @@ impl Body<'_, '_> {
             }
         }
         let mut id = self.add(Op::Reverse { dimensions: dimensions.clone() }, &[local.id])?;
-        let lists = changed.iter().map(|&d| spec.dims[d].clone()).filter(|l| !l.is_empty());
+        let lists = changed.iter().map(|&d| spec.dims[d]).filter(|l| !l.is_empty());
         let lists: Vec<AxisList> = lists.filter(|_| mirrored).collect();
         if !lists.is_empty() {
             let axes = self.axes();

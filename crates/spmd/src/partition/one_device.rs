@@ -95,7 +95,7 @@ impl Body<'_, '_> {
         let mut specs = self
             .p
             .annotated_leaves(at)
-            .iter()
+            .into_iter()
             .map(|s| Spec { manual: s.manual, ..Spec::replicated(s.dims.len()) })
             .collect::<Vec<_>>()
             .into_iter();

@@ -129,8 +129,8 @@ pub fn plan(axes: &DeviceAxes, sizes: &[i64], element_bits: u32, from: &Spec, to
 
 impl Planner<'_> {
     fn bytes(&self) -> f64 {
-        let local = self.current.local_dims(self.axes, self.sizes);
-        local.iter().map(|&n| n as f64).product::<f64>() * self.element_bytes
+        let local = self.sizes.iter().zip(&self.current.dims).map(|(&n, l)| shard_size(n, self.axes.product(l)) as f64);
+        local.product::<f64>() * self.element_bytes
     }
 
     /// Whether shards of dimension `d` along `list` divide into shards along it and `more`.
@@ -200,7 +200,7 @@ impl Planner<'_> {
                 let shard = shard_size(n, axes.product(from));
                 let sent = Recut::new(axes, n, from, to).sent_of(axes, shard, from);
                 self.plan.wire += sent as f64 * before / shard.max(1) as f64;
-                self.current.dims[*dim] = to.clone();
+                self.current.dims[*dim] = *to;
             }
         }
         if self.current.partial.is_empty() {
@@ -220,7 +220,7 @@ impl Planner<'_> {
             return false;
         }
         self.leave_partial(to);
-        let apart: Vec<bool> = (0..rank)
+        let apart: SmallVec<[bool; 8]> = (0..rank)
             .map(|d| self.current.dims[d] != to.dims[d] && !self.nests(d, &self.current.dims[d], &to.dims[d]))
             .collect();
         let mut target = to.clone();
@@ -236,27 +236,27 @@ impl Planner<'_> {
         for d in (0..rank).filter(|&d| apart[d]) {
             match stuck {
                 Stuck::Recut if self.is_free_for(d, to) => {
-                    self.push(ReshardStep::Recut { dim: d, to: to.dims[d].clone() });
-                    target.dims[d] = to.dims[d].clone();
+                    self.push(ReshardStep::Recut { dim: d, to: to.dims[d] });
+                    target.dims[d] = to.dims[d];
                 }
                 Stuck::GatherLast => {}
                 _ => {
-                    let axes = self.current.dims[d].clone();
+                    let axes = self.current.dims[d];
                     if !axes.is_empty() {
                         self.push(ReshardStep::AllGather { dim: d, axes });
                     }
-                    target.dims[d] = to.dims[d].clone();
+                    target.dims[d] = to.dims[d];
                 }
             }
         }
         if stuck != Stuck::GatherLast {
-            self.slice(&target, to, &vec![false; rank]);
+            self.slice(&target, to, &[]);
         }
         self.rearrange(&target);
         for d in (0..rank).filter(|&d| apart[d]) {
             // Sliced last: the dimension is whole by now.
             if !to.dims[d].is_empty() && self.current.dims[d] != to.dims[d] {
-                self.push(ReshardStep::Slice { dim: d, axes: to.dims[d].clone() });
+                self.push(ReshardStep::Slice { dim: d, axes: to.dims[d] });
             }
         }
         apart.contains(&true)
@@ -316,7 +316,7 @@ impl Planner<'_> {
     fn same_counts(&self, target: &Spec) -> bool {
         let count = |list: &AxisList| self.axes.product(list);
         let sizes = |spec: &Spec| {
-            let mut sizes: Vec<i64> = spec.used().list().iter().map(|&a| self.axes.size(a)).collect();
+            let mut sizes: SmallVec<[i64; 8]> = spec.used().list().iter().map(|&a| self.axes.size(a)).collect();
             sizes.sort_unstable();
             sizes
         };
@@ -324,10 +324,10 @@ impl Planner<'_> {
             && sizes(&self.current) == sizes(target)
     }
 
-    /// Slices along the axes that are free.
+    /// Slices along the axes that are free, but for dimensions whose shards lie `apart`.
     fn slice(&mut self, target: &Spec, to: &Spec, apart: &[bool]) {
         let taken = self.current.used().union(self.current.partial).union(to.partial);
-        for d in (0..self.sizes.len()).filter(|&d| !apart[d]) {
+        for d in (0..self.sizes.len()).filter(|&d| !apart.get(d).is_some_and(|&a| a)) {
             let fresh: AxisList = target.dims[d].iter().copied().filter(|&a| !taken.has(a)).collect();
             if !fresh.is_empty() && self.may_append(d, &fresh, target) {
                 self.push(ReshardStep::Slice { dim: d, axes: fresh });
@@ -400,8 +400,8 @@ impl Planner<'_> {
 
     /// Moves by all-to-all and gathers as long as that leads on without a permute; nothing is done if it does not.
     fn settle(&mut self, target: &Spec) -> bool {
-        let mut steps = Vec::new();
-        let mut dims = self.current.dims.clone();
+        let mut steps: SmallVec<[ReshardStep; 4]> = SmallVec::new();
+        let mut dims: SmallVec<[AxisList; 4]> = SmallVec::from_slice(&self.current.dims);
         loop {
             if dims == target.dims {
                 break;
@@ -475,7 +475,7 @@ impl Planner<'_> {
         }
         // The rest fills up: first what vanishes, then what moves on, in the order in which it is wanted.
         let used = target.used();
-        let mut rest: Vec<u8> = Vec::new();
+        let mut rest: SmallVec<[u8; 16]> = SmallVec::new();
         let here = self.current.used();
         rest.extend(here.list().iter().copied().filter(|&a| !used.has(a)));
         for wanted in &target.dims {

@@ -61,7 +61,7 @@ impl Body<'_, '_> {
             Some(Reduction::Sum) => vec![self.linear_part(operands[0])?],
             _ => self.parts(&operands[..count])?,
         };
-        let wanted = self.p.annotated_leaves(at).to_vec();
+        let wanted = self.p.annotated_leaves(at);
         let keep = parts[0].spec.partial;
         let conflict = !keep.intersection(wanted[0].used()).is_empty();
         let keep = if single == Some(Reduction::Sum) && !conflict { keep } else { AxisSet::EMPTY };

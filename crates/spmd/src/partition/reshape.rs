@@ -203,8 +203,8 @@ fn range_of(axes: &DeviceAxes, sizes: &[i64], run: &[usize], spec: &Spec) -> Opt
     }
     let Some(first) = first else { return Some((AxisList::new(), 1)) };
     let inner: i64 = real.map(|d| sizes[d]).product();
-    let list = spec.dims[first].clone();
-    Some((list.clone(), super::spec::shard_size(sizes[first], axes.product(&list)) * inner))
+    let list = spec.dims[first];
+    Some((list, super::spec::shard_size(sizes[first], axes.product(&list)) * inner))
 }
 
 impl Body<'_, '_> {
@@ -260,7 +260,7 @@ impl Body<'_, '_> {
             }
             let recut = Recut::ranges(self.axes(), step.elements, &step.before, &step.after, step.then);
             let whole = Arc::new(ArrayShape::new(shape.element_type, steps.iter().map(|s| s.elements)));
-            let lists = steps.iter().map(|s| s.before.clone());
+            let lists = steps.iter().map(|s| s.before);
             let flat = super::body::Part { id, shape: whole, spec: Spec::tiled(lists), free: None };
             id = self.read_needs(&flat, k, &recut.list, &recut.needs, step.then, zero)?;
             dims[k] = step.then;
@@ -284,10 +284,8 @@ impl Body<'_, '_> {
         let reduction = part.spec.reduction;
         let (from, to) = (part.shape.dims().to_vec(), shape.dims().to_vec());
         let mut candidates: Vec<(Spec, Spec)> = Vec::new();
-        let forms: Vec<Spec> = [part.spec.clone()]
-            .into_iter()
-            .chain(self.variants.of(&part).iter().map(|v| v.0.clone()))
-            .collect();
+        let forms: Vec<Spec> =
+            [part.spec.clone()].into_iter().chain(self.variants.of(&part).iter().map(|v| v.0.clone())).collect();
         let (after, before) = map_spec(self.axes(), &to, &from, &wanted.complete());
         candidates.push((before, after));
         for form in forms {

@@ -38,7 +38,13 @@ impl Body<'_, '_> {
         if part.free.is_some() || part.spec == *to {
             return 0.0;
         }
-        self.cheapest(part, to).0.wire
+        let forms = self.variants.of(part);
+        if forms.iter().any(|(spec, _)| spec == to) {
+            return 0.0;
+        }
+        let bits = self.bits_sent(part, to);
+        let of = |spec: &Spec| self.plan(part.shape.dims(), bits, spec, to).wire;
+        forms.iter().map(|(spec, _)| of(spec)).fold(of(&part.spec), f64::min)
     }
 
     /// `part` in the form `to`.
@@ -91,7 +97,7 @@ impl Body<'_, '_> {
     /// The operand of the instruction at hand that an instruction of the target stands for; else that instruction itself.
     fn value_of(&self, id: InstructionId) -> Option<InstructionId> {
         let at = self.at?;
-        let is_it = |o: &InstructionId| matches!(self.values.get(o), Some(Val::Array(part)) if part.id == id);
+        let is_it = |o: &InstructionId| matches!(self.values.get(*o), Some(Val::Array(part)) if part.id == id);
         // Tuples of thousands of results are not looked through for each of them.
         let operands = self.p.source[at].operands();
         Some(operands.iter().take(64).copied().find(is_it).unwrap_or(at))
@@ -128,7 +134,7 @@ impl Body<'_, '_> {
         let id = match *free {
             Free::Splat(scalar) => self.broadcast(scalar, &dims, &[])?,
             Free::Iota(dim) => {
-                let list = to.dims[dim].clone();
+                let list = to.dims[dim];
                 let local = self.iota(shape.element_type, &dims, dim)?;
                 if list.is_empty() {
                     local
@@ -210,7 +216,7 @@ impl Body<'_, '_> {
             ReshardStep::Recut { dim, to } => {
                 let recut = Recut::new(self.axes(), shape.dims()[*dim], &spec.dims[*dim], to);
                 let part = Part { id, shape: shape.clone(), spec: spec.clone(), free: None };
-                after.dims[*dim] = to.clone();
+                after.dims[*dim] = *to;
                 let zero = self.zero(shape.element_type)?;
                 self.read_needs(&part, *dim, &recut.list, &recut.needs, recut.size, zero)?
             }

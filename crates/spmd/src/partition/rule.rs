@@ -120,16 +120,26 @@ impl Body<'_, '_> {
             }
         }
         seeds.truncate(12);
+        // What lies alike gives the same candidates.
+        let mut distinct: SmallVec<[Seed<'_>; 6]> = SmallVec::new();
+        for seed in seeds {
+            if !distinct.contains(&seed) {
+                distinct.push(seed);
+            }
+        }
+        let seeds = distinct;
+        let free = rule.flops == 0.0;
         let mut best: Option<(f64, Assignment)> = None;
         let mut tried: Vec<Assignment> = Vec::new();
         let mut consider = |candidate: Assignment| -> bool {
             if tried.contains(&candidate) {
                 return false;
             }
-            let cost = self.assignment_cost(rule, operands, wanted, &candidate, manual, extra);
+            let least = best.as_ref().map_or(f64::INFINITY, |(b, _)| *b * 0.999_999 - 1e-9);
+            let cost = self.assignment_cost(rule, operands, wanted, &candidate, manual, extra, least);
             tried.push(candidate.clone());
             let Some(cost) = cost else { return false };
-            if best.as_ref().is_none_or(|(b, _)| cost < *b * 0.999_999 - 1e-9) {
+            if cost < least {
                 best = Some((cost, candidate));
             }
             cost == 0.0
@@ -138,14 +148,15 @@ impl Body<'_, '_> {
             let mut candidate = none.clone();
             self.merge(rule, &mut candidate, &seeds[first], manual, Taken::Ends);
             let alone = candidate.clone();
-            let mut without_taken = candidate.clone();
+            let mut without_taken = if free { Assignment::new() } else { alone.clone() };
             for (i, seed) in seeds.iter().enumerate() {
                 if i != first {
                     self.merge(rule, &mut candidate, seed, manual, Taken::Ends);
-                    self.merge(rule, &mut without_taken, seed, manual, Taken::LeftOut);
+                    if !free {
+                        self.merge(rule, &mut without_taken, seed, manual, Taken::LeftOut);
+                    }
                 }
             }
-            let free = rule.flops == 0.0;
             if consider(candidate) && free {
                 break;
             }
@@ -167,7 +178,8 @@ impl Body<'_, '_> {
         if rule.flops > 0.0 && clash(&seeds) {
             let bases = tried.clone();
             for base in bases.into_iter().take(8) {
-                let price = |a: &Assignment| self.assignment_cost(rule, operands, wanted, a, manual, extra);
+                let price =
+                    |a: &Assignment, most: f64| self.assignment_cost(rule, operands, wanted, a, manual, extra, most);
                 if let Some(found) = self.with_idle_axes(rule, base, manual, &price)
                     && best.as_ref().is_none_or(|(b, _)| found.0 < *b * 0.999_999 - 1e-9)
                 {
@@ -184,9 +196,9 @@ impl Body<'_, '_> {
         rule: &Rule,
         base: Assignment,
         manual: AxisSet,
-        price: &dyn Fn(&Assignment) -> Option<f64>,
+        price: &dyn Fn(&Assignment, f64) -> Option<f64>,
     ) -> Option<(f64, Assignment)> {
-        let mut current = (price(&base)?, base);
+        let mut current = (price(&base, f64::INFINITY)?, base);
         loop {
             let used = current.1.iter().fold(manual, |u, l| u.union(AxisSet::of(l)));
             let mut better: Option<(f64, Assignment)> = None;
@@ -198,8 +210,8 @@ impl Body<'_, '_> {
                     }
                     let mut more = current.1.clone();
                     more[f].push(axis);
-                    let Some(cost) = price(&more) else { continue };
-                    if cost < better.as_ref().map_or(current.0, |b| b.0) {
+                    let most = better.as_ref().map_or(current.0, |b| b.0);
+                    if let Some(cost) = price(&more, most) {
                         better = Some((cost, more));
                     }
                 }
@@ -212,14 +224,7 @@ impl Body<'_, '_> {
     }
 
     /// Adds a seed's axes to a candidate where they do not conflict.
-    fn merge(
-        &self,
-        rule: &Rule,
-        candidate: &mut Assignment,
-        (dims, spec): &Seed<'_>,
-        manual: AxisSet,
-        taken: Taken,
-    ) {
+    fn merge(&self, rule: &Rule, candidate: &mut Assignment, (dims, spec): &Seed<'_>, manual: AxisSet, taken: Taken) {
         let mut used = candidate.iter().fold(manual, |u, l| u.union(AxisSet::of(l)));
         for (factor, list) in dims.iter().zip(&spec.dims) {
             let Some(factor) = *factor else { continue };
@@ -243,13 +248,7 @@ impl Body<'_, '_> {
     }
 
     /// A seed's axes on dimensions that must be whole, put on others that they divide.
-    fn moved(
-        &self,
-        rule: &Rule,
-        mut candidate: Assignment,
-        (dims, spec): &Seed<'_>,
-        manual: AxisSet,
-    ) -> Assignment {
+    fn moved(&self, rule: &Rule, mut candidate: Assignment, (dims, spec): &Seed<'_>, manual: AxisSet) -> Assignment {
         let mut used = candidate.iter().fold(manual, |u, l| u.union(AxisSet::of(l)));
         for (factor, list) in dims.iter().zip(&spec.dims) {
             let whole = factor.is_none_or(|f| rule.factors[f as usize].1 == FactorKind::Whole);
@@ -275,6 +274,8 @@ impl Body<'_, '_> {
         candidate
     }
 
+    /// What an assignment costs; `None` if it is refused, or costs `most` or more.
+    #[allow(clippy::too_many_arguments, reason = "all that an operation is chosen by")]
     fn assignment_cost(
         &self,
         rule: &Rule,
@@ -283,9 +284,15 @@ impl Body<'_, '_> {
         assignment: &Assignment,
         manual: AxisSet,
         extra: &dyn Fn(&Body<'_, '_>, &Assignment) -> Option<f64>,
+        most: f64,
     ) -> Option<f64> {
         let mut cost = extra(self, assignment)?;
+        let share = assignment.iter().map(|list| self.axes().product(list)).product();
+        let work = work_penalty(rule.flops, share, self.axes().devices());
         for (i, operand) in operands.iter().enumerate().take(rule.operands.len()) {
+            if cost + work >= most {
+                return None;
+            }
             cost += self.reshard_cost(operand, &rule.operand(i, assignment, manual)) / self.sharing(operand);
         }
         for (i, wanted) in wanted.iter().enumerate() {
@@ -293,11 +300,13 @@ impl Body<'_, '_> {
             if made == *wanted {
                 continue;
             }
+            if cost + work >= most {
+                return None;
+            }
             let Some(shape) = self.result_shape(i) else { continue };
             cost += self.plan(shape.dims(), shape.element_type.bits(), &made, wanted).wire;
         }
-        let share = assignment.iter().map(|list| self.axes().product(list)).product();
-        Some(cost + work_penalty(rule.flops, share, self.axes().devices()))
+        Some(cost + work).filter(|&c| c < most)
     }
 
     /// The whole shape of result `i` of the instruction at hand.

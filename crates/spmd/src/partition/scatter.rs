@@ -87,7 +87,7 @@ impl Body<'_, '_> {
         rule.operands.push(index);
         rule.operands.extend(vec![piece; count]);
         rule.results = vec![whole; count];
-        let wanted = self.p.annotated_leaves(at).to_vec();
+        let wanted = self.p.annotated_leaves(at);
         let assignment = self.choose(&rule, &parts, &wanted, &|_, _| Some(0.0));
         let manual = self.manual_of(&parts, &wanted[0]);
         let spec = rule.operand(0, &assignment, manual);

@@ -4,8 +4,8 @@ use super::axes::AxisSet;
 use super::placement::Placement;
 use super::spec::Spec;
 use super::{Partitioner, Signature};
-use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::Op;
+use hloom_ir::entity::{ComputationId, InstructionId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 impl Partitioner<'_> {
@@ -36,20 +36,20 @@ impl Partitioner<'_> {
     }
 
     /// How each leaf of an instruction's value is to lie; nothing if nothing is said of it.
-    pub(crate) fn annotated_leaves(&self, i: InstructionId) -> &[Spec] {
-        self.annotations.leaves(i)
+    pub(crate) fn annotated_leaves(&self, i: InstructionId) -> Vec<Spec> {
+        self.annotations.leaves(i).cloned().collect()
     }
 
     /// How an array of the source is to lie.
     pub(crate) fn annotated_array(&self, i: InstructionId) -> Spec {
-        self.annotated_leaves(i).first().cloned().unwrap_or_default()
+        self.annotations.leaves(i).next().cloned().unwrap_or_default()
     }
 
     pub(crate) fn find_signatures(&mut self, entry: ComputationId, called: &FxHashSet<ComputationId>) {
         let source = self.source;
         let own = |p: &Self, c: ComputationId| Signature {
-            parameters: source.parameters(c).iter().map(|&i| p.annotated_leaves(i).to_vec()).collect(),
-            result: source.root(c).map_or_else(Vec::new, |r| p.annotated_leaves(r).to_vec()),
+            parameters: source.parameters(c).iter().map(|&i| p.annotated_leaves(i)).collect(),
+            result: source.root(c).map_or_else(Vec::new, |r| p.annotated_leaves(r)),
         };
         let signature = own(self, entry);
         self.parameters = (0..)
@@ -67,7 +67,7 @@ impl Partitioner<'_> {
                         let parameter = source.parameters(*body).first().copied();
                         let stated = |i: Option<InstructionId>| i.filter(|&i| source[i].common.sharding.is_some());
                         let from = if has { Some(i) } else { stated(parameter).or(stated(root)) };
-                        let mut leaves = self.annotated_leaves(from.unwrap_or(i)).to_vec();
+                        let mut leaves = self.annotated_leaves(from.unwrap_or(i));
                         self.leave_stated_sums(*body, &mut leaves);
                         let boolean = vec![Spec {
                             manual: leaves.iter().fold(AxisSet::EMPTY, |m, s| m.union(s.manual)),
@@ -86,9 +86,9 @@ impl Partitioner<'_> {
                             if parameter.is_some_and(|p| source[p].common.sharding.is_none())
                                 && let Some(&operand) = source[i].operands().get(n + 1)
                             {
-                                signature.parameters = vec![self.annotated_leaves(operand).to_vec()];
+                                signature.parameters = vec![self.annotated_leaves(operand)];
                             }
-                            signature.result = self.annotated_leaves(i).to_vec();
+                            signature.result = self.annotated_leaves(i);
                             self.signatures.entry(branch).or_insert(signature);
                         }
                     }
@@ -98,10 +98,10 @@ impl Partitioner<'_> {
                             if source[p].common.sharding.is_none()
                                 && let Some(&operand) = source[i].operands().get(n)
                             {
-                                signature.parameters[n] = self.annotated_leaves(operand).to_vec();
+                                signature.parameters[n] = self.annotated_leaves(operand);
                             }
                         }
-                        signature.result = self.annotated_leaves(i).to_vec();
+                        signature.result = self.annotated_leaves(i);
                         self.signatures.entry(*to_apply).or_insert(signature);
                     }
                     _ => {}

@@ -51,7 +51,7 @@ impl Body<'_, '_> {
         to[last] = None;
         rule.operands = vec![from];
         rule.results = vec![to.clone(), to];
-        let wanted = self.p.annotated_leaves(at).to_vec();
+        let wanted = self.p.annotated_leaves(at);
         let value_bytes = f64::from(part.shape.element_type.bits()) / 8.0;
         let shape = part.shape.clone();
         let assignment = self.choose(&rule, std::slice::from_ref(&part), &wanted, &|b, a| {
@@ -67,7 +67,7 @@ impl Body<'_, '_> {
         });
         let manual = self.manual_of(std::slice::from_ref(&part), &wanted[0]);
         let spec = rule.operand(0, &assignment, manual);
-        let list: AxisList = spec.dims[last].clone();
+        let list: AxisList = spec.dims[last];
         let mut id = self.reshard(&part, &spec)?;
         let op = |k: i64| match &source[at].op {
             Op::TopK { is_stable, .. } => Op::TopK { k, largest, is_stable: *is_stable },

@@ -7,12 +7,42 @@ use super::spec::Spec;
 use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::shape::ArrayShape;
 use hloom_ir::{Op, Shape};
+use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
+
+/// What stands for the instructions of a computation of the source.
+#[derive(Default)]
+pub(crate) struct Values {
+    numbers: FxHashMap<InstructionId, u32>,
+    all: Vec<Val>,
+}
+
+impl Values {
+    pub(crate) fn with_capacity(count: usize) -> Values {
+        Values {
+            numbers: FxHashMap::with_capacity_and_hasher(count, Default::default()),
+            all: Vec::with_capacity(count),
+        }
+    }
+    pub(crate) fn get(&self, i: InstructionId) -> Option<&Val> {
+        self.numbers.get(&i).map(|&n| &self.all[n as usize])
+    }
+    pub(crate) fn insert(&mut self, i: InstructionId, value: Val) {
+        match self.numbers.entry(i) {
+            Entry::Occupied(number) => self.all[*number.get() as usize] = value,
+            Entry::Vacant(place) => {
+                place.insert(self.all.len() as u32);
+                self.all.push(value);
+            }
+        }
+    }
+}
 
 impl Body<'_, '_> {
     /// What stands for an instruction of the source.
     pub(crate) fn value(&self, i: InstructionId) -> Emit<&Val> {
-        self.values.get(&i).ok_or_else(|| self.error(format!("operand {} has no value", i.index())))
+        self.values.get(i).ok_or_else(|| self.error(format!("operand {} has no value", i.index())))
     }
 
     /// How many instructions of the source use `i`.
@@ -22,8 +52,13 @@ impl Body<'_, '_> {
 
     /// An operand that is an array, as it lies.
     pub(crate) fn raw_part(&self, i: InstructionId) -> Emit<Part> {
+        self.array_value(i).cloned()
+    }
+
+    /// The same, not taken.
+    pub(crate) fn array_value(&self, i: InstructionId) -> Emit<&Part> {
         match self.value(i)? {
-            Val::Array(part) => Ok(part.clone()),
+            Val::Array(part) => Ok(part),
             _ => Err(self.error("an array is expected, not a tuple")),
         }
     }
@@ -61,9 +96,9 @@ impl Body<'_, '_> {
 
     /// The whole shape of an instruction of the source that is an array.
     pub(crate) fn array_shape(&self, i: InstructionId) -> Emit<Arc<ArrayShape>> {
-        match self.p.source[i].shape.as_array_or_buffer() {
-            Some(array) => Ok(Arc::new(array.without_layout())),
-            None => Err(self.error("an array is expected")),
+        match &self.p.source[i].shape {
+            Shape::Array(array) | Shape::Buffer(array) => Ok(without_layout(array)),
+            _ => Err(self.error("an array is expected")),
         }
     }
 
@@ -163,7 +198,7 @@ impl Body<'_, '_> {
             }
             Shape::Array(a) => {
                 let spec = specs.next().unwrap_or_else(|| Spec::replicated(a.rank()));
-                Ok(Val::Array(Part { id, shape: Arc::new(a.without_layout()), spec, free: None }))
+                Ok(Val::Array(Part { id, shape: without_layout(a), spec, free: None }))
             }
             _ => {
                 specs.next();
@@ -193,4 +228,9 @@ impl Body<'_, '_> {
             }
         }
     }
+}
+
+/// The shape without layout, shared where it has none.
+pub(crate) fn without_layout(array: &Arc<ArrayShape>) -> Arc<ArrayShape> {
+    if array.layout.is_none() { array.clone() } else { Arc::new(array.without_layout()) }
 }

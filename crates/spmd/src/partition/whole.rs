@@ -16,7 +16,7 @@ impl Body<'_, '_> {
     pub(crate) fn compute_whole(&mut self, at: InstructionId) -> Emit<Val> {
         let source = self.p.source;
         let op = self.local_op(&source[at].op)?;
-        let wanted = self.p.annotated_leaves(at).to_vec();
+        let wanted = self.p.annotated_leaves(at);
         let mut manual = wanted.iter().fold(AxisSet::EMPTY, |m, s| m.union(s.manual));
         let mut sharded = wanted.iter().any(|s| !s.is_replicated());
         self.reason = Reason::NoRule;
@@ -117,7 +117,7 @@ impl Body<'_, '_> {
         parts: &[super::body::Part],
     ) -> Emit<Val> {
         let source = self.p.source;
-        let wanted = self.p.annotated_leaves(at).to_vec();
+        let wanted = self.p.annotated_leaves(at);
         let assignment = self.choose(rule, parts, &wanted, &|_, _| Some(0.0));
         let manual = self.manual_of(parts, wanted.first().unwrap_or(&Spec::default()));
         let mut ids = Vec::new();
@@ -187,5 +187,14 @@ pub(crate) fn leaf_specs(value: &Val, specs: &mut Vec<Spec>) {
         Val::Array(part) => specs.push(part.spec.clone()),
         Val::Tuple(elements) => elements.iter().for_each(|e| leaf_specs(e, specs)),
         Val::Other(_) => specs.push(Spec::default()),
+    }
+}
+
+/// Whether a leaf of a value lies in such a way.
+pub(crate) fn any_leaf(value: &Val, lies: &impl Fn(&Spec) -> bool) -> bool {
+    match value {
+        Val::Array(part) => lies(&part.spec),
+        Val::Tuple(elements) => elements.iter().any(|e| any_leaf(e, lies)),
+        Val::Other(_) => false,
     }
 }

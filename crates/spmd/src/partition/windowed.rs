@@ -74,7 +74,7 @@ impl Body<'_, '_> {
             .collect();
         rule.operands = vec![dims.clone(); count];
         rule.results = vec![dims; count];
-        let wanted = self.p.annotated_leaves(at).to_vec();
+        let wanted = self.p.annotated_leaves(at);
         let assignment = self.choose(&rule, &parts, &wanted, &|b, a| {
             let spec = rule.operand(0, a, AxisSet::EMPTY);
             let mut cost = 0.0;
@@ -109,7 +109,7 @@ impl Body<'_, '_> {
         for (i, part) in parts.iter().enumerate() {
             let mut local = Part { free: None, ..self.resharded(part, &spec)? };
             for (d, r) in reaches.iter().enumerate().filter(|&(d, _)| !spec.dims[d].is_empty()) {
-                let list = spec.dims[d].clone();
+                let list = spec.dims[d];
                 let w = &mut local_window.dims[d];
                 match r {
                     Reach::Neighbours => {
@@ -161,7 +161,7 @@ impl Body<'_, '_> {
         reverse: bool,
         to_apply: ComputationId,
     ) -> Emit<Vec<InstructionId>> {
-        let list = spec.dims[dim].clone();
+        let list = spec.dims[dim];
         let shards = self.axes().product(&list);
         let reason = std::mem::replace(&mut self.reason, Reason::Combine);
         let mut gathered = Vec::new();
@@ -296,7 +296,7 @@ impl Body<'_, '_> {
         let lowest = self.convert(lowest, element_type)?;
         let mut back: Vec<(usize, Vec<i32>, i64)> = Vec::new();
         for &d in halo.iter().filter(|&&d| !spec.dims[d].is_empty()) {
-            let list = spec.dims[d].clone();
+            let list = spec.dims[d];
             let (sources, count, elements, length, size) = reads(self.axes().product(&list), d);
             operand.id = self.read_window(&operand, d, &list, &elements, length, lowest)?;
             updates.id = self.read_window(&updates, d, &list, &sources, count, init)?;
