@@ -137,7 +137,7 @@ impl Body<'_, '_> {
             }
             let least = best.as_ref().map_or(f64::INFINITY, |(b, _)| *b * 0.999_999 - 1e-9);
             let cost = self.assignment_cost(rule, operands, wanted, &candidate, manual, extra, least);
-            tried.push(candidate.clone());
+            tried.push(Assignment::from_slice(&candidate));
             let Some(cost) = cost else { return false };
             if cost < least {
                 best = Some((cost, candidate));
@@ -145,10 +145,10 @@ impl Body<'_, '_> {
             cost == 0.0
         };
         for first in 0..seeds.len() {
-            let mut candidate = none.clone();
+            let mut candidate = Assignment::from_slice(&none);
             self.merge(rule, &mut candidate, &seeds[first], manual, Taken::Ends);
-            let alone = candidate.clone();
-            let mut without_taken = if free { Assignment::new() } else { alone.clone() };
+            let alone = Assignment::from_slice(&candidate);
+            let mut without_taken = if free { Assignment::new() } else { Assignment::from_slice(&alone) };
             for (i, seed) in seeds.iter().enumerate() {
                 if i != first {
                     self.merge(rule, &mut candidate, seed, manual, Taken::Ends);
@@ -208,7 +208,7 @@ impl Body<'_, '_> {
                     if kind == FactorKind::Whole || size % pieces != 0 {
                         continue;
                     }
-                    let mut more = current.1.clone();
+                    let mut more = Assignment::from_slice(&current.1);
                     more[f].push(axis);
                     let most = better.as_ref().map_or(current.0, |b| b.0);
                     if let Some(cost) = price(&more, most) {

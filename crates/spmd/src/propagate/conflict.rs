@@ -5,6 +5,7 @@ use super::hlo_graph::HloGraph;
 use crate::axes::AxisList;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::sharding::ShardingKind;
+use smallvec::SmallVec;
 
 /// An operation where two given shardings conflict.
 #[derive(Clone, PartialEq, Debug)]
@@ -19,7 +20,7 @@ pub struct ShardingConflict {
 pub(super) fn conflicts(built: &HloGraph) -> Vec<ShardingConflict> {
     let mut found = Vec::new();
     for (op, &instruction) in built.graph.ops.iter().zip(&built.instructions) {
-        let mut first: Vec<Option<(usize, &AxisList)>> = vec![None; op.rule.factors.len()];
+        let mut first: SmallVec<[Option<(usize, &AxisList)>; 8]> = SmallVec::from_elem(None, op.rule.factors.len());
         let mut pair = None;
         for (n, (tensor, dims)) in op.tensors.iter().zip(&op.rule.tensors).enumerate() {
             let sharding = tensor.value.filter(|_| tensor.view.is_none());
