@@ -89,10 +89,12 @@ fn combine(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -
     let Some(to) = device.module()[i].shape.element_type() else {
         return Err(unsupported(device, i, "its result is no array"));
     };
-    if low.dims() != high.dims() || low.element_type() != high.element_type() {
+    let are_integers = [&low, &high].iter().all(|half| matches!(half.element_type(), U32 | S32));
+    if low.dims() != high.dims() || low.element_type() != high.element_type() && !are_integers {
         return Err(unsupported(device, i, "its halves differ in shape"));
     }
     let numbers = match (low.element_type(), to) {
+        // Of a number with a sign the high half may have it, too.
         (U32 | S32, U64 | S64) => {
             let pairs = low.elements::<u32>().iter().zip(high.elements::<u32>());
             let numbers: Vec<u64> = pairs.map(|(&low, &high)| u64::from(high) << 32 | u64::from(low)).collect();
