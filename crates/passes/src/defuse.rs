@@ -72,7 +72,7 @@ fn finish_at_once(module: &mut Module) -> usize {
         if pinned[start] && matches!(module[start].op, Op::AsyncStart(_)) || chain.iter().any(|&i| pinned[i]) {
             continue;
         }
-        let Some(value) = plain_value(module, start) else { continue };
+        let Some(value) = plain_value(module, start, &chain) else { continue };
         let Some(&done) = chain.last() else { continue };
         if module[value].shape.equal_ignoring_layout(&module[done].shape)
             && module.replace_all_uses(done, value).is_ok()
@@ -109,9 +109,12 @@ fn chain(module: &Module, start: InstructionId) -> Option<Vec<InstructionId>> {
     }
 }
 
-/// What a start's done gives, made at once: a new value, or the start itself turned into the plain operation.
-fn plain_value(module: &mut Module, start: InstructionId) -> Option<InstructionId> {
-    let operands = module[start].operands().to_vec();
+/// What a start's done gives, made at once: a new value, or the start itself turned into the plain operation. What is
+/// started takes the operands that the updates in its chain bring, too.
+fn plain_value(module: &mut Module, start: InstructionId, chain: &[InstructionId]) -> Option<InstructionId> {
+    let mut operands = module[start].operands().to_vec();
+    let updates = chain.iter().filter(|&&i| matches!(module[i].op, Op::AsyncUpdate { .. }));
+    operands.extend(updates.flat_map(|&i| module[i].operands().iter().skip(1)));
     let result = |shape: &Shape| shape.at(&[1]).cloned();
     let (op, shape) = match &module[start].op {
         Op::AsyncStart(async_start) => {

@@ -1,6 +1,6 @@
 //! Tuples, order, control flow and calls.
 //!
-//! Asynchronous operations happen at their start; the value travels through update and done in the shape that HLO gives
+//! Asynchronous operations happen at their start, or where an update brings their last operand; the value travels through update and done in the shape that HLO gives
 //! it, so that programs which look inside (get-tuple-element of a start) find what they expect.
 
 use crate::custom_call;
@@ -57,11 +57,8 @@ pub fn evaluate(
         Op::Call { to_apply, .. } => device.call(*to_apply, operands.into_vec()),
         Op::Fusion(f) => device.call(f.calls, operands.into_vec()),
         Op::CustomCall(_) => custom_call::evaluate(device, i, operands),
-        Op::AsyncStart(start) => {
-            let arguments = operands.clone().into_vec();
-            let result = device.call(start.calls, arguments)?;
-            async_state(&instruction.shape, operands.into_vec(), result)
-        }
+        Op::AsyncStart(start) => started(device, i, start.calls, operands.into_vec()),
+        Op::AsyncUpdate { .. } if operands.len() > 1 => updated(device, i, operands),
         Op::AsyncUpdate { .. } => first(operands),
         Op::AsyncDone => element(first(operands)?, 1),
         Op::CopyStart { .. } => {
@@ -102,6 +99,38 @@ fn same_bits(a: &Value, b: &Value) -> bool {
             (Value::Array(a), Value::Array(b)) => a.dims() == b.dims() && a.bytes() == b.bytes(),
             _ => true,
         })
+}
+
+/// What `i` has started, with all that it was given so far: run as soon as nothing is missing.
+fn started(
+    device: &mut Device<'_>,
+    i: InstructionId,
+    calls: ComputationId,
+    operands: Vec<Value>,
+) -> Result<Value, ExecutionError> {
+    let module = device.module();
+    let result = match operands.len() < module.parameters(calls).len() {
+        true => Value::Tuple(Vec::new()),
+        false => device.call(calls, operands.clone())?,
+    };
+    async_state(&module[i].shape, operands, result)
+}
+
+/// What was started before the update `i`, which brings further operands.
+fn updated(device: &mut Device<'_>, i: InstructionId, mut operands: OperandValues) -> Result<Value, ExecutionError> {
+    let module = device.module();
+    let mut start = i;
+    while let (Op::AsyncUpdate { .. }, Some(&before)) = (&module[start].op, module[start].operands().first()) {
+        start = before;
+    }
+    let Op::AsyncStart(start) = &module[start].op else {
+        return Err(ExecutionError::bug("an update belongs to no start"));
+    };
+    let Value::Tuple(mut bound) = element(operands.remove(0), 0)? else {
+        return Err(ExecutionError::bug("what was started has no operands"));
+    };
+    bound.extend(operands);
+    started(device, i, start.calls, bound)
 }
 
 /// `((operands), result, contexts…)` in the form of `shape`.
