@@ -2,7 +2,8 @@
 //!
 //! Known are comparisons of one key of both sides, or of several of which the next counts where the one before is equal,
 //! by less or greater, of integers or of floats: as they are, in total order, or in the form that JAX writes, where zeros
-//! are made one zero and NaNs one NaN before they are compared.
+//! are made one zero and NaNs one NaN before they are compared. Optimised programs have the total order written out as
+//! that of the bits, read as signed integers, in which those of negative floats are turned round.
 
 use hloom_ir::attributes::{ComparisonDirection, ComparisonType};
 use hloom_ir::element_type::ElementType;
@@ -86,7 +87,12 @@ impl Comparison {
     fn of(module: &Module, id: InstructionId) -> Option<Comparison> {
         let (Op::Compare { direction, kind }, &[a, b]) = (&module[id].op, module[id].operands()) else { return None };
         let total = *kind == Some(ComparisonType::TotalOrder);
-        Some(Comparison { direction: *direction, total, a: Side::of(module, a)?, b: Side::of(module, b)? })
+        Some(match (ordered_bits(module, a), ordered_bits(module, b)) {
+            (Some(a), Some(b)) => {
+                Comparison { direction: *direction, total: true, a: Side::of(module, a)?, b: Side::of(module, b)? }
+            }
+            _ => Comparison { direction: *direction, total, a: Side::of(module, a)?, b: Side::of(module, b)? },
+        })
     }
 
     fn key(self) -> Option<Key> {
@@ -161,6 +167,34 @@ impl Side {
             }
         }
     }
+}
+
+/// The float whose bits, as a signed integer that is in the float's total order, are the value of `id`: those of a negative
+/// one with all but the sign turned round.
+fn ordered_bits(module: &Module, id: InstructionId) -> Option<InstructionId> {
+    let (Op::Select, &[negative, flipped, bits]) = (&module[id].op, module[id].operands()) else { return None };
+    let is_bits = matches!(module[bits].op, Op::Bitcast | Op::BitcastConvert);
+    let &[float] = module[bits].operands() else { return None };
+    let (from, to) = (module[float].shape.element_type()?, module[bits].shape.element_type()?);
+    if !is_bits || !from.is_float() || !to.is_signed_integer() || from.bits() != to.bits() {
+        return None;
+    }
+    let (Op::Compare { direction: ComparisonDirection::Lt, .. }, &[a, zero]) =
+        (&module[negative].op, module[negative].operands())
+    else {
+        return None;
+    };
+    let (Op::Binary(BinaryOp::Xor), &[c, d]) = (&module[flipped].op, module[flipped].operands()) else { return None };
+    let most = i64::MAX >> (64 - to.bits());
+    let turns = [(c, d), (d, c)].iter().any(|&(x, ones)| x == bits && integer(module, ones) == Some(most));
+    (a == bits && integer(module, zero) == Some(0) && turns).then_some(float)
+}
+
+/// The value of an integer constant.
+fn integer(module: &Module, id: InstructionId) -> Option<i64> {
+    let Op::Constant(ConstantValue::Literal(literal)) = &module[id].op else { return None };
+    let array = hloom_value::Array::from_literal(literal.as_array()?).ok()?;
+    array.element_type().is_integer().then(|| array.to_i64().ok())?
 }
 
 /// Whether `from` is `to`, or selects something or else that.
