@@ -2,6 +2,7 @@
 
 use super::{array, beside, operand};
 use crate::rewrite::Rule;
+use hloom_eval::comparator::keys_of;
 use hloom_eval::custom_call::async_collective::one_by_one;
 use hloom_ir::attributes::{DotDimensionNumbers, PrecisionConfig};
 use hloom_ir::builder::Builder;
@@ -10,13 +11,13 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::DimVec;
 use hloom_ir::literal::Literal;
 use hloom_ir::module::Module;
-use hloom_ir::op::{Dot, Op};
+use hloom_ir::op::{BinaryOp, Dot, Op};
 use hloom_ir::opcode::Opcode;
 use hloom_ir::shape::{ArrayShape, Shape};
 use serde_json::Value as Json;
 
 /// The rules.
-pub(super) static RULES: [Rule; 6] = [
+pub(super) static RULES: [Rule; 9] = [
     Rule {
         name: "sharding-call",
         statement: "a call that says how a value is spread, where there is one partition → the value",
@@ -31,7 +32,7 @@ pub(super) static RULES: [Rule; 6] = [
     },
     Rule {
         name: "top-k-call",
-        statement: "a call of TopK without a comparator → topk",
+        statement: "a call of TopK, whose comparator if any asks for the largest or the smallest → topk",
         opcodes: &[Opcode::CustomCall],
         apply: top_k,
     },
@@ -40,6 +41,24 @@ pub(super) static RULES: [Rule; 6] = [
         statement: "a call that promises something of indices, or says how they are packed → the indices",
         opcodes: &[Opcode::CustomCall],
         apply: index_promise,
+    },
+    Rule {
+        name: "allocate-call",
+        statement: "a call that gives memory whose content does not matter → zeros",
+        opcodes: &[Opcode::CustomCall],
+        apply: allocate,
+    },
+    Rule {
+        name: "x64-split-call",
+        statement: "a call that gives one half of 64-bit numbers → a shift and a convert, or what a convert leaves",
+        opcodes: &[Opcode::CustomCall],
+        apply: split_wide,
+    },
+    Rule {
+        name: "x64-combine-call",
+        statement: "a call that makes 64-bit numbers of their halves → converts, and a shift and an or, or a sum",
+        opcodes: &[Opcode::CustomCall],
+        apply: combine_wide,
     },
     Rule {
         name: "async-collective-start",
@@ -89,17 +108,109 @@ fn index_promise(module: &mut Module, i: InstructionId) -> Option<InstructionId>
 fn top_k(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
     let (&[operand], "TopK") = (module[i].operands(), target(module, i)?) else { return None };
     // A comparator of its own may take the smallest, or compare something else of the elements.
-    if !module[i].op.called_computations().is_empty() {
-        return None;
-    }
+    let order = match *module[i].op.called_computations() {
+        [] => None,
+        [comparator] => match keys_of(module, comparator)?[..] {
+            [key] if key.column == 0 && (key.total || key.without_nan || !key.element_type.is_float()) => {
+                Some(key.descending)
+            }
+            _ => return None,
+        },
+        _ => return None,
+    };
     let shape = module[i].shape.clone();
     let k = shape.as_tuple()?.first()?.as_array()?.dims().last().copied()?;
     let config = module[i].common.backend_config.as_deref();
     let options: Option<Json> = config.and_then(|text| serde_json::from_slice(text).ok());
-    let largest = options.and_then(|o| o.get("largest")?.as_bool()).unwrap_or(true);
+    let largest = order.or_else(|| options?.get("largest")?.as_bool()).unwrap_or(true);
     let mut b = beside(module, i);
     let made = b.push(Op::TopK { k, largest, is_stable: true }, &[operand]).ok()?;
     b.shape(made).equal_ignoring_layout(&shape).then_some(made)
+}
+
+fn allocate(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    if !matches!(target(module, i)?, "AllocateBuffer" | "CreateBuffer") || !module[i].operands().is_empty() {
+        return None;
+    }
+    let memory = array(module, i).filter(|a| !a.is_dynamic())?.clone();
+    let mut b = beside(module, i);
+    let zero = b.literal(Literal::zero(memory.element_type)).ok()?;
+    b.broadcast(zero, memory.dims().iter().copied(), []).ok()
+}
+
+fn split_wide(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let is_high = match target(module, i)? {
+        "X64SplitLow" => false,
+        "X64SplitHigh" => true,
+        _ => return None,
+    };
+    let whole = operand(module, i, 0)?;
+    let (from, half) = (array(module, whole)?.element_type, array(module, i)?.element_type);
+    if array(module, whole)?.dims() != array(module, i)?.dims() {
+        return None;
+    }
+    let mut b = beside(module, i);
+    match (from, half) {
+        (ElementType::S64 | ElementType::U64, ElementType::S32 | ElementType::U32) => {
+            let mut bits = converted(&mut b, whole, ElementType::U64)?;
+            if is_high {
+                let places = places_of_half(&mut b, whole)?;
+                bits = b.push(Op::Binary(BinaryOp::ShiftRightLogical), &[bits, places]).ok()?;
+            }
+            b.convert(bits, half).ok()
+        }
+        (ElementType::F64, ElementType::F32) => {
+            let high = b.convert(whole, half).ok()?;
+            if is_high {
+                return Some(high);
+            }
+            // Infinities and NaNs are in the high half alone.
+            let nearest = b.convert(high, from).ok()?;
+            let rest = b.subtract(whole, nearest).ok()?;
+            let rest = b.convert(rest, half).ok()?;
+            let dims: DimVec = b.shape(whole).as_array()?.dims().into();
+            let (finite, zero) = (b.is_finite(high).ok()?, spread(&mut b, half, 0.0, &dims)?);
+            b.select(finite, rest, zero).ok()
+        }
+        _ => None,
+    }
+}
+
+fn combine_wide(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
+    let &[low, high] = module[i].operands() else { return None };
+    if target(module, i)? != "X64Combine" {
+        return None;
+    }
+    let (whole, low_type) = (array(module, i)?, array(module, low)?.element_type);
+    let (to, high_type) = (whole.element_type, array(module, high)?.element_type);
+    if [low, high].iter().any(|&half| array(module, half).is_none_or(|a| a.dims() != whole.dims())) {
+        return None;
+    }
+    let is_half = |t: ElementType| matches!(t, ElementType::S32 | ElementType::U32);
+    let mut b = beside(module, i);
+    match to {
+        ElementType::S64 | ElementType::U64 if is_half(low_type) && is_half(high_type) => {
+            // As a number without a sign, lest the sign of the low half gets into the high one.
+            let low = converted(&mut b, low, ElementType::U32)?;
+            let (low, high) = (converted(&mut b, low, ElementType::U64)?, converted(&mut b, high, ElementType::U64)?);
+            let places = places_of_half(&mut b, high)?;
+            let high = b.push(Op::Binary(BinaryOp::ShiftLeft), &[high, places]).ok()?;
+            let bits = b.push(Op::Binary(BinaryOp::Or), &[low, high]).ok()?;
+            converted(&mut b, bits, to)
+        }
+        ElementType::F64 if (low_type, high_type) == (ElementType::F32, ElementType::F32) => {
+            let (low, high) = (b.convert(low, to).ok()?, b.convert(high, to).ok()?);
+            b.add(high, low).ok()
+        }
+        _ => None,
+    }
+}
+
+/// By how many places the high half of a 64-bit integer stands above the low one, for every element of `like`.
+fn places_of_half(b: &mut Builder<'_>, like: InstructionId) -> Option<InstructionId> {
+    let dims: DimVec = b.shape(like).as_array()?.dims().into();
+    let places = b.constant(32u64).ok()?;
+    b.broadcast(places, dims.iter().copied(), []).ok()
 }
 
 fn gemm(module: &mut Module, i: InstructionId) -> Option<InstructionId> {
