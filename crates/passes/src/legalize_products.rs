@@ -108,7 +108,10 @@ fn legalized(module: &mut Module, i: InstructionId, info: &dyn TargetInfo) -> Op
 /// The type in which products of real numbers are made and summed.
 fn compute_type(types: [ElementType; 3]) -> Option<ElementType> {
     let [_, _, to] = types;
-    if types.contains(&F64) {
+    if types == [Pred; 3] {
+        // How many pairs are true: the sum is true where it is not zero.
+        Some(F32)
+    } else if types.contains(&F64) {
         Some(F64)
     } else if types.iter().any(|t| t.is_float()) {
         Some(F32)
