@@ -2,7 +2,10 @@
 
 use super::functions::applied;
 use super::numbers::{Number, filled, type_bounds};
-use super::{array, beside, bits, convolution_call, custom_call, dims, operand, pooling, random, scan, scatter_loop};
+use super::{
+    array, beside, bits, convolution_call, custom_call, dims, operand, pooling, random, scan,
+    scatter_loop, sorts,
+};
 use crate::pass::{Context, Pass};
 use crate::rewrite::{Rule, rewrite};
 use hloom_ir::attributes::{ComparisonDirection, ResultAccuracy};
@@ -18,7 +21,7 @@ use hloom_ir::opcode::Opcode;
 /// The pass.
 pub static PASS: Pass = Pass {
     name: "expand",
-    statement: "writes out logistic, batch normalisation, map, scan, stochastic-convert, bitcasts between widths, random bits, select-and-scatter, scatters of arrays that depend on each other and calls of other machines' libraries in simpler operations",
+    statement: "writes out logistic, batch normalisation, map, scan, stochastic-convert, bitcasts between widths, random bits, select-and-scatter, scatters of arrays that depend on each other, sorts by functions and calls of other machines' libraries in simpler operations",
     keeps_schedule: false,
     run: |module: &mut Module, _: &Context<'_>| {
         Ok(rewrite(
@@ -31,6 +34,7 @@ pub static PASS: Pass = Pass {
                 random::RULES,
                 scan::RULES,
                 scatter_loop::RULES,
+                sorts::RULES,
                 bits::RULES,
             ],
         ))

@@ -24,6 +24,7 @@ mod scan;
 mod scatter_loop;
 pub mod shape;
 pub mod slices;
+pub mod sorts;
 pub mod tuple;
 pub mod windows;
 
