@@ -3,7 +3,7 @@
 use super::functions::applied;
 use super::numbers::{Number, filled, type_bounds};
 use super::{
-    array, beside, bits, convolution_call, custom_call, dims, operand, pooling, random, scan,
+    array, beside, bits, convolution_call, custom_call, dims, factor_call, operand, pooling, random, scan,
     scatter_loop, sorts,
 };
 use crate::pass::{Context, Pass};
@@ -30,6 +30,7 @@ pub static PASS: Pass = Pass {
                 RULES,
                 &custom_call::RULES,
                 &convolution_call::RULES,
+                factor_call::RULES,
                 pooling::RULES,
                 random::RULES,
                 scan::RULES,

@@ -12,6 +12,7 @@ pub mod counting;
 mod custom_call;
 pub mod dot;
 pub mod expand;
+mod factor_call;
 pub(crate) mod functions;
 pub mod gathers;
 pub mod logic;
