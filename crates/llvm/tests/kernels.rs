@@ -432,6 +432,41 @@ ENTRY e { p = f64[25] parameter(0)
 }
 
 #[test]
+fn scatters_of_the_least_and_the_greatest() {
+    // Whole vectors of plain numbers, and some with NaN or a zero among them; places out of range and in common.
+    let list = |n: usize, of: fn(usize) -> String| (0..n).map(of).collect::<Vec<_>>().join(", ");
+    let values = |i: usize| match i % 64 {
+        40 => "nan".to_string(),
+        n @ (50 | 51 | 60 | 61) => if n % 2 == 0 { "-0" } else { "0" }.to_string(),
+        n => ((n * 37 % 64) as f64 - 30.5).to_string(),
+    };
+    let places = |i: usize| (i * 29 % 23).to_string();
+    let far = |i: usize| (i as i64 * 29 % 27 - 2).to_string();
+    let starts = |i: usize| ["0", "-0", "nan", "3", "-40", "inf"][i % 6].to_string();
+    for t in ["f32", "f64", "bf16", "s32"] {
+        for op in ["minimum", "maximum"] {
+            for places in [places, far] {
+                let (n, is_float) = (150, t != "s32");
+                let number = |text: String| if is_float { text } else { text.replace("nan", "1").replace("inf", "9") };
+                let whole = |text: String| if is_float { text } else { text.replace(".5", "") };
+                let (x, u) = (whole(number(list(23, starts))), whole(number(list(n, values))));
+                check_all(
+                    &format!(
+                        "HloModule m\nf {{\n  a = {t}[] parameter(0)\n  b = {t}[] parameter(1)\n  \
+                         ROOT c = {t}[] {op}(a, b)\n}}\nENTRY e {{\n  x = {t}[23] constant({{{x}}})\n  \
+                         i = s32[{n},1] constant({{{}}})\n  u = {t}[{n}] constant({{{u}}})\n  \
+                         ROOT r = {t}[23] scatter(x, i, u), update_window_dims={{}}, inserted_window_dims={{0}}, \
+                         scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=f\n}}\n",
+                        list(n, places).split(", ").map(|p| format!("{{{p}}}")).collect::<Vec<_>>().join(", ")
+                    ),
+                    14,
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn scatters() {
     let text = |t: &str, op: &str, operand: &str, indices: &str, update: &str, attributes: &str| {
         let root = if op == "parameter" {

@@ -233,7 +233,7 @@ impl<'c> Emitter<'_, 'c> {
                 self.store_register(store, number, elements);
                 continue;
             }
-            let pointer = self.addresses[access.address as usize].expect("addresses come before stores");
+            let mut pointer = self.addresses[access.address as usize].expect("addresses come before stores");
             let value = self.value(store.item);
             let condition = store.condition.map(|c| self.value(c).re);
             let count = match self.spread(access, t.bytes() as i64) {
@@ -241,6 +241,12 @@ impl<'c> Emitter<'_, 'c> {
                 Spread::Offsets(offsets) if lanes(offsets) > 1 => {
                     self.store_apart((pointer, offsets), value, condition, store);
                     continue;
+                }
+                // The rest of a loop with lanes, on a machine without masks.
+                Spread::Offsets(offset) => {
+                    let offset = self.ir.sext(offset, Repr::I64);
+                    pointer = self.ir.offset(pointer, offset.into_int_value());
+                    1
                 }
                 _ => 1,
             };
