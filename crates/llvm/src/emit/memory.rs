@@ -7,10 +7,12 @@ use super::ir::{Repr, Val, lanes};
 use super::kernel::Emitter;
 use super::value::{V, memory_repr};
 use hloom_ir::ElementType;
+use hloom_ir::op::BinaryOp;
 use hloom_loops::affine::{Affine, ItemId, Term};
 use hloom_loops::graph::ScalarOp;
 use hloom_loops::program::{Item, LoadSource, Store};
 use hloom_loops::schedule::Access;
+use inkwell::FloatPredicate;
 use inkwell::basic_block::BasicBlock;
 use inkwell::values::PointerValue;
 
@@ -377,26 +379,43 @@ impl<'c> Emitter<'_, 'c> {
         condition: Option<Val<'c>>,
         store: &Store,
     ) {
-        let count = lanes(offsets);
+        let (count, t) = (lanes(offsets), store.element_type);
         let offsets = self.ir.sext(offsets, Repr::I64);
         let value = value.map(|v| self.ir.splat(v, count));
-        let write = |e: &mut Self, mask: Option<Val<'c>>| {
+        let chosen = chosen_by(store);
+        let write = |e: &mut Self, mask: Option<Val<'c>>, chosen: Option<FloatPredicate>| {
             for lane in 0..count {
                 let of = |v: Val<'c>| e.ir.extract(v.into_vector_value(), lane);
                 let place = e.ir.offset(pointer, of(offsets).into_int_value());
                 let (value, condition) = (value.map(of), mask.map(of));
-                e.store_one(place, value, condition, store.element_type, store.combine.as_ref());
+                let Some(predicate) = chosen else {
+                    e.store_one(place, value, condition, t, store.combine.as_ref());
+                    continue;
+                };
+                let align = memory_repr(t).bits() / 8;
+                let old = e.ir.load(e.ir.ty(memory_repr(t), 1), place, align);
+                let new = e.ir.select(e.ir.fcmp(predicate, value.re, old), value.re, old);
+                e.ir.store(place, new, align);
             }
         };
         let mask = self.all_of(condition, count);
-        let Some(condition) = mask.filter(|_| self.mask.is_none()) else { return write(self, mask) };
+        // A float that is neither NaN nor zero is chosen by one comparison, whatever it is compared with.
+        let is_plain = chosen.map(|_| {
+            let zero = self.ir.splat(self.ir.float(Repr::of(t), 0.0), count);
+            self.ir.fcmp(FloatPredicate::ONE, value.re, zero)
+        });
+        let usual = match (mask, is_plain) {
+            (Some(mask), Some(plain)) => Some(self.ir.and(mask, plain)),
+            (one, other) => one.or(other),
+        };
+        let Some(usual) = usual.filter(|_| self.mask.is_none()) else { return write(self, mask, None) };
         // Nearly always all are to be written, and then each need not be asked for.
         let (all, some, after) = (self.block("all"), self.block("some"), self.block("written"));
-        let is_all = self.ir.intrinsic("llvm.vector.reduce.and", &[condition.get_type()], &[condition]);
+        let is_all = self.ir.intrinsic("llvm.vector.reduce.and", &[usual.get_type()], &[usual]);
         self.branch(is_all.expect("the intrinsic has a result"), all, some);
-        for (block, mask) in [(all, None), (some, mask)] {
+        for (block, mask, chosen) in [(all, None, chosen), (some, mask, None)] {
             self.continue_at(block);
-            write(self, mask);
+            write(self, mask, chosen);
             self.jump(after);
         }
         self.continue_at(after);
@@ -426,5 +445,15 @@ impl<'c> Emitter<'_, 'c> {
             self.jump(after);
             self.continue_at(after);
         }
+    }
+}
+
+/// The comparison by which a store takes the lesser or the greater of two floats, if that is what it does.
+fn chosen_by(store: &Store) -> Option<FloatPredicate> {
+    let is_float = matches!(store.element_type, ElementType::F32 | ElementType::F64);
+    match store.combine.as_ref().filter(|_| is_float)?.single_operation()? {
+        BinaryOp::Minimum => Some(FloatPredicate::OLT),
+        BinaryOp::Maximum => Some(FloatPredicate::OGT),
+        _ => None,
     }
 }
