@@ -303,6 +303,38 @@ fn prefix_scans() {
 }
 
 #[test]
+fn columns_side_by_side() {
+    // Each part is written with the others between its elements.
+    for t in REALS.into_iter().chain(["pred", "c64", "c128", "f8e5m2"]) {
+        for (n, parts) in [(1, 2), (5, 3), (16, 2), (70, 3), (133, 4), (200, 5)] {
+            let shape = format!("{t}[{n},1]");
+            let operands: Vec<String> = (0..parts).map(|p| format!("p{p}")).collect();
+            let root = format!("{t}[{n},{parts}] concatenate({}), dimensions={{1}}", operands.join(", "));
+            check_all(&single(&vec![&shape[..]; parts], &root), 11);
+        }
+    }
+}
+
+#[test]
+fn reductions_of_every_other_element() {
+    for (t, op) in [("f32", "add"), ("f32", "maximum"), ("f64", "minimum"), ("bf16", "maximum"), ("s8", "add")] {
+        for (n, stride) in [(7, 2), (133, 2), (100, 3), (70, 4), (70, 5)] {
+            check_mild(
+                &format!(
+                    "HloModule m\ng {{\n  a = {t}[] parameter(0)\n  b = {t}[] parameter(1)\n  ROOT r = {t}[] {op}(a, b)\n}}\n\
+                     f {{\n  p0 = {t}[{n},{stride}] parameter(0)\n  i = {t}[] parameter(1)\n  \
+                     x = {t}[{n},1] slice(p0), slice={{[0:{n}], [1:2]}}\n  \
+                     ROOT r = {t}[1] reduce(x, i), dimensions={{0}}, to_apply=g\n}}\n\
+                     ENTRY e {{\n  p0 = {t}[{n},{stride}] parameter(0)\n  i = {t}[] constant(1)\n  \
+                     ROOT r = {t}[1] fusion(p0, i), kind=kInput, calls=f\n}}\n"
+                ),
+                12,
+            );
+        }
+    }
+}
+
+#[test]
 fn a_running_fold_of_two_arrays() {
     // The greatest so far and where it stands, from the end.
     let text = "HloModule m\nf {\n  a = f32[] parameter(0)\n  i = s32[] parameter(1)\n  b = f32[] parameter(2)\n  \

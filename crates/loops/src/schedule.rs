@@ -274,7 +274,7 @@ fn choose_lanes(program: &LoopProgram, simd: &Simd) -> Vec<u32> {
     // A scan goes step by step: lanes are beside it.
     let innermost = program.nest.iter().rev().nth(program.scan().iter().len());
     if let Some(&v) = innermost
-        && (prefers_lanes(program, v) || scatters_points(program, v))
+        && (prefers_lanes(program, simd, v) || scatters_points(program, v))
     {
         let extent = program.extents[v as usize];
         let mut n = fit(natural(v), extent);
@@ -353,11 +353,14 @@ fn strides(program: &LoopProgram, var: VarId) -> impl Iterator<Item = (i64, &[Va
     })
 }
 
-/// Whether most loads that change with `var` read one element after another.
+/// Elements from one lane to the next that still make it worth loading all that is between them.
+pub const MAX_CLOSE: i64 = 4;
+
+/// Whether most loads that change with `var` read one element after another, or nearly.
 fn contiguous(program: &LoopProgram, var: VarId) -> bool {
     let (mut good, mut bad) = (0, 0);
     for (stride, _) in strides(program, var) {
-        if matches!(stride, -1..=1) { good += 1 } else { bad += 1 }
+        if (-1..=MAX_CLOSE).contains(&stride) { good += 1 } else { bad += 1 }
     }
     good >= bad
 }
@@ -378,12 +381,17 @@ const MIN_POINTS: i64 = 64;
 
 /// Whether lanes should go along the innermost loop of the nest: not if stores are apart there, nor if a reduce would
 /// rather have them.
-fn prefers_lanes(program: &LoopProgram, var: VarId) -> bool {
+fn prefers_lanes(program: &LoopProgram, simd: &Simd, var: VarId) -> bool {
+    // With masks, what stands close together is written as whole vectors.
+    let is_close = |s: &crate::program::Store| {
+        let plain = s.combine.is_none() && !s.element_type.is_complex() && !program.is_sequential;
+        simd.has_masks && plain && (2..=MAX_CLOSE).contains(&s.offset.factor(Term::Var(var)))
+    };
     let apart = |s: &crate::program::Store| {
         let varies = |t: &(Term, i64)| matches!(t.0, Term::Item(i) if program.item(i).vars.contains(&var));
         // Pairs are combined one by one.
         let pairs = s.combine.is_some() && s.element_type.is_complex();
-        s.offset.factor(Term::Var(var)) != 1 || pairs || s.offset.terms.iter().any(varies)
+        s.offset.factor(Term::Var(var)) != 1 && !is_close(s) || pairs || s.offset.terms.iter().any(varies)
     };
     if program.stores.iter().any(apart) {
         return false;

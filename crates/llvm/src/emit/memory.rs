@@ -11,7 +11,7 @@ use hloom_ir::op::BinaryOp;
 use hloom_loops::affine::{Affine, ItemId, Term};
 use hloom_loops::graph::ScalarOp;
 use hloom_loops::program::{Item, LoadSource, Store};
-use hloom_loops::schedule::Access;
+use hloom_loops::schedule::{Access, MAX_CLOSE};
 use inkwell::FloatPredicate;
 use inkwell::basic_block::BasicBlock;
 use inkwell::values::PointerValue;
@@ -120,7 +120,7 @@ impl<'c> Emitter<'_, 'c> {
                 let mask: Vec<u32> = (0..count).rev().collect();
                 self.ir.of_memory(self.ir.pick(value, &mask), t).into()
             }
-            Spread::Stride(stride @ 2..=4, count)
+            Spread::Stride(stride @ 2..=MAX_CLOSE, count)
                 if !t.is_complex() && guard.is_none() && self.mask.is_none() && i64::from(count) >= stride =>
             {
                 self.load_every(stride as u32, count, pointer, t)
@@ -250,6 +250,10 @@ impl<'c> Emitter<'_, 'c> {
                     pointer = self.ir.offset(pointer, offset.into_int_value());
                     1
                 }
+                Spread::Stride(stride @ 2..=MAX_CLOSE, count) => {
+                    self.store_every(stride as u32, count, pointer, value.re, condition, t);
+                    continue;
+                }
                 _ => 1,
             };
             if count == 1 {
@@ -306,6 +310,31 @@ impl<'c> Emitter<'_, 'c> {
         match self.streams && mask.is_none() {
             true => self.ir.store_past_caches(pointer, value, align * count),
             false => self.store_vector(pointer, value, align, mask),
+        }
+    }
+
+    /// Writes lanes that are to stand so close together, with others between them: vectors that have them at their places,
+    /// and masks that leave the others alone.
+    fn store_every(
+        &self,
+        stride: u32,
+        count: u32,
+        pointer: PointerValue<'c>,
+        value: Val<'c>,
+        condition: Option<Val<'c>>,
+        t: ElementType,
+    ) {
+        let value = self.ir.as_memory(self.ir.splat(value, count), t);
+        let all = self.ir.splat(self.ir.int(Repr::I1, 1), count);
+        let none = self.ir.splat(self.ir.int(Repr::I1, 0), count);
+        let mask = self.all_of(condition, count).unwrap_or(all);
+        for part in 0..stride {
+            let places = part * count..(part + 1) * count;
+            let lanes: Vec<u32> = places.clone().map(|place| place / stride).collect();
+            let wanted = |place: u32| if place % stride == 0 { place / stride } else { count };
+            let mask = self.ir.shuffle(mask, none, &places.map(wanted).collect::<Vec<u32>>());
+            let at = self.ir.offset(pointer, self.ir.i64(i64::from(part * count) * t.bytes() as i64));
+            self.store_vector(at, self.ir.pick(value, &lanes), t.bytes() as u32, Some(mask));
         }
     }
 
