@@ -303,6 +303,22 @@ fn prefix_scans() {
 }
 
 #[test]
+fn scans_down_many_columns() {
+    for (t, dims) in [("f32", "9,700"), ("s32", "3,9,260"), ("f64", "70,9,3")] {
+        let rank = dims.split(',').count();
+        let (size, pad) = if rank == 2 { ("9x1", "8_0x0_0") } else { ("1x9x1", "0_0x8_0x0_0") };
+        check_mild(
+            &format!(
+                "HloModule m\nf {{\n  a = {t}[] parameter(0)\n  b = {t}[] parameter(1)\n  ROOT r = {t}[] add(a, b)\n}}\n\
+                 ENTRY e {{\n  p0 = {t}[{dims}] parameter(0)\n  i = {t}[] constant(0)\n  \
+                 ROOT r = {t}[{dims}] reduce-window(p0, i), window={{size={size} pad={pad}}}, to_apply=f\n}}\n"
+            ),
+            10,
+        );
+    }
+}
+
+#[test]
 fn columns_side_by_side() {
     // Each part is written with the others between its elements.
     for t in REALS.into_iter().chain(["pred", "c64", "c128", "f8e5m2"]) {

@@ -34,9 +34,11 @@ impl Units {
             return Units { loops: program.apart, chunk: None, count };
         }
         let (mut loops, mut count) = (0, 1i64);
-        // The loop that a scan runs along is not cut, nor are rows that are kept.
+        // The loop that a scan runs along is not cut, nor are rows that are kept. Beside a scan is the loop with lanes, which
+        // is cut into chunks only.
         let uncut = if program.scan().is_some() { 1 } else { program.uncut };
-        while loops + uncut.max(1) < extents.len() && count < ENOUGH_UNITS {
+        let inner = if program.scan().is_some() { 2 } else { uncut.max(1) };
+        while loops + inner < extents.len() && count < ENOUGH_UNITS {
             count = count.saturating_mul(extents[loops]);
             loops += 1;
         }
