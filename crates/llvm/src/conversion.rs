@@ -41,6 +41,7 @@ impl<'c> Ir<'c> {
             },
             (true, false) if to == Pred => self.fcmp(UNE, x, self.float(self.repr(x), 0.0)),
             (true, false) if to.bits() <= 16 => self.small_integer(x, to),
+            (true, false) if lanes(x) > 1 => self.large_integer(x, to),
             (true, false) => {
                 let name = if to.is_signed_integer() { "llvm.fptosi.sat" } else { "llvm.fptoui.sat" };
                 let result = self.ty(repr, lanes(x));
@@ -77,6 +78,21 @@ impl<'c> Ir<'c> {
         let above = self.select(self.fcmp(OLT, number, self.float(float, low)), self.float(float, low), number);
         let inside = self.select(self.fcmp(OGT, above, self.float(float, high)), self.float(float, high), above);
         self.trunc(self.fptosi(inside, Repr::I32), Repr::of(to))
+    }
+
+    /// A vector of floats as integers of 32 bits or more, of which LLVM's saturating conversions take one lane after the
+    /// other. The greatest integer is no float: what is not below the power of two behind it is not converted.
+    fn large_integer(&self, x: Val<'c>, to: ElementType) -> Val<'c> {
+        let (float, repr, bits) = (self.repr(x), Repr::of(to), to.bits() as i32);
+        let signed = to.is_signed_integer();
+        let (low, behind) = if signed { (-2f64.powi(bits - 1), 2f64.powi(bits - 1)) } else { (0.0, 2f64.powi(bits)) };
+        let number = self.select(self.fcmp(UNO, x, x), self.float(float, 0.0), x);
+        let above = self.select(self.fcmp(OLT, number, self.float(float, low)), self.float(float, low), number);
+        let is_inside = self.fcmp(OLT, above, self.float(float, behind));
+        let inside = self.select(is_inside, above, self.float(float, 0.0));
+        let integer = if signed { self.fptosi(inside, repr) } else { self.fptoui(inside, repr) };
+        let greatest = if signed { i64::MAX >> (64 - bits) } else { -1 };
+        self.select(is_inside, integer, self.int(repr, greatest))
     }
 
     fn float_of(&self, x: Val<'c>, from: ElementType, repr: Repr) -> Val<'c> {

@@ -351,6 +351,31 @@ fn reductions_of_every_other_element() {
 }
 
 #[test]
+fn floats_become_the_nearest_integers_that_there_are() {
+    let limits = [31, 32, 63, 64].map(|n| 2f64.powi(n));
+    let mut values = vec![0.0, -0.0, 0.9, -0.9, 1.5, -1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e30, -1e30];
+    for limit in limits {
+        let next = |x: f64, by: i32| f64::from(f32::from_bits((x as f32).to_bits().wrapping_add_signed(by)));
+        let (f32s, f64s) = ([next(limit, -1), next(limit, 1)], [limit.next_down(), limit.next_up()]);
+        values.extend([limit, limit - 1.0, limit + 1.0].into_iter().chain(f32s).chain(f64s).flat_map(|v| [v, -v]));
+    }
+    let list: Vec<String> = values.iter().map(|v| v.to_string().replace("NaN", "nan")).collect();
+    let (n, list) = (values.len(), list.join(", "));
+    for from in ["f32", "f64", "bf16"] {
+        for to in ["s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"] {
+            check_all(
+                &format!(
+                    "HloModule m\nf {{\n  x = f64[{n}] parameter(0)\n  y = {from}[{n}] convert(x)\n  \
+                     ROOT r = {to}[{n}] convert(y)\n}}\nENTRY e {{\n  c = f64[{n}] constant({{{list}}})\n  \
+                     ROOT r = {to}[{n}] fusion(c), kind=kLoop, calls=f\n}}\n"
+                ),
+                13,
+            );
+        }
+    }
+}
+
+#[test]
 fn a_running_fold_of_two_arrays() {
     // The greatest so far and where it stands, from the end.
     let text = "HloModule m\nf {\n  a = f32[] parameter(0)\n  i = s32[] parameter(1)\n  b = f32[] parameter(2)\n  \

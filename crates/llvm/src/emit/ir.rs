@@ -232,7 +232,7 @@ impl<'c> Ir<'c> {
         lshr LShr, ashr AShr, fadd FAdd, fsub FSub, fmul FMul, divide FDiv,
     );
     cast!(
-        trunc Trunc, zext ZExt, sext SExt, fptrunc FPTrunc, fpext FPExt, sitofp SIToFP, fptosi FPToSI, uitofp UIToFP, bitcast BitCast,
+        trunc Trunc, zext ZExt, sext SExt, fptrunc FPTrunc, fpext FPExt, sitofp SIToFP, fptosi FPToSI, fptoui FPToUI, uitofp UIToFP, bitcast BitCast,
     );
 
     /// The quotient.
