@@ -296,13 +296,16 @@ impl Sweep<'_> {
 
     /// Whether `i` is a transpose that would have each row of a reduction inside of the group gathered from all over the
     /// operand, as in a normalisation of what was transposed: on its own it is made in tiles, and the rows are then read
-    /// along the memory.
+    /// along the memory. A reduction that is the group's result goes along its operand, whichever way that is, unless it
+    /// reads others that lie the other way.
     fn turns_rows(&self, i: InstructionId, user: InstructionId, place: &Place) -> bool {
         let module = self.module;
         let group = &self.groups[place.group as usize];
         let is_read_by = |&r: &InstructionId| {
             let rows = module[r].operands().first().map_or(0, |&o| elements(module, o));
-            matches!(module[r].op, Op::Reduce { .. }) && !group.results.contains(&r) && elements(module, i) >= rows
+            matches!(module[r].op, Op::Reduce { .. })
+                && elements(module, i) >= rows
+                && (!group.results.contains(&r) || reads_both_ways(module, r))
         };
         moves_rows(module, i) && (is_read_by(&user) || place.loops.iter().any(is_read_by))
     }
@@ -401,6 +404,25 @@ fn is_along_rows(module: &Module, reduce: InstructionId) -> bool {
         }
     }
     dimensions.iter().all(|&d| d >= first)
+}
+
+/// Whether `reduce` reads large arrays along their rows and, transposed, others across them; as far as it is worth looking.
+fn reads_both_ways(module: &Module, reduce: InstructionId) -> bool {
+    let Some(&read) = module[reduce].operands().first() else { return false };
+    let mut pending: SmallVec<[InstructionId; 8]> = SmallVec::from_slice(&[read]);
+    let (mut looked_at, mut along, mut across) = (0, false, false);
+    while let (Some(i), true) = (pending.pop(), looked_at < 32) {
+        looked_at += 1;
+        match &module[i].op {
+            op if op.is_elementwise() && !module[i].operands().is_empty() => {
+                pending.extend(module[i].operands().iter().copied());
+            }
+            Op::Transpose { .. } if moves_rows(module, i) => across = true,
+            Op::Broadcast { .. } | Op::Iota { .. } | Op::Constant(_) => {}
+            _ => along |= elements(module, i) >= elements(module, read),
+        }
+    }
+    along && across
 }
 
 /// Whether `i` is a transpose of more than the caches hold, and its rows are not rows of its operand.
