@@ -1,9 +1,11 @@
 //! Products with few rows, or few columns: as fast as the larger operand can be read, so it is read once, as it lies.
 
-use super::Matmul;
+use super::{Matmul, cast};
 use crate::number::Stored;
 use crate::parallel::{Parallel, Shared, grain};
 use crate::tiles::scratch;
+#[cfg(target_arch = "x86_64")]
+use std::any::TypeId;
 
 /// More rows than this are worth packing the operands for.
 pub(super) const FEW: usize = 4;
@@ -63,7 +65,8 @@ pub(super) fn run<S: Stored, O: Stored<Compute = S::Compute>>(
             }
             let sums = &mut sums[..m * columns];
             multiply(matmul, &rows, &rhs[right + first * matmul.rhs_column..], sums);
-            if transposed {
+            // One row lies the same way as one column.
+            if transposed && m > 1 {
                 let to = (group * n + first) * m;
                 // SAFETY: these columns of this group are this thread's.
                 let to = unsafe { output.slice(to, to + m * columns) };
@@ -108,27 +111,27 @@ fn multiply<S: Stored>(matmul: &Matmul, rows: &[S::Compute], rhs: &[S], sums: &m
         );
         return;
     }
-    scratch::with_two::<S::Compute, _>(if S::IS_COMPUTE && matmul.rhs_row == 1 { 0 } else { k }, 0, |wide, _| {
+    if let (Some(columns), 1) = (crate::number::same(rhs), matmul.rhs_row) {
+        for (i, sums) in sums.chunks_exact_mut(n).enumerate() {
+            dots(&rows[i * k..][..k], columns, matmul.rhs_column, sums, arch);
+        }
+        return;
+    }
+    scratch::with_two::<S::Compute, _>(k, 0, |wide, _| {
         for j in 0..n {
             let column = &rhs[j * matmul.rhs_column..];
-            let column = match (crate::number::same(column), matmul.rhs_row) {
-                (Some(column), 1) => &column[..k],
-                _ => {
-                    // SAFETY: there is room for `k` numbers, which are set here.
-                    let wide = unsafe {
-                        std::ptr::write_bytes(wide, 0, k);
-                        std::slice::from_raw_parts_mut(wide, k)
-                    };
-                    if matmul.rhs_row == 1 {
-                        S::load_all(&column[..k], wide);
-                    } else {
-                        wide.iter_mut().enumerate().for_each(|(i, to)| *to = column[i * matmul.rhs_row].load());
-                    }
-                    wide
-                }
+            // SAFETY: there is room for `k` numbers, which are set here.
+            let wide = unsafe {
+                std::ptr::write_bytes(wide, 0, k);
+                std::slice::from_raw_parts_mut(wide, k)
             };
+            if matmul.rhs_row == 1 {
+                S::load_all(&column[..k], wide);
+            } else {
+                wide.iter_mut().enumerate().for_each(|(i, to)| *to = column[i * matmul.rhs_row].load());
+            }
             for i in 0..m {
-                sums[i * n + j] = one_sum(&rows[i * k..][..k], column, arch);
+                dots(&rows[i * k..][..k], wide, k, &mut sums[i * n + j..][..1], arch);
             }
         }
     });
@@ -168,25 +171,34 @@ fn combine<S: Stored>(
     }
 }
 
-/// The dot product of two dense vectors.
-fn one_sum<C: crate::number::Real>(lhs: &[C], rhs: &[C], arch: pulp::Arch) -> C {
+/// Sets each of `sums` to the dot product of `lhs` and a line of `rhs`; lines are dense, and begin `line` apart.
+fn dots<C: crate::number::Real>(lhs: &[C], rhs: &[C], line: usize, sums: &mut [C], arch: pulp::Arch) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512f") {
-        if let (Some(left), Some(right)) = (super::cast::<C, f32>(lhs), super::cast::<C, f32>(rhs)) {
+        if let (Some(left), Some(right), Some(sums)) = (cast::<C, f32>(lhs), cast::<C, f32>(rhs), cast_mut(sums)) {
             // SAFETY: the processor has the instructions.
-            let sum = [unsafe { wide::dot_f32(left, right) }];
-            return super::cast::<f32, C>(&sum).map_or_else(C::default, |sum| sum[0]);
+            return unsafe { wide::dots_f32(left, right, line, sums) };
         }
-        if let (Some(left), Some(right)) = (super::cast::<C, f64>(lhs), super::cast::<C, f64>(rhs)) {
+        if let (Some(left), Some(right), Some(sums)) = (cast::<C, f64>(lhs), cast::<C, f64>(rhs), cast_mut(sums)) {
             // SAFETY: the processor has the instructions.
-            let sum = [unsafe { wide::dot_f64(left, right) }];
-            return super::cast::<f64, C>(&sum).map_or_else(C::default, |sum| sum[0]);
+            return unsafe { wide::dots_f64(left, right, line, sums) };
         }
     }
-    arch.dispatch(
-        #[inline(always)]
-        || dot(lhs, rhs),
-    )
+    for (j, sum) in sums.iter_mut().enumerate() {
+        let column = &rhs[j * line..][..lhs.len()];
+        *sum = arch.dispatch(
+            #[inline(always)]
+            || dot(lhs, column),
+        );
+    }
+}
+
+/// The slice as one of `T`, if it is that.
+#[cfg(target_arch = "x86_64")]
+fn cast_mut<S: 'static, T: 'static>(slice: &mut [S]) -> Option<&mut [T]> {
+    // SAFETY: the types are the same.
+    (TypeId::of::<S>() == TypeId::of::<T>())
+        .then(|| unsafe { std::slice::from_raw_parts_mut(slice.as_mut_ptr().cast(), slice.len()) })
 }
 
 /// The same with vectors of 512 bits.
@@ -194,38 +206,71 @@ fn one_sum<C: crate::number::Real>(lhs: &[C], rhs: &[C], arch: pulp::Arch) -> C 
 mod wide {
     use std::arch::x86_64::*;
 
-    macro_rules! dot {
-        ($name:ident, $t:ty, $lanes:literal, $mask:ty, $zero:ident, $load:ident, $part:ident, $fma:ident, $add:ident, $total:ident) => {
+    /// Lines whose sums are made at once: what is loaded of the vector serves all of them, and their last additions, each
+    /// of which waits for the one before, are made side by side.
+    const LINES: usize = 4;
+
+    macro_rules! dots {
+        ($name:ident, $some:ident, $t:ty, $lanes:literal, $mask:ty, $zero:ident, $load:ident, $part:ident, $fma:ident, $add:ident, $total:ident) => {
             #[target_feature(enable = "avx512f")]
-            pub(super) fn $name(lhs: &[$t], rhs: &[$t]) -> $t {
+            pub(super) fn $name(vector: &[$t], matrix: &[$t], line: usize, sums: &mut [$t]) {
+                let (many, rest) = sums.as_chunks_mut::<LINES>();
+                let whole = many.len() * LINES;
+                for (at, sums) in many.iter_mut().enumerate() {
+                    *sums = $some::<LINES>(vector, &matrix[at * LINES * line..], line);
+                }
+                for (at, sum) in rest.iter_mut().enumerate() {
+                    [*sum] = $some::<1>(vector, &matrix[(whole + at) * line..], line);
+                }
+            }
+
+            #[target_feature(enable = "avx512f")]
+            #[inline]
+            #[allow(clippy::needless_range_loop, reason = "the loops are unrolled, and the indices constants")]
+            fn $some<const N: usize>(vector: &[$t], matrix: &[$t], line: usize) -> [$t; N] {
                 const STEP: usize = 4 * $lanes;
-                let n = lhs.len().min(rhs.len());
-                let mut sums = [$zero(); 4];
+                let n = vector.len();
+                let mut lines = [matrix.as_ptr(); N];
+                for l in 0..N {
+                    lines[l] = matrix[l * line..][..n].as_ptr();
+                }
+                let mut sums = [[$zero(); 4]; N];
                 let mut at = 0;
                 while at + STEP <= n {
-                    for (v, sum) in sums.iter_mut().enumerate() {
-                        // SAFETY: the numbers of a vector from here on are in both slices.
-                        let (a, b) = unsafe {
-                            ($load(lhs.as_ptr().add(at + $lanes * v)), $load(rhs.as_ptr().add(at + $lanes * v)))
-                        };
-                        *sum = $fma(a, b, *sum);
+                    for v in 0..4 {
+                        // SAFETY: the numbers of a vector from here on are in the slice.
+                        let a = unsafe { $load(vector.as_ptr().add(at + $lanes * v)) };
+                        for l in 0..N {
+                            // SAFETY: and in the lines, which are as long.
+                            let b = unsafe { $load(lines[l].add(at + $lanes * v)) };
+                            sums[l][v] = $fma(a, b, sums[l][v]);
+                        }
                     }
                     at += STEP;
                 }
                 while at < n {
                     let mask = ((1u32 << (n - at).min($lanes)) - 1) as $mask;
-                    // SAFETY: the numbers in the mask are in both slices.
-                    let (a, b) = unsafe { ($part(mask, lhs.as_ptr().add(at)), $part(mask, rhs.as_ptr().add(at))) };
-                    sums[0] = $fma(a, b, sums[0]);
+                    // SAFETY: the numbers in the mask are in the slice.
+                    let a = unsafe { $part(mask, vector.as_ptr().add(at)) };
+                    for l in 0..N {
+                        // SAFETY: and in the lines.
+                        let b = unsafe { $part(mask, lines[l].add(at)) };
+                        sums[l][0] = $fma(a, b, sums[l][0]);
+                    }
                     at += $lanes;
                 }
-                $total($add($add(sums[0], sums[1]), $add(sums[2], sums[3])))
+                let mut totals = [0.0; N];
+                for l in 0..N {
+                    totals[l] = $total($add($add(sums[l][0], sums[l][1]), $add(sums[l][2], sums[l][3])));
+                }
+                totals
             }
         };
     }
 
-    dot!(
-        dot_f32,
+    dots!(
+        dots_f32,
+        some_f32,
         f32,
         16,
         __mmask16,
@@ -236,8 +281,9 @@ mod wide {
         _mm512_add_ps,
         _mm512_reduce_add_ps
     );
-    dot!(
-        dot_f64,
+    dots!(
+        dots_f64,
+        some_f64,
         f64,
         8,
         __mmask8,
