@@ -2,7 +2,7 @@
 //!
 //! What is sent is what a reduce-scatter sends: nobody makes the parts of the sum that it does not keep.
 
-use crate::edit::{array_of, flow_computations};
+use crate::edit::{array_of, flow_computations, remove_dead};
 use crate::fusion::build::Body;
 use crate::stage::staged;
 use crate::tiling::retiled;
@@ -29,17 +29,17 @@ pub(crate) static STAGE: Pass = Pass {
             if !context.target.scatters_all_reduces || module.config.replica_count > 1 {
                 return Ok(0);
             }
-            let mut changes = 0;
-            for c in flow_computations(module) {
-                for i in module[c].instructions().to_vec() {
-                    changes += usize::from(fuse(module, i).is_some());
-                }
-            }
+            let all: Vec<InstructionId> =
+                flow_computations(module).iter().flat_map(|&c| module[c].instructions()).copied().collect();
+            let changes = all.into_iter().filter(|&i| fuse(module, i).is_some()).count();
+            // Together: a removal goes through the whole computation.
+            remove_dead(module, context.target)?;
             Ok(changes)
         })
     },
 };
 
+/// Puts a fusion in the place of a reduce-scatter, which nothing reads any more then.
 fn fuse(module: &mut Module, scatter: InstructionId) -> Option<()> {
     let (Op::ReduceScatter(attributes), &[source]) = (&module[scatter].op, module[scatter].operands()) else {
         return None;
@@ -89,8 +89,7 @@ fn fuse(module: &mut Module, scatter: InstructionId) -> Option<()> {
     let shape = module[scatter].shape.clone();
     let new = NewInstruction { name: "all-reduce-scatter".into(), op, shape, operands: body.operands, common };
     let fusion = module.add_instruction(home, new);
-    module.replace_all_uses(scatter, fusion).ok()?;
-    module.remove_instructions(&[scatter]).ok()
+    module.replace_all_uses(scatter, fusion).ok()
 }
 
 /// For each partition where the part that it keeps begins.

@@ -1,7 +1,7 @@
 //! Collectives that run beside other work: collective-permutes become a start and a done, and all-gathers where the machine
 //! can carry them through fusions.
 
-use crate::edit::{add, flow_computations};
+use crate::edit::{add, flow_computations, remove_dead};
 use crate::stage::staged;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::element_type::ElementType;
@@ -20,17 +20,18 @@ pub(crate) static STAGE: Pass = Pass {
     keeps_schedule: false,
     run: |module, context| {
         staged(module, context, |module, context| {
-            let mut changes = 0;
-            for c in flow_computations(module) {
-                for i in module[c].instructions().to_vec() {
-                    changes += usize::from(split(module, i, context.policy.carries_collectives).is_some());
-                }
-            }
+            let all: Vec<InstructionId> =
+                flow_computations(module).iter().flat_map(|&c| module[c].instructions()).copied().collect();
+            let with_gathers = context.policy.carries_collectives;
+            let changes = all.into_iter().filter(|&i| split(module, i, with_gathers).is_some()).count();
+            // Together: a removal goes through the whole computation.
+            remove_dead(module, context.target)?;
             Ok(changes) as Result<usize, Diagnostic>
         })
     },
 };
 
+/// Puts a start and a done in the place of a collective, which nothing reads any more then.
 fn split(module: &mut Module, i: InstructionId, with_gathers: bool) -> Option<()> {
     let &[source] = module[i].operands() else { return None };
     let result = module[i].shape.clone();
@@ -54,8 +55,7 @@ fn split(module: &mut Module, i: InstructionId, with_gathers: bool) -> Option<()
     let common = Common { metadata: module[i].common.metadata.clone(), ..Common::default() };
     let start = add(module, i, name, op, shape, &[source], common);
     let done = add(module, i, done_name, done, result, &[start], Common::default());
-    module.replace_all_uses(i, done).ok()?;
-    module.remove_instructions(&[i]).ok()
+    module.replace_all_uses(i, done).ok()
 }
 
 /// The shape of a semaphore.

@@ -94,6 +94,13 @@ enum Priority {
     SavedPerByteAndCycle,
 }
 
+/// Whether one place is counted for two buffers at the time at which one may be written over the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sharing {
+    Places,
+    Nothing,
+}
+
 /// The least that another order than the first has to save more than it, as a share.
 const WORTH_ANOTHER_ORDER: f64 = 1.02;
 
@@ -109,8 +116,12 @@ fn assign(module: &mut Module, context: &StageContext<'_>) -> Result<usize, Diag
     let mut fitting: Option<(i64, usize, VerifiedModule)> = None;
     let mut too_much = fast.budget;
     let mut budget = fast.budget;
+    let mut sharing = Sharing::Places;
+    let is_large = source.module().instruction_count() > MANY_INSTRUCTIONS;
+    // What the decisions before these took.
+    let mut before: Option<i64> = None;
     for _ in 0..=MAX_RETRIES {
-        let decisions = problem.decide(budget);
+        let decisions = problem.decide(budget, sharing);
         let mut changed = source.module().clone();
         let changes = apply::apply(&source, &mut changed, &decisions, fast)?;
         if changes == 0 {
@@ -120,9 +131,13 @@ fn assign(module: &mut Module, context: &StageContext<'_>) -> Result<usize, Diag
         let taken = first_error(hloom_plan::plan(&changed, context.target))?.heap_bytes(fast.colour);
         if taken <= fast.budget {
             fitting = Some((budget, changes, changed));
-            if budget == fast.budget || source.module().instruction_count() > MANY_INSTRUCTIONS {
+            if budget == fast.budget || is_large {
                 break;
             }
+        } else if sharing == Sharing::Places && (is_large || before.replace(taken) == Some(taken)) {
+            // The plan has not written over what could have been written over: a smaller budget does not help.
+            (sharing, budget, too_much) = (Sharing::Nothing, fast.budget, fast.budget);
+            continue;
         } else {
             too_much = budget;
         }
@@ -208,11 +223,11 @@ impl<'a, 'm> Problem<'a, 'm> {
     /// Takes the order of buffers that saves most.
     fn choose_order(&mut self) {
         self.sort(Priority::Saved);
-        let first = self.decide(self.fast.budget).saved;
+        let first = self.decide(self.fast.budget, Sharing::Places).saved;
         let mut best = (Priority::Saved, first * WORTH_ANOTHER_ORDER);
         for priority in [Priority::SavedPerByte, Priority::SavedPerByteAndCycle] {
             self.sort(priority);
-            let saved = self.decide(self.fast.budget).saved;
+            let saved = self.decide(self.fast.budget, Sharing::Places).saved;
             if saved > best.1 {
                 best = (priority, saved);
             }
@@ -236,7 +251,7 @@ impl<'a, 'm> Problem<'a, 'm> {
     }
 
     /// What is to be done if values may take `budget` bytes at a time.
-    fn decide(&self, budget: i64) -> Decisions {
+    fn decide(&self, budget: i64, sharing: Sharing) -> Decisions {
         let mut assigner = Assigner {
             plan: self.plan,
             module: self.module,
@@ -244,6 +259,7 @@ impl<'a, 'm> Problem<'a, 'm> {
             taken: Capacity::new(self.plan.schedule.sequence.len() + 1),
             timelines: FxHashMap::default(),
             budget,
+            sharing,
             most: MOST_OVERLAP * self.fast.bytes as f64 / self.elapsed.bytes_per_cycle(),
             moved: FxHashSet::default(),
             heirs: &self.heirs,
@@ -279,6 +295,7 @@ struct Assigner<'a, 'm> {
     taken: Capacity,
     timelines: FxHashMap<usize, Timeline>,
     budget: i64,
+    sharing: Sharing,
     /// Cycles that something may wait in fast memory at most.
     most: f64,
     /// Buffers that are made in fast memory.
@@ -369,7 +386,7 @@ impl Assigner<'_, '_> {
 
     /// The buffers in fast memory that this one is written over, and that are written over this one.
     fn shared_with(&self, candidate: &Candidate) -> (Option<BufferId>, Option<BufferId>) {
-        if candidate.crosses_loops || candidate.start == candidate.end {
+        if self.sharing == Sharing::Nothing || candidate.crosses_loops || candidate.start == candidate.end {
             return (None, None);
         }
         let is_free = |b: &BufferId| self.moved.contains(b) && !self.given.contains(b);
