@@ -46,6 +46,7 @@ pub fn legalize(module: &mut Module) -> Result<usize, Diagnostic> {
             Op::Conditional { branches } => legalize_call(module, i, &branches, 1),
             Op::Sort { .. } => legalize_sort(module, i),
             Op::ReduceWindow { to_apply, .. } => legalize_window(module, i, to_apply),
+            Op::Scatter(scatter) => legalize_scatter(module, i, scatter.to_apply),
             Op::Scan(scan) => legalize_scan(module, i, &scan),
             _ => legalize_operation(module, i),
         };
@@ -249,7 +250,8 @@ fn legalize_sort(module: &mut Module, i: InstructionId) -> Result<(), ShapeError
     legalize_operation(module, i)
 }
 
-/// Whether a window or a scan begins with, or goes on with, accumulators of other types than its computation takes.
+/// Whether a window or a scan begins with, or goes on with, accumulators of other types than its computation takes, or
+/// a scatter has updates of other types.
 fn applies_to_other_types(module: &Module, i: InstructionId) -> bool {
     let differ = |operands: &[InstructionId], parameters: &[InstructionId]| {
         operands.iter().zip(parameters).any(|(&o, &p)| !same_types(&module[o].shape, &module[p].shape))
@@ -257,6 +259,11 @@ fn applies_to_other_types(module: &Module, i: InstructionId) -> bool {
     let operands = module[i].operands();
     match &module[i].op {
         Op::ReduceWindow { to_apply, .. } => differ(&operands[operands.len() / 2..], &module.parameters(*to_apply)),
+        Op::Scatter(scatter) => {
+            let arrays = operands.len() / 2;
+            let taken = module.parameters(scatter.to_apply);
+            taken.get(arrays..).is_some_and(|taken| differ(&operands[arrays + 1..], taken))
+        }
         Op::Scan(scan) => {
             let parameters = module.parameters(scan.to_apply);
             let carries = usize::try_from(scan.num_carries).unwrap_or(0).min(parameters.len());
@@ -276,6 +283,20 @@ fn legalize_window(module: &mut Module, i: InstructionId, reducer: ComputationId
     for (n, p) in module.parameters(reducer).into_iter().take(inputs).enumerate() {
         let shape = module[p].shape.clone();
         convert_operand(module, i, inputs + n, &shape)?;
+    }
+    legalize_operation(module, i)
+}
+
+/// Updates are what the function of their scatter takes.
+fn legalize_scatter(module: &mut Module, i: InstructionId, function: ComputationId) -> Result<(), ShapeError> {
+    let arrays = module[i].operands().len() / 2;
+    for (n, p) in module.parameters(function).into_iter().skip(arrays).enumerate() {
+        let at = arrays + 1 + n;
+        let (Some(&update), Some(t)) = (module[i].operands().get(at), module[p].shape.element_type()) else { continue };
+        if t.is_float() {
+            let shape = all_of_type(&module[update].shape, t);
+            convert_operand(module, i, at, &shape)?;
+        }
     }
     legalize_operation(module, i)
 }
