@@ -39,13 +39,18 @@ impl Target {
         let space = self.space(layout.map_or(0, |l| l.memory_space));
         let is_tiled = layout.is_some_and(|l| !l.tiles.is_empty()) && !space.is_some_and(|s| s.ignores_tiles);
         let padded = if is_tiled { MemoryForm::of(array)?.count } else { elements };
-        let tail = layout.and_then(|l| l.rare.as_deref()).map_or(1, |r| r.tail_padding_alignment_in_elements.max(1));
+        let rare = layout.and_then(|l| l.rare.as_deref());
+        let tail = rare.map_or(1, |r| r.tail_padding_alignment_in_elements.max(1));
         let bytes = element_bytes(array, round_up(padded, tail)?)?;
         let bytes = match space {
             Some(space) if !is_tiled && tail == 1 => round_up(bytes, space.untiled_granule)?,
             _ => bytes,
         };
-        let sizes = if array.is_dynamic() { self.dynamic_size_bytes.checked_mul(array.rank() as i64)? } else { 0 };
+        // Dynamic sizes lie before the elements where the layout says so, else behind them.
+        let sizes = match rare.map_or(0, |r| r.dynamic_shape_metadata_prefix_bytes) {
+            0 if array.is_dynamic() => self.dynamic_size_bytes.checked_mul(array.rank() as i64)?,
+            prefix => prefix.max(0),
+        };
         bytes.checked_add(sizes)
     }
 }
@@ -131,5 +136,10 @@ mod tests {
     fn arrays_of_dynamic_size_carry_their_sizes() {
         let shape: Shape = ArrayShape::with_dynamic(F32, [4, 5], [true, false]).into();
         assert_eq!(Target::named("cpu").unwrap().byte_size(&shape), Some(80 + 8));
+        let mut layout = Layout::new([1, 0]);
+        layout.tiles = [Tile([4, 128].into_iter().collect())].into_iter().collect();
+        layout.rare_mut().dynamic_shape_metadata_prefix_bytes = 1024;
+        let shape = ArrayShape::with_dynamic(F32, [4, 5], [true, false]).with_layout(layout);
+        assert_eq!(Target::named("tpu-v5e").unwrap().byte_size(&shape.into()), Some(4 * 128 * 4 + 1024));
     }
 }
