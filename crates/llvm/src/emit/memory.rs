@@ -331,7 +331,7 @@ impl<'c> Emitter<'_, 'c> {
         for part in 0..stride {
             let places = part * count..(part + 1) * count;
             let lanes: Vec<u32> = places.clone().map(|place| place / stride).collect();
-            let wanted = |place: u32| if place % stride == 0 { place / stride } else { count };
+            let wanted = |place: u32| if place.is_multiple_of(stride) { place / stride } else { count };
             let mask = self.ir.shuffle(mask, none, &places.map(wanted).collect::<Vec<u32>>());
             let at = self.ir.offset(pointer, self.ir.i64(i64::from(part * count) * t.bytes() as i64));
             self.store_vector(at, self.ir.pick(value, &lanes), t.bytes() as u32, Some(mask));
