@@ -9,7 +9,7 @@ use hloom_compiler::CompiledModule;
 use hloom_eval::Options;
 use hloom_eval::interpreter::Device;
 use hloom_eval::run::{Leaving, Prepared, Shared, all_or_fault, constant_value};
-use hloom_ir::diagnostic::codes;
+use hloom_ir::diagnostic::{Blame, codes};
 use hloom_runtime::float_mode::FloatMode;
 use hloom_runtime::memory::Block;
 use hloom_runtime::{Buffer, ExecuteOptions, LoadedExecutable, LocalDevices, check_arguments};
@@ -102,25 +102,27 @@ impl CpuExecutable {
             None => None,
         };
         let first = devices.first().copied();
-        let run = |ordinal: usize, arguments: Vec<Buffer>| {
-            let mut leaving = shared.as_ref().map(|shared| Leaving::new(shared, ordinal));
+        let leaving = |ordinal: usize| shared.as_ref().map(|shared| Leaving::new(shared, ordinal));
+        let run = |ordinal: usize, arguments: Vec<Buffer>, mut leaving: Option<Leaving<'_, '_>>| {
+            leaving.iter_mut().for_each(Leaving::begun);
             let device = shared.as_ref().map(|shared| Device::new(shared, ordinal));
             let quiet = RunContext { progress: None, ..context };
             let context = if Some(ordinal) == first { &context } else { &quiet };
-            let mut workspace = match self.workspaces().pop() {
-                Some(workspace) => workspace,
-                None => Workspace::new(&loaded, &self.client)?,
-            };
-            let float_mode = FloatMode::current().with_subnormals_as_zeros().enter();
-            let result = run_device(loaded, &self.client, &mut workspace, arguments, device, ordinal, context);
-            drop(float_mode);
-            match leaks.load(Ordering::Relaxed) {
-                true => std::mem::forget(workspace),
-                false => {
-                    workspace.clear();
-                    self.workspaces().push(workspace);
+            let waiting = self.workspaces().pop();
+            let workspace = waiting.map_or_else(|| Workspace::new(&loaded, &self.client), Ok);
+            let result = workspace.and_then(|mut workspace| {
+                let float_mode = FloatMode::current().with_subnormals_as_zeros().enter();
+                let result = run_device(loaded, &self.client, &mut workspace, arguments, device, ordinal, context);
+                drop(float_mode);
+                match leaks.load(Ordering::Relaxed) {
+                    true => std::mem::forget(workspace),
+                    false => {
+                        workspace.clear();
+                        self.workspaces().push(workspace);
+                    }
                 }
-            }
+                result
+            });
             if result.is_err() {
                 failed.store(true, Ordering::Relaxed);
             }
@@ -130,7 +132,7 @@ impl CpuExecutable {
             result
         };
         if arguments.len() == 1 {
-            let result = devices.into_iter().zip(arguments).map(|(n, a)| run(n, a)).collect();
+            let result = devices.into_iter().zip(arguments).map(|(n, a)| run(n, a, leaving(n))).collect();
             if leaks.load(Ordering::Relaxed) {
                 std::mem::forget(shared_buffers);
             }
@@ -138,16 +140,18 @@ impl CpuExecutable {
         }
         let results: Vec<Result<Vec<Buffer>, ExecutionError>> = std::thread::scope(|scope| {
             let spawn = |(ordinal, arguments): (usize, Vec<Buffer>)| {
-                let run = &run;
+                // Made here: a thread that cannot be made drops it, and the others do not wait for the device.
+                let (run, leaving) = (&run, leaving(ordinal));
                 let builder = std::thread::Builder::new().name(format!("device {ordinal}"));
-                builder.stack_size(STACK_BYTES).spawn_scoped(scope, move || run(ordinal, arguments))
+                builder.stack_size(STACK_BYTES).spawn_scoped(scope, move || run(ordinal, arguments, leaving))
             };
             let threads: Vec<_> = devices.into_iter().zip(arguments).map(spawn).collect();
             let join = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match thread.map(|t| t.join()) {
                 Ok(Ok(result)) => result,
                 Ok(Err(_)) => Err(ExecutionError::bug("a device's thread panicked")),
                 Err(error) => {
-                    Err(ExecutionError::new(&codes::eval::OUT_OF_MEMORY, format!("no thread for a device: {error}")))
+                    let message = format!("no thread for a device: {error}");
+                    Err(ExecutionError::new(&codes::eval::OUT_OF_MEMORY, message).blame(Blame::Machine))
                 }
             };
             threads.into_iter().map(join).collect()

@@ -528,7 +528,8 @@ impl<'r> Executor<'r> {
                 Ok(Ok(result)) => result,
                 Ok(Err(_)) => Err(ExecutionError::bug("a device's thread panicked")),
                 Err(error) => {
-                    Err(ExecutionError::new(&codes::eval::OUT_OF_MEMORY, format!("no thread for a device: {error}")))
+                    let message = format!("no thread for a device: {error}");
+                    Err(ExecutionError::new(&codes::eval::OUT_OF_MEMORY, message).blame(Blame::Machine))
                 }
             };
             threads.into_iter().map(join).collect()

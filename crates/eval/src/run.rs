@@ -193,7 +193,8 @@ impl<'r> Shared<'r> {
     }
 }
 
-/// Tells the others that a device is done with its program, also if its thread panics: they must not wait for it.
+/// Tells the others that a device is done with its program, also if its thread panics or could not be made: they must not
+/// wait for it.
 pub struct Leaving<'s, 'r> {
     /// What the devices share.
     pub shared: &'s Shared<'r>,
@@ -204,9 +205,14 @@ pub struct Leaving<'s, 'r> {
 }
 
 impl<'s, 'r> Leaving<'s, 'r> {
-    /// A device that runs.
+    /// A device that is to run.
     pub fn new(shared: &'s Shared<'r>, ordinal: usize) -> Leaving<'s, 'r> {
-        Leaving { shared, ordinal, failure: Some("its thread panicked".into()) }
+        Leaving { shared, ordinal, failure: Some("no thread could be made for it".into()) }
+    }
+
+    /// Notes that the device runs.
+    pub fn begun(&mut self) {
+        self.failure = Some("its thread panicked".into());
     }
 
     /// Notes how the device's program ended.
@@ -261,11 +267,13 @@ pub fn run_prepared(
         let mut threads = Vec::new();
         for (ordinal, arguments) in devices.into_iter().zip(inputs) {
             let shared = &shared;
+            // A thread that cannot be made drops it, and the others do not wait for the device.
+            let mut leaving = Leaving::new(shared, ordinal);
             let thread = std::thread::Builder::new()
                 .name(format!("device {ordinal}"))
                 .stack_size(STACK_BYTES)
                 .spawn_scoped(scope, move || {
-                    let mut leaving = Leaving::new(shared, ordinal);
+                    leaving.begun();
                     let result = Device::new(shared, ordinal).call(entry, arguments);
                     leaving.ended(&result);
                     result
@@ -278,7 +286,8 @@ pub fn run_prepared(
                 Ok(Ok(result)) => result,
                 Ok(Err(_)) => Err(ExecutionError::bug("a device's thread panicked")),
                 Err(error) => {
-                    Err(ExecutionError::new(&codes::eval::OUT_OF_MEMORY, format!("no thread for a device: {error}")))
+                    let message = format!("no thread for a device: {error}");
+                    Err(ExecutionError::new(&codes::eval::OUT_OF_MEMORY, message).blame(Blame::Machine))
                 }
             })
             .collect()

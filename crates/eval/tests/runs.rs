@@ -4,7 +4,7 @@
 use hloom_eval::custom_call::CustomCalls;
 use hloom_eval::interpreter::{Device, OperandValues};
 use hloom_eval::observe::{Observer, Verdict};
-use hloom_eval::run::{DeviceGrid, Options, run};
+use hloom_eval::run::{DeviceGrid, Leaving, Options, Prepared, Shared, run};
 use hloom_formats::hlo_text;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::diagnostic::codes::eval as codes;
@@ -229,4 +229,21 @@ fn arguments_stay_as_they_were() {
         assert_eq!(results[0].as_array().unwrap().elements::<f32>(), [-2.0, -4.0]);
     }
     assert_eq!(argument.as_array().unwrap().elements::<f32>(), [1.0, 2.0]);
+}
+
+/// A device for which no thread can be made never comes to a collective: the others are told at once.
+#[test]
+fn nobody_waits_for_a_device_that_never_began() {
+    let text = "HloModule m, replica_count=2\nadd {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  \
+                ROOT s = f32[] add(a, b)\n}\nENTRY e {\n  x = f32[2] parameter(0)\n  \
+                ROOT r = f32[2] all-reduce(x), replica_groups={}, to_apply=add\n}\n";
+    let (module, options) =
+        (program(text), Options { time_limit: Some(Duration::from_secs(600)), ..Options::default() });
+    let prepared = Prepared::new(&module, false).expect("a plain program");
+    let shared = Shared::new(&module, &prepared, DeviceGrid { replicas: 2, partitions: 1 }, &options);
+    let entry = module.module().entry().expect("an entry");
+    drop(Leaving::new(&shared, 1));
+    let begun = Instant::now();
+    let error = Device::new(&shared, 0).call(entry, vec![floats(&[1.0, 2.0])]).expect_err("device 1 does not come");
+    assert!(begun.elapsed() < Duration::from_secs(60), "{error:?} came late");
 }
