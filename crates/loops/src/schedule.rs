@@ -356,11 +356,17 @@ fn strides(program: &LoopProgram, var: VarId) -> impl Iterator<Item = (i64, &[Va
 /// Elements from one lane to the next that still make it worth loading all that is between them.
 pub const MAX_CLOSE: i64 = 4;
 
+/// The same for the loop of `var`: of short loops it would only be more code.
+fn max_close(program: &LoopProgram, var: VarId) -> i64 {
+    if program.extents[var as usize] >= MIN_POINTS { MAX_CLOSE } else { 1 }
+}
+
 /// Whether most loads that change with `var` read one element after another, or nearly.
 fn contiguous(program: &LoopProgram, var: VarId) -> bool {
     let (mut good, mut bad) = (0, 0);
+    let close = max_close(program, var);
     for (stride, _) in strides(program, var) {
-        if (-1..=MAX_CLOSE).contains(&stride) { good += 1 } else { bad += 1 }
+        if (-1..=close).contains(&stride) { good += 1 } else { bad += 1 }
     }
     good >= bad
 }
@@ -376,7 +382,7 @@ fn scatters_points(program: &LoopProgram, var: VarId) -> bool {
         && !program.items.iter().any(is_reduce)
 }
 
-/// Fewer are scattered one by one: that is less code.
+/// Fewer are scattered, or taken from between others, one by one: that is less code.
 const MIN_POINTS: i64 = 64;
 
 /// Whether lanes should go along the innermost loop of the nest: not if stores are apart there, nor if a reduce would
@@ -385,7 +391,7 @@ fn prefers_lanes(program: &LoopProgram, simd: &Simd, var: VarId) -> bool {
     // With masks, what stands close together is written as whole vectors.
     let is_close = |s: &crate::program::Store| {
         let plain = s.combine.is_none() && !s.element_type.is_complex() && !program.is_sequential;
-        simd.has_masks && plain && (2..=MAX_CLOSE).contains(&s.offset.factor(Term::Var(var)))
+        simd.has_masks && plain && (2..=max_close(program, var)).contains(&s.offset.factor(Term::Var(var)))
     };
     let apart = |s: &crate::program::Store| {
         let varies = |t: &(Term, i64)| matches!(t.0, Term::Item(i) if program.item(i).vars.contains(&var));
