@@ -373,3 +373,24 @@ fn termination_ends_by_the_signal() {
         assert_eq!(status.signal(), Some(number), "{status}");
     }
 }
+
+/// Threads for so many devices do not fit into the memory that the process may have.
+#[cfg(target_os = "linux")]
+#[test]
+fn devices_do_not_wait_for_those_that_got_no_thread() {
+    let program = "HloModule m, replica_count=64\n\nadd {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  \
+                   ROOT s = f32[] add(a, b)\n}\n\nENTRY e {\n  x = f32[4] parameter(0)\n  \
+                   ROOT r = f32[4] all-reduce(x), replica_groups={}, to_apply=add\n}\n";
+    let folder = Folder::new("run-no-thread").with("m.hlo", program);
+    for engine in ["cpu", "eval"] {
+        let line = format!("ulimit -v 6000000; exec \"$0\" run m.hlo --seed 1 --engine {engine}");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &line, env!("CARGO_BIN_EXE_hloom")]).current_dir(&folder.0);
+        let begun = std::time::Instant::now();
+        let ran = command.output().expect("there is a `sh`");
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(4), "{engine}: {said}");
+        assert!(said.contains("no thread for a device"), "{engine}: {said}");
+        assert!(begun.elapsed().as_secs() < 300, "{engine}: it came late");
+    }
+}
