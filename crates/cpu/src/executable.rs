@@ -8,8 +8,7 @@ use crate::thunk::{AllocationSource, ThunkProgram};
 use hloom_compiler::CompiledModule;
 use hloom_eval::Options;
 use hloom_eval::interpreter::Device;
-use hloom_eval::run::{Leaving, Prepared, Shared, all_or_fault, constant_value};
-use hloom_ir::diagnostic::{Blame, codes};
+use hloom_eval::run::{Leaving, Prepared, Shared, all_or_fault, constant_value, joined};
 use hloom_runtime::float_mode::FloatMode;
 use hloom_runtime::memory::Block;
 use hloom_runtime::{Buffer, ExecuteOptions, LoadedExecutable, LocalDevices, check_arguments};
@@ -146,15 +145,7 @@ impl CpuExecutable {
                 builder.stack_size(STACK_BYTES).spawn_scoped(scope, move || run(ordinal, arguments, leaving))
             };
             let threads: Vec<_> = devices.into_iter().zip(arguments).map(spawn).collect();
-            let join = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match thread.map(|t| t.join()) {
-                Ok(Ok(result)) => result,
-                Ok(Err(_)) => Err(ExecutionError::bug("a device's thread panicked")),
-                Err(error) => {
-                    let message = format!("no thread for a device: {error}");
-                    Err(ExecutionError::new(&codes::eval::OUT_OF_MEMORY, message).blame(Blame::Machine))
-                }
-            };
-            threads.into_iter().map(join).collect()
+            threads.into_iter().map(joined).collect()
         });
         if leaks.load(Ordering::Relaxed) {
             std::mem::forget(shared_buffers);

@@ -20,6 +20,7 @@ use crate::thunk::{Evaluate, EvaluatedLeaf, GraphNeed, ListId, Thunk, ThunkKind,
 use hloom_cuda_kernels::{KernelArgument, KernelSequence};
 use hloom_eval::interpreter::{Device, OperandValues};
 use hloom_eval::ops;
+use hloom_eval::run::joined;
 use hloom_ir::diagnostic::{Blame, codes};
 use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::shape::Shape;
@@ -524,15 +525,7 @@ impl<'r> Executor<'r> {
                 let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
                 threads.push(builder.spawn_scoped(scope, move || ops::evaluate(evaluator, id, operands)));
             }
-            let join = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match thread.map(|t| t.join()) {
-                Ok(Ok(result)) => result,
-                Ok(Err(_)) => Err(ExecutionError::bug("a device's thread panicked")),
-                Err(error) => {
-                    let message = format!("no thread for a device: {error}");
-                    Err(ExecutionError::new(&codes::eval::OUT_OF_MEMORY, message).blame(Blame::Machine))
-                }
-            };
-            threads.into_iter().map(join).collect()
+            threads.into_iter().map(joined).collect()
         });
         hloom_eval::run::all_or_fault(results)
     }

@@ -193,6 +193,20 @@ impl<'r> Shared<'r> {
     }
 }
 
+/// What the thread of a device gives; that it could not be made is the machine's fault.
+pub fn joined<T>(
+    thread: std::io::Result<std::thread::ScopedJoinHandle<'_, Result<T, ExecutionError>>>,
+) -> Result<T, ExecutionError> {
+    match thread.map(std::thread::ScopedJoinHandle::join) {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => Err(ExecutionError::bug("a device's thread panicked")),
+        Err(error) => {
+            let message = format!("no thread for a device: {error}");
+            Err(ExecutionError::new(&codes::eval::OUT_OF_MEMORY, message).blame(Blame::Machine))
+        }
+    }
+}
+
 /// Tells the others that a device is done with its program, also if its thread panics or could not be made: they must not
 /// wait for it.
 pub struct Leaving<'s, 'r> {
@@ -280,17 +294,7 @@ pub fn run_prepared(
                 });
             threads.push(thread);
         }
-        threads
-            .into_iter()
-            .map(|thread| match thread.map(|t| t.join()) {
-                Ok(Ok(result)) => result,
-                Ok(Err(_)) => Err(ExecutionError::bug("a device's thread panicked")),
-                Err(error) => {
-                    let message = format!("no thread for a device: {error}");
-                    Err(ExecutionError::new(&codes::eval::OUT_OF_MEMORY, message).blame(Blame::Machine))
-                }
-            })
-            .collect()
+        threads.into_iter().map(joined).collect()
     });
     all_or_fault(results)
 }
