@@ -41,6 +41,37 @@ pub fn is_flow(op: &Op) -> bool {
     matches!(op, Op::While { .. } | Op::Conditional { .. } | Op::Call { .. } | Op::AsyncStart(_))
 }
 
+/// The async-start that an async instruction is or goes on with; what was started elsewhere ends in what hands it on.
+pub fn async_start(module: &Module, mut id: InstructionId) -> InstructionId {
+    while let (Op::AsyncUpdate { .. }, Some(&before)) = (&module[id].op, module[id].operands().first()) {
+        id = before;
+    }
+    id
+}
+
+/// The computation that runs once `id`, an async-start or an update, has brought its last operand. Where none ever does, it
+/// runs at the start.
+pub fn completed(module: &Module, id: InstructionId) -> Option<ComputationId> {
+    let brings = |i: InstructionId| module[i].operands().len().saturating_sub(1);
+    let is_update = |i: InstructionId| matches!(module[i].op, Op::AsyncUpdate { .. });
+    if is_update(id) && brings(id) == 0 {
+        return None;
+    }
+    let first = async_start(module, id);
+    let Op::AsyncStart(start) = &module[first].op else { return None };
+    let wanted = module.parameters(start.calls).len();
+    let mut bound = module[first].operands().len();
+    let mut last = first;
+    while bound < wanted
+        && let Some(&next) = module[last].users().iter().find(|&&u| is_update(u))
+    {
+        bound += brings(next);
+        last = next;
+    }
+    let runs_at = if bound < wanted { first } else { last };
+    (runs_at == id).then_some(start.calls)
+}
+
 /// The instructions that go on with each async-start and end it.
 #[derive(Debug)]
 pub struct AsyncChains {
@@ -77,6 +108,13 @@ impl AsyncChains {
             Op::AsyncStart(start) => Some(start.calls),
             _ => None,
         }
+    }
+
+    /// What an async-start and its updates give the computation, in the order of its parameters.
+    pub fn operands(&self, module: &Module, start: InstructionId) -> Vec<InstructionId> {
+        let updates = self.followers(start).iter().filter(|&&f| matches!(module[f].op, Op::AsyncUpdate { .. }));
+        let brought = updates.flat_map(|&u| module[u].operands().iter().skip(1));
+        module[start].operands().iter().chain(brought).copied().collect()
     }
 
     /// The updates and the done of an async-start.

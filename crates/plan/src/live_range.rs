@@ -4,7 +4,7 @@
 //! range includes both ends. Values of computations that are applied to elements have no times and no range.
 
 use crate::buffers::{Buffers, aliased_parameters, is_entry_parameter};
-use crate::calls::AsyncChains;
+use crate::calls::{AsyncChains, async_start};
 use crate::dataflow::{Dataflow, ValueId};
 use crate::order::flow_callees;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
@@ -53,9 +53,9 @@ impl Schedule {
             };
             if !*entered {
                 *entered = true;
-                let callees = flow_callees(&module[id].op);
+                let callees = flow_callees(module, id);
                 let around = match module[id].op {
-                    Op::AsyncStart(_) => Some(id),
+                    Op::AsyncStart(_) | Op::AsyncUpdate { .. } => Some(async_start(module, id)),
                     _ => schedule.around[computation.index()],
                 };
                 for &callee in callees.iter().rev() {

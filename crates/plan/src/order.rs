@@ -1,7 +1,7 @@
 //! The orders that decide numbers: instructions in post-order, computations as values are numbered, and the ordinals by
 //! which dataflow goes round.
 
-use crate::calls::Calls;
+use crate::calls::{Calls, completed};
 use crate::fingerprint::fingerprint64;
 use hloom_formats::hlo_text::print_canonical;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
@@ -80,7 +80,7 @@ fn ordinals(module: &Module, instructions: &[Vec<InstructionId>]) -> Vec<u32> {
         };
         if !*entered {
             *entered = true;
-            let callees = flow_callees(&module[id].op);
+            let callees = flow_callees(module, id);
             for &callee in callees.iter().rev() {
                 if !std::mem::replace(&mut seen[callee.index()], true) {
                     stack.push((callee, 0, false));
@@ -96,13 +96,14 @@ fn ordinals(module: &Module, instructions: &[Vec<InstructionId>]) -> Vec<u32> {
     ordinal
 }
 
-/// The computations that run before the instruction is done, in the order in which they are put before it.
-pub fn flow_callees(op: &Op) -> Vec<ComputationId> {
-    match op {
+/// The computations that run before the instruction is done, in the order in which they are put before it. What is started
+/// runs where its last operand is brought.
+pub fn flow_callees(module: &Module, id: InstructionId) -> Vec<ComputationId> {
+    match &module[id].op {
         Op::While { condition, body } => vec![*condition, *body],
         Op::Conditional { branches } => branches.to_vec(),
         Op::Call { to_apply, .. } => vec![*to_apply],
-        Op::AsyncStart(start) => vec![start.calls],
+        Op::AsyncStart(_) | Op::AsyncUpdate { .. } => completed(module, id).into_iter().collect(),
         _ => Vec::new(),
     }
 }

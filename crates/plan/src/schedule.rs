@@ -82,7 +82,7 @@ fn orders_of(module: &Module, scheduler: Scheduler, target: &Target) -> Result<(
         if is_step[computation.index()] {
             let mut memory = model.computation(computation, &topological);
             let inner = |of: fn(&(i128, i128)) -> i128| -> Vec<i128> {
-                let called = |&id: &InstructionId| flow_callees(&module[id].op);
+                let called = |&id: &InstructionId| flow_callees(module, id);
                 let most = |id| called(id).iter().map(|c| of(&peaks[c.index()])).max().unwrap_or(0);
                 stored.iter().map(most).collect()
             };
@@ -129,7 +129,7 @@ fn steps(module: &Module) -> Vec<bool> {
     }
     for &computation in module.computations() {
         for &id in module[computation].instructions() {
-            flow_callees(&module[id].op).iter().for_each(|c| is_step[c.index()] = true);
+            flow_callees(module, id).iter().for_each(|c| is_step[c.index()] = true);
         }
     }
     is_step

@@ -457,3 +457,37 @@ ENTRY e {
         assert_eq!(place("x", &[]) == place("f", &[0]), shares, "{name}");
     }
 }
+
+#[test]
+fn what_updates_bring_is_there_until_what_was_started_is_done() {
+    let (module, assignment) = planned(
+        "HloModule brought, is_scheduled=true
+
+sums {
+  a = f32[64]{0} parameter(0)
+  b = f32[64]{0} parameter(1)
+  c = f32[64]{0} parameter(2)
+  ab = f32[64]{0} add(a, b)
+  abc = f32[64]{0} add(ab, c)
+  less = f32[64]{0} negate(c)
+  ROOT t = (f32[64]{0}, f32[64]{0}) tuple(abc, less)
+}, execution_thread=\"sparsecore\"
+
+ENTRY e {
+  x = f32[64]{0} parameter(0)
+  w = f32[64,64]{1,0} parameter(1)
+  start = ((f32[64]{0}), (), s32[]{:S(2)}) call-start(x), async_execution_thread=\"sparsecore\", to_apply=sums
+  y = f32[64]{0} dot(x, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  first = ((f32[64]{0}, f32[64]{0}), (), s32[]{:S(2)}) call-update(start, y)
+  z = f32[64]{0} negate(x)
+  second = ((f32[64]{0}, f32[64]{0}, f32[64]{0}), (f32[64]{0}, f32[64]{0}), s32[]{:S(2)}) call-update(first, z)
+  v = f32[64]{0} dot(x, w), lhs_contracting_dims={0}, rhs_contracting_dims={1}
+  ROOT done = (f32[64]{0}, f32[64]{0}) call-done(second)
+}",
+    );
+    for (moved, onto, reader) in [("z", "y", "ab"), ("v", "z", "done"), ("v", "y", "done"), ("ab", "z", "abc")] {
+        let mut wrong = assignment.clone();
+        put_onto(&module, &mut wrong, moved, onto);
+        finds(&module, &wrong, &codes::OVERLAP, &format!("`{reader}` reads"));
+    }
+}

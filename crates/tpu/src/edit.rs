@@ -42,7 +42,7 @@ pub(crate) fn flow_computations(module: &Module) -> Vec<ComputationId> {
     while let Some(&c) = order.get(at) {
         at += 1;
         for &i in module[c].instructions() {
-            for callee in flow_callees(&module[i].op) {
+            for callee in flow_callees(module, i) {
                 if !std::mem::replace(&mut seen[callee.index()], true) {
                     order.push(callee);
                 }

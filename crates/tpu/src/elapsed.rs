@@ -52,7 +52,7 @@ impl<'m> Elapsed<'m> {
     pub(crate) fn cycles(&self, i: InstructionId) -> f64 {
         let module = self.model.module();
         let op = &module[i].op;
-        let callees = flow_callees(op);
+        let callees = flow_callees(module, i);
         if !callees.is_empty() {
             return callees.iter().map(|c| self.whole[c.index()]).sum();
         }

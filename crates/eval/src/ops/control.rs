@@ -1,7 +1,8 @@
 //! Tuples, order, control flow and calls.
 //!
-//! Asynchronous operations happen at their start, or where an update brings their last operand; the value travels through update and done in the shape that HLO gives
-//! it, so that programs which look inside (get-tuple-element of a start) find what they expect.
+//! Asynchronous operations happen at their start, or where an update brings their last operand; the value travels through
+//! update and done in the shape that HLO gives it, so that programs which look inside (get-tuple-element of a start) find
+//! what they expect.
 
 use crate::custom_call;
 use crate::interpreter::{Device, OperandValues};

@@ -5,6 +5,7 @@
 //! is read.
 
 use super::assignment::Ranged;
+use crate::calls::completed;
 use crate::positions::{Position, Positions};
 use hloom_ir::diagnostic::codes::plan::SHORT_RANGE;
 use hloom_ir::diagnostic::{Diagnostic, Part};
@@ -49,7 +50,10 @@ impl Times {
                         let called: &[ComputationId] = match &module[id].op {
                             Op::While { condition, body } => &[*body, *condition],
                             Op::Call { to_apply, .. } => &[*to_apply],
-                            Op::AsyncStart(start) => &[start.calls],
+                            Op::AsyncStart(_) | Op::AsyncUpdate { .. } => {
+                                steps.extend(completed(module, id).map(Step::Begin));
+                                &[]
+                            }
                             Op::Conditional { branches } => {
                                 steps.extend(branches.iter().rev().map(|&b| Step::Begin(b)));
                                 &[]

@@ -7,7 +7,7 @@ use super::assignment::Assignment;
 use super::memory::{Memory, Spot, Tag, UNKNOWN};
 use super::needs::Needs;
 use super::overwrite::{in_place, may_write_over};
-use crate::calls::AsyncChains;
+use crate::calls::{AsyncChains, async_start, completed};
 use crate::positions::{Position, Positions};
 use hloom_ir::attributes::OutputOperandAlias;
 use hloom_ir::diagnostic::codes::plan::{DUMP_NAMES, OVERLAP, SPLIT_ALIAS, WRONG_KIND};
@@ -169,7 +169,7 @@ impl Runner<'_, '_> {
             Op::While { condition, body } => self.while_loop(id, *condition, *body, twice),
             Op::Conditional { branches } => self.conditional(id, branches, twice),
             Op::Call { to_apply, .. } => {
-                self.hand_over(id, *to_apply);
+                self.hand_over(instruction.operands(), *to_apply);
                 self.computation(*to_apply, twice);
                 self.needs.now = self.needs.times.of(id);
                 if let Some(root) = module.root(*to_apply) {
@@ -181,9 +181,9 @@ impl Runner<'_, '_> {
     }
 
     /// Gives a called computation's parameters what the operands hold.
-    fn hand_over(&mut self, caller: InstructionId, callee: ComputationId) {
+    fn hand_over(&mut self, operands: &[InstructionId], callee: ComputationId) {
         let parameters = self.module.parameters(callee);
-        for (&operand, parameter) in self.module[caller].operands().iter().zip(parameters) {
+        for (&operand, parameter) in operands.iter().zip(parameters) {
             self.forward(self.positions.of(operand), self.positions.of(parameter));
         }
     }
@@ -202,9 +202,12 @@ impl Runner<'_, '_> {
     fn plain(&mut self, id: InstructionId, twice: bool) {
         let module = self.module;
         self.operand_reads(id);
-        if let Op::AsyncStart(start) = &module[id].op {
-            self.hand_over(id, start.calls);
-            self.computation(start.calls, twice);
+        if let Op::AsyncStart(_) | Op::AsyncUpdate { .. } = &module[id].op
+            && let Some(calls) = completed(module, id)
+        {
+            let operands = self.chains.operands(module, async_start(module, id));
+            self.hand_over(&operands, calls);
+            self.computation(calls, twice);
             self.needs.now = self.needs.times.of(id);
         }
         self.forwarded(id);
@@ -319,6 +322,9 @@ impl Runner<'_, '_> {
     /// What was started must find its operands untouched until it is done, but for those that it writes itself.
     fn done_reads(&mut self, id: InstructionId) {
         let module = self.module;
+        for &brought in module[id].operands().iter().skip(1) {
+            self.read_all(self.positions.of(brought), id);
+        }
         let Some(&start) = module[id].operands().first() else { return };
         let result = match self.chains.computation(module, id).and_then(|c| module.root(c)) {
             Some(root) => Some(self.positions.of(root)),
@@ -364,17 +370,23 @@ impl Runner<'_, '_> {
             }
             Op::CopyStart { .. } => pairs.push((part(&[]), own(&[1]))),
             Op::CopyDone => pairs.push((part(&[0]), Some(here))),
-            Op::AsyncStart(start) => {
+            Op::AsyncStart(_) | Op::AsyncUpdate { .. } => {
                 let mut at = own(&[0]).map_or(here.start, |r| r.start + 1);
-                for &operand in instruction.operands() {
+                let mut brought = instruction.operands();
+                if let Op::AsyncUpdate { .. } = instruction.op {
+                    pairs.push((part(&[0]), own(&[0])));
+                    at += part(&[0]).map_or(0, |before| before.end - before.start - 1);
+                    brought = &brought[1..];
+                }
+                for &operand in brought {
                     let from = positions.of(operand);
                     let to = at..at + (from.end - from.start);
                     at = to.end;
                     pairs.push((Some(from), Some(to)));
                 }
-                pairs.push((module.root(start.calls).map(|r| positions.of(r)), own(&[1])));
+                let root = self.chains.computation(module, id).and_then(|c| module.root(c));
+                pairs.push((root.map(|r| positions.of(r)).or_else(|| part(&[1])), own(&[1])));
             }
-            Op::AsyncUpdate { .. } => pairs.push((part(&[]), Some(here))),
             Op::AsyncDone => {
                 let root = self.chains.computation(module, id).and_then(|c| module.root(c));
                 pairs.push((root.map(|r| positions.of(r)), Some(here)));

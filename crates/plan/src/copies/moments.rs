@@ -65,7 +65,7 @@ impl Moments {
                 moments.before[id.index()] = now;
                 now = now.checked_add(BEFORE)?;
                 let depth = moments.depth[computation.index()] + u32::from(matches!(module[id].op, Op::While { .. }));
-                for &callee in flow_callees(&module[id].op).iter().rev() {
+                for &callee in flow_callees(module, id).iter().rev() {
                     // Each has one caller, which may name it twice.
                     if moments.begin[callee.index()] == NEVER {
                         moments.depth[callee.index()] = depth;
@@ -95,7 +95,7 @@ impl Moments {
     /// From when to when what a copy before the instruction wrote waits for it.
     pub(super) fn copied_before(&self, module: &Module, id: InstructionId) -> (Moment, Moment) {
         let before = self.before[id.index()];
-        let until = if flow_callees(&module[id].op).is_empty() { self.own(id) } else { before + BEFORE - 1 };
+        let until = if flow_callees(module, id).is_empty() { self.own(id) } else { before + BEFORE - 1 };
         (before + 1, until)
     }
 
@@ -156,7 +156,7 @@ impl Moments {
             }
             let slot = Slot::Operand(usage.user, usage.operand, usage.position);
             // What is called gets its operands when it begins, and has positions of its own for them.
-            let is_early = edges.contains(&slot) || !flow_callees(&module[usage.user].op).is_empty();
+            let is_early = edges.contains(&slot) || !flow_callees(module, usage.user).is_empty();
             let at = if is_early { self.before[usage.user.index()] } else { self.own(usage.user) };
             add(home, at, at);
         }

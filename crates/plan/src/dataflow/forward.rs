@@ -57,7 +57,12 @@ pub(crate) fn forwards(positions: &Positions<'_>, id: InstructionId) -> SmallVec
         Op::CopyStart { .. } => one(whole, own(&[1]), true),
         Op::CopyDone => one(part(&[0]), Some(here), true),
         Op::AsyncStart(_) => own(&[0]).map_or(SmallVec::new(), |i| in_turn(operands(), i.start + 1, false)),
-        Op::AsyncUpdate { .. } => one(part(&[0]), own(&[0]), false),
+        Op::AsyncUpdate { .. } => {
+            let (Some(from), Some(to)) = (part(&[0]), own(&[0])) else { return SmallVec::new() };
+            let brought = in_turn(operands().split_off(1), to.start + (from.end - from.start), false);
+            let before = Forward { from, to, tables: false };
+            [before].into_iter().chain(brought).collect()
+        }
         Op::AllGatherDone | Op::CollectivePermuteDone => one(part(&[1]).or(whole), Some(here), false),
         Op::AllGatherStart(_) | Op::CollectivePermuteStart(_) => {
             let Some(inputs) = own(&[0]) else { return SmallVec::new() };
@@ -161,6 +166,13 @@ impl Flow<'_, '_> {
                 }
                 Op::Call { to_apply, .. } => self.add_parameter(*to_apply, slot.operand as usize),
                 Op::AsyncStart(start) => self.add_parameter(start.calls, slot.operand as usize),
+                // Few computations get operands so: all of their parameters are looked at.
+                Op::AsyncUpdate { .. } if slot.operand > 0 => {
+                    if let Some(computation) = self.chains.computation(module, slot.user) {
+                        (0..self.parameters[computation.index()].len())
+                            .for_each(|n| self.add_parameter(computation, n));
+                    }
+                }
                 _ => {}
             }
         }
@@ -238,6 +250,10 @@ impl Flow<'_, '_> {
                 let branch = branches.iter().position(|&b| b == parent);
                 let inputs = [branch.and_then(|b| operand(b + 1))];
                 self.phi(here, &inputs)
+            }
+            Op::AsyncStart(_) if number >= module[caller].operands().len() => {
+                let brought = self.chains.operands(module, caller).get(number).map(|&o| positions.of(o));
+                self.copy(brought, Some(here))
             }
             _ => self.copy(operand(number), Some(here)),
         }

@@ -118,7 +118,7 @@ impl<'p, 'm> Moves<'p, 'm> {
                 continue;
             }
             let Some(time) = schedule.time(user) else { continue };
-            let starts = flow_callees(op).into_iter().filter_map(|c| schedule.span(c)).map(|s| s.0);
+            let starts = flow_callees(module, user).into_iter().filter_map(|c| schedule.span(c)).map(|s| s.0);
             // What was started goes on reading until it is done: at least as long as the value lives.
             let last = if starts_something(op) { self.plan.live.of(value).map_or(time, |r| r.end) } else { time };
             needs.push(Need { user, first: starts.min().unwrap_or(time), last });

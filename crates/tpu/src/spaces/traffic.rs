@@ -29,7 +29,7 @@ impl<'m> Traffic<'m> {
         // Callers come before callees.
         for c in flow_computations(module) {
             for &i in module[c].instructions() {
-                let callees = flow_callees(&module[i].op);
+                let callees = flow_callees(module, i);
                 let times = match module[i].op {
                     Op::While { .. } => trip_count(module, i).map_or(target.assumed_trips as f64, |n| n as f64),
                     Op::Conditional { .. } => 1.0 / callees.len().max(1) as f64,
