@@ -19,6 +19,7 @@ pub mod sort;
 mod tiles;
 pub mod top_k;
 pub mod transpose;
+mod vectors;
 
 pub use parallel::{Epilogue, Parallel, Serial};
 

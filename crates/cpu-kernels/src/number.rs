@@ -1,5 +1,6 @@
 //! The floats that kernels read and write, and those they compute in.
 
+use crate::vectors::with_vectors;
 use half::{bf16, f16};
 
 /// A float to compute in.
@@ -25,18 +26,12 @@ pub trait Stored: Copy + Default + Send + Sync + 'static {
 
     /// The values of all.
     fn load_all(from: &[Self], to: &mut [Self::Compute]) {
-        pulp::Arch::new().dispatch(
-            #[inline(always)]
-            || to.iter_mut().zip(from).for_each(|(to, from)| *to = from.load()),
-        );
+        with_vectors!(to.iter_mut().zip(from).for_each(|(to, from)| *to = from.load()));
     }
 
     /// The nearest values of all.
     fn store_all(from: &[Self::Compute], to: &mut [Self]) {
-        pulp::Arch::new().dispatch(
-            #[inline(always)]
-            || to.iter_mut().zip(from).for_each(|(to, &from)| *to = Self::store(from)),
-        );
+        with_vectors!(to.iter_mut().zip(from).for_each(|(to, &from)| *to = Self::store(from)));
     }
 }
 

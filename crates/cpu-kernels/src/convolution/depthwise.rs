@@ -4,6 +4,7 @@
 use super::{Convolution, for_each_index};
 use crate::number::Stored;
 use crate::parallel::{Parallel, Shared};
+use crate::vectors::with_vectors;
 
 /// A channel of an image, or a block of channels that lie side by side, with its padding.
 struct Plane<'c> {
@@ -29,7 +30,6 @@ pub(super) fn run<S: Stored>(
     let lanes = if side_by_side { LANES.min(c.groups) } else { 1 };
     let blocks = c.groups.div_ceil(lanes);
     let weights = c.tap_weights();
-    let arch = pulp::Arch::new();
     parallel.each(c.batch * blocks, 1, &|begin, end| {
         let mut scratch = Vec::new();
         for unit in begin..end {
@@ -46,12 +46,12 @@ pub(super) fn run<S: Stored>(
                     .collect();
                 let start =
                     image * c.input_batch_stride + channel * c.input_group_stride + feature * c.input_feature_stride;
-                arch.dispatch(|| plane.fill(&input[start..], &mut scratch));
+                with_vectors!(plane.fill(&input[start..], &mut scratch));
                 let start = image * c.output_batch_stride + channel * c.output_feature_stride;
                 if c.input_features > 1 {
-                    plane.gather(&scratch, &factors, &mut sums, arch);
+                    plane.gather(&scratch, &factors, &mut sums);
                 } else {
-                    plane.sweep(&scratch, &factors, output, start, arch);
+                    plane.sweep(&scratch, &factors, output, start);
                 }
             }
             if c.input_features > 1 {
@@ -130,28 +130,21 @@ impl Plane<'_> {
     }
 
     /// Computes the plane of the result that begins at `start`.
-    fn sweep<S: Stored>(
-        &self,
-        padded: &[S::Compute],
-        factors: &[S::Compute],
-        output: &Shared<'_, S>,
-        start: usize,
-        arch: pulp::Arch,
-    ) {
+    fn sweep<S: Stored>(&self, padded: &[S::Compute], factors: &[S::Compute], output: &Shared<'_, S>, start: usize) {
         let axes = &self.convolution.axes;
         let (steps, taps) = self.steps_and_taps();
         let (width, stride) = axes.last().map_or((1, self.lanes), |a| (a.output, a.stride * self.lanes));
         let mut sums = vec![S::Compute::default(); width * self.lanes];
         self.for_each_row(&steps, |row, from| {
             sums.fill(S::Compute::default());
-            arch.dispatch(|| sweep_row(&padded[from..], &taps, factors, self.lanes, stride, &mut sums));
+            with_vectors!(sweep_row(&padded[from..], &taps, factors, self.lanes, stride, &mut sums));
             let to = start + row.iter().zip(axes).map(|(i, a)| i * a.output_stride).sum::<usize>();
             self.store_row(&sums, output, to);
         });
     }
 
     /// Adds the sums of one input feature to those of all positions.
-    fn gather<C: crate::number::Real>(&self, padded: &[C], factors: &[C], sums: &mut Vec<C>, arch: pulp::Arch) {
+    fn gather<C: crate::number::Real>(&self, padded: &[C], factors: &[C], sums: &mut Vec<C>) {
         let axes = &self.convolution.axes;
         let (steps, taps) = self.steps_and_taps();
         let (width, stride) = axes.last().map_or((1, self.lanes), |a| (a.output, a.stride * self.lanes));
@@ -159,7 +152,7 @@ impl Plane<'_> {
         let mut rows = sums.chunks_exact_mut(width * self.lanes);
         self.for_each_row(&steps, |_, from| {
             if let Some(sums) = rows.next() {
-                arch.dispatch(|| sweep_row(&padded[from..], &taps, factors, self.lanes, stride, sums));
+                with_vectors!(sweep_row(&padded[from..], &taps, factors, self.lanes, stride, sums));
             }
         });
     }

@@ -3,6 +3,7 @@
 use super::{BLOCK, Scalar, each_matrix, part, subtract, subtract_product, two_rows};
 use crate::matmul::Matmul;
 use crate::parallel::Parallel;
+use crate::vectors::with_vectors;
 
 /// Rows of the triangle that are brought up to date by one product.
 const ROWS: usize = 4 * BLOCK;
@@ -33,10 +34,7 @@ impl Cholesky {
             // The upper triangle, row by row; the matrix stays until it is known that there is a factor.
             let at = |r: usize, c: usize| if self.lower { c * n + r } else { r * n + c };
             let mut factor: Vec<T> = (0..n * n).map(|i| matrix[at(i / n, i % n)]).collect();
-            let outcome = pulp::Arch::new().dispatch(
-                #[inline(always)]
-                || factorize(&mut factor, n, parallel),
-            );
+            let outcome = with_vectors!(factorize(&mut factor, n, parallel));
             failed[0] = outcome.err().map_or(0, |row| row as i32 + 1);
             if outcome.is_ok() {
                 for r in 0..n {

@@ -3,6 +3,7 @@
 use super::{BLOCK, Scalar, each_matrix, part, subtract, subtract_product, two_rows};
 use crate::matmul::Matmul;
 use crate::parallel::Parallel;
+use crate::vectors::with_vectors;
 
 /// The factors P × L × U of each matrix of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,10 +37,7 @@ impl Lu {
         let multiplications = self.rows.saturating_mul(self.columns).saturating_mul(few) / 3;
         each_matrix(self.batch, multiplications, (matrices, &mut words), parallel, |_, matrix, words, parallel| {
             if let Some((singular, pivots)) = words.split_first_mut() {
-                pulp::Arch::new().dispatch(
-                    #[inline(always)]
-                    || *singular = factor(matrix, self.columns, pivots, parallel),
-                );
+                *singular = with_vectors!(factor(matrix, self.columns, pivots, parallel));
             }
         });
         for (n, words) in words.chunks_exact(few + 1).enumerate() {

@@ -3,6 +3,7 @@
 use super::{BLOCK, Scalar, dot, each_matrix, part, subtract, subtract_product, two_rows};
 use crate::matmul::Matmul;
 use crate::parallel::Parallel;
+use crate::vectors::with_vectors;
 
 /// Systems `op(a) × x = b`, or `x × op(a) = b`, for each pair of matrices of a batch; `op(a)` is the matrix or its
 /// transpose.
@@ -36,10 +37,7 @@ impl TriangularSolve {
         let nothing: &mut [u8] = &mut [];
         each_matrix(self.batch, multiplications, (b, nothing), parallel, |m, b, _, parallel| {
             let a = &a[m * size..(m + 1) * size];
-            pulp::Arch::new().dispatch(
-                #[inline(always)]
-                || if self.left { self.columns(a, b, parallel) } else { self.rows(a, b, parallel) },
-            );
+            with_vectors!(if self.left { self.columns(a, b, parallel) } else { self.rows(a, b, parallel) });
         });
         Some(())
     }

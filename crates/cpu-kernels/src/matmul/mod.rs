@@ -4,6 +4,7 @@
 //! both; all others are cut into tiles ([`crate::tiles`]), whose kernels are chosen for the type and the processor.
 
 pub(crate) mod columns;
+mod combine;
 mod split;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@ use super::{BatchDim, Matmul, vector};
 use crate::number::{Real, Stored};
 use crate::parallel::{Parallel, Shared, grain};
 use crate::tiles::scratch;
+use crate::vectors::with_vectors;
 
 /// With so many independent parts a product is not cut.
 const ENOUGH: usize = 8;
@@ -72,8 +73,5 @@ pub(super) fn run<S: Stored, O: Stored<Compute = S::Compute>>(
 
 /// Adds to all.
 fn add<C: Real>(to: &mut [C], more: &[C]) {
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || to.iter_mut().zip(more).for_each(|(to, &x)| *to = *to + x),
-    );
+    with_vectors!(to.iter_mut().zip(more).for_each(|(to, &x)| *to = *to + x));
 }

@@ -10,7 +10,13 @@ use std::sync::Mutex;
 
 /// A product of dense matrices, each as it is or transposed.
 fn matmul() -> impl Strategy<Value = Matmul> {
-    let sizes = prop_oneof![(1..20usize, 1..40usize, 0..20usize), (1..80usize, 1..100usize, 500..600usize)];
+    let sizes = prop_oneof![
+        (1..20usize, 1..40usize, 0..20usize),
+        (1..80usize, 1..100usize, 500..600usize),
+        // Few rows or columns, which have kernels of their own.
+        (1..9usize, 1..200usize, 1..70usize),
+        (1..200usize, 1..9usize, 1..70usize),
+    ];
     (sizes, prop::collection::vec(1..3usize, 0..3), any::<[bool; 2]>()).prop_map(|((m, n, k), batch, transposed)| {
         let (lhs_row, lhs_column) = if transposed[0] { (1, m) } else { (k, 1) };
         let (rhs_row, rhs_column) = if transposed[1] { (1, k) } else { (n, 1) };

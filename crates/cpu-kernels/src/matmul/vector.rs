@@ -1,9 +1,11 @@
 //! Products with few rows, or few columns: as fast as the larger operand can be read, so it is read once, as it lies.
 
+use super::combine::combine;
 use super::{Matmul, cast};
 use crate::number::Stored;
 use crate::parallel::{Parallel, Shared, grain};
 use crate::tiles::scratch;
+use crate::vectors::with_vectors;
 #[cfg(target_arch = "x86_64")]
 use std::any::TypeId;
 
@@ -103,17 +105,13 @@ pub(super) fn load_rows<S: Stored>(matmul: &Matmul, lhs: &[S], apart: usize, row
 fn multiply<S: Stored>(matmul: &Matmul, rows: &[S::Compute], rhs: &[S], sums: &mut [S::Compute]) {
     let (m, k) = (matmul.m, matmul.k);
     let n = sums.len() / m;
-    let arch = pulp::Arch::new();
     if matmul.sums_rows() {
-        arch.dispatch(
-            #[inline(always)]
-            || combine(rows, rhs, [m, n, k], matmul.rhs_row, sums),
-        );
+        combine(rows, rhs, [m, n, k], matmul.rhs_row, sums);
         return;
     }
     if let (Some(columns), 1) = (crate::number::same(rhs), matmul.rhs_row) {
         for (i, sums) in sums.chunks_exact_mut(n).enumerate() {
-            dots(&rows[i * k..][..k], columns, matmul.rhs_column, sums, arch);
+            dots(&rows[i * k..][..k], columns, matmul.rhs_column, sums);
         }
         return;
     }
@@ -131,48 +129,14 @@ fn multiply<S: Stored>(matmul: &Matmul, rows: &[S::Compute], rhs: &[S], sums: &m
                 wide.iter_mut().enumerate().for_each(|(i, to)| *to = column[i * matmul.rhs_row].load());
             }
             for i in 0..m {
-                dots(&rows[i * k..][..k], wide, k, &mut sums[i * n + j..][..1], arch);
+                dots(&rows[i * k..][..k], wide, k, &mut sums[i * n + j..][..1]);
             }
         }
     });
 }
 
-/// `sums` = the sums of the rows of the right operand, each times its factor; four rows at a time, so that the sums are
-/// touched less often.
-#[inline(always)]
-fn combine<S: Stored>(
-    factors: &[S::Compute],
-    rhs: &[S],
-    [m, n, k]: [usize; 3],
-    stride: usize,
-    sums: &mut [S::Compute],
-) {
-    sums.fill(S::Compute::default());
-    for at in (0..k / 4 * 4).step_by(4) {
-        let row = |r: usize| &rhs[(at + r) * stride..][..n];
-        let (w, x, y, z) = (row(0), row(1), row(2), row(3));
-        for i in 0..m {
-            let sums = &mut sums[i * n..][..n];
-            let [a, b, c, d] = [0, 1, 2, 3].map(|r| factors[i * k + at + r]);
-            for j in 0..n {
-                let first = w[j].load() * a + x[j].load() * b;
-                let second = y[j].load() * c + z[j].load() * d;
-                sums[j] = sums[j] + (first + second);
-            }
-        }
-    }
-    for at in k / 4 * 4..k {
-        for i in 0..m {
-            let a = factors[i * k + at];
-            for (sum, x) in sums[i * n..][..n].iter_mut().zip(&rhs[at * stride..][..n]) {
-                *sum = *sum + x.load() * a;
-            }
-        }
-    }
-}
-
 /// Sets each of `sums` to the dot product of `lhs` and a line of `rhs`; lines are dense, and begin `line` apart.
-fn dots<C: crate::number::Real>(lhs: &[C], rhs: &[C], line: usize, sums: &mut [C], arch: pulp::Arch) {
+fn dots<C: crate::number::Real>(lhs: &[C], rhs: &[C], line: usize, sums: &mut [C]) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512f") {
         if let (Some(left), Some(right), Some(sums)) = (cast::<C, f32>(lhs), cast::<C, f32>(rhs), cast_mut(sums)) {
@@ -186,16 +150,13 @@ fn dots<C: crate::number::Real>(lhs: &[C], rhs: &[C], line: usize, sums: &mut [C
     }
     for (j, sum) in sums.iter_mut().enumerate() {
         let column = &rhs[j * line..][..lhs.len()];
-        *sum = arch.dispatch(
-            #[inline(always)]
-            || dot(lhs, column),
-        );
+        *sum = with_vectors!(dot(lhs, column));
     }
 }
 
 /// The slice as one of `T`, if it is that.
 #[cfg(target_arch = "x86_64")]
-fn cast_mut<S: 'static, T: 'static>(slice: &mut [S]) -> Option<&mut [T]> {
+pub(super) fn cast_mut<S: 'static, T: 'static>(slice: &mut [S]) -> Option<&mut [T]> {
     // SAFETY: the types are the same.
     (TypeId::of::<S>() == TypeId::of::<T>())
         .then(|| unsafe { std::slice::from_raw_parts_mut(slice.as_mut_ptr().cast(), slice.len()) })

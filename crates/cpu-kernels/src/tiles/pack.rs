@@ -3,6 +3,7 @@
 
 use super::micro::{self, Micro};
 use crate::number::Stored;
+use crate::vectors::with_vectors;
 use half::{bf16, f16};
 
 /// How numbers of type `S` are multiplied: what they are packed as, and what their products are summed in.
@@ -253,34 +254,31 @@ impl<S: Copy> Lines<S> {
             // SAFETY: the caller's promise; there is a taker only if the processor can run it.
             return unsafe { take(self.first, lines, depth, self.along, width, to) };
         }
-        pulp::Arch::new().dispatch(
-            #[inline(always)]
-            || {
-                for u in 0..depth.div_ceil(W::DEPTH) {
-                    let first = self.first.wrapping_add(u * W::DEPTH * self.along);
-                    // SAFETY: the caller's promise; a panel has room for `width` units at each place.
-                    let to = unsafe { std::slice::from_raw_parts_mut(to.add(u * width), lines) };
-                    let second = (W::DEPTH == 2 && 2 * u + 1 < depth).then(|| first.wrapping_add(self.along));
-                    // SAFETY: the caller's promise that the numbers are there.
-                    unsafe {
-                        match (self.line, second) {
-                            (1, None) => across(first, to, |x| W::unit(x, W::nothing())),
-                            (1, Some(second)) => across_two(first, second, to, W::unit),
-                            (step, None) => {
-                                for (n, to) in to.iter_mut().enumerate() {
-                                    *to = W::unit(*first.add(n * step), W::nothing());
-                                }
+        with_vectors!({
+            for u in 0..depth.div_ceil(W::DEPTH) {
+                let first = self.first.wrapping_add(u * W::DEPTH * self.along);
+                // SAFETY: the caller's promise; a panel has room for `width` units at each place.
+                let to = unsafe { std::slice::from_raw_parts_mut(to.add(u * width), lines) };
+                let second = (W::DEPTH == 2 && 2 * u + 1 < depth).then(|| first.wrapping_add(self.along));
+                // SAFETY: the caller's promise that the numbers are there.
+                unsafe {
+                    match (self.line, second) {
+                        (1, None) => across(first, to, |x| W::unit(x, W::nothing())),
+                        (1, Some(second)) => across_two(first, second, to, W::unit),
+                        (step, None) => {
+                            for (n, to) in to.iter_mut().enumerate() {
+                                *to = W::unit(*first.add(n * step), W::nothing());
                             }
-                            (step, Some(second)) => {
-                                for (n, to) in to.iter_mut().enumerate() {
-                                    *to = W::unit(*first.add(n * step), *second.add(n * step));
-                                }
+                        }
+                        (step, Some(second)) => {
+                            for (n, to) in to.iter_mut().enumerate() {
+                                *to = W::unit(*first.add(n * step), *second.add(n * step));
                             }
                         }
                     }
                 }
-            },
-        );
+            }
+        });
     }
 }
 
