@@ -1,10 +1,10 @@
 //! Convolutions of any number of spatial dimensions, in any layout, with strides, padding, dilations and groups.
 //!
-//! Where each channel is convolved by itself ([`depthwise`]), planes are padded once and swept tap by tap. A window of
-//! one element makes a product of matrices ([`crate::matmul`]). To few features the kernels of products read images
-//! where they lie ([`direct`]), to very few they are summed along vectors ([`few`]), and so do gradients of kernels over
-//! wide images ([`taps`]). All others are such products too, of the kernel and of a matrix of the values under the window
-//! that is never made as a whole ([`implicit`]).
+//! Where each channel is convolved by itself, rows are read where they lie ([`stencil`]), or planes are padded once and
+//! swept tap by tap ([`depthwise`]). A window of one element makes a product of matrices ([`crate::matmul`]). To few
+//! features the kernels of products read images where they lie ([`direct`]), to very few they are summed along vectors
+//! ([`few`]), and so do gradients of kernels over wide images ([`taps`]). All others are such products too, of the kernel
+//! and of a matrix of the values under the window that is never made as a whole ([`implicit`]).
 //!
 //! Winograd's way for windows of 3 × 3, F(2 × 2, 3 × 3), is not among them. It saves five of nine multiplications, but the
 //! products above run about as fast as any product of matrices, and with its sums of values, of weights and of results in
@@ -18,6 +18,7 @@ mod few;
 mod implicit;
 mod parts;
 mod runs;
+mod stencil;
 mod taps;
 mod target;
 #[cfg(test)]
@@ -159,6 +160,9 @@ impl Convolution {
         if let Some((product, weights_first)) = self.as_product() {
             let (lhs, rhs) = if weights_first { (kernel, input) } else { (input, kernel) };
             return product.compute(lhs, rhs, output, parallel, epilogue);
+        }
+        if self.is_by_channel() && stencil::run(self, input, kernel, output, parallel).is_some() {
+            return Some(false);
         }
         // What copies the image with its padding does so for windows that are not much larger than what they look at.
         let compact = self.is_compact();

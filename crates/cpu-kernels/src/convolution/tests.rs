@@ -1,6 +1,6 @@
 //! Convolutions against the definition: a sum over taps and features for each element.
 
-use super::{Axis, Convolution, direct, for_each_index, taps};
+use super::{Axis, Convolution, direct, for_each_index, stencil, taps};
 use crate::Serial;
 use crate::number::Stored;
 use half::{bf16, f16};
@@ -316,28 +316,54 @@ fn wide_windows() {
     }
 }
 
-/// Rows long enough for several sums to be kept in registers, with and without padding.
-#[test]
-fn a_plane_with_long_rows() {
-    let axis = |input: usize, padding_low: isize, window_dilation: usize| Axis {
+/// A dimension of a plane with so much padding on both sides.
+fn plane_axis(input: usize, padding_low: isize, window_dilation: usize, stride: usize) -> Axis {
+    let reach = (input as isize + 2 * padding_low) as usize - 2 * window_dilation;
+    Axis {
         input,
         kernel: 3,
-        output: (input as isize + 2 * padding_low) as usize - 2 * window_dilation,
-        stride: 1,
+        output: reach.div_ceil(stride),
+        stride,
         padding_low,
         base_dilation: 1,
         window_dilation,
-        reversed: false,
+        reversed: padding_low == 4,
         input_stride: 1,
         kernel_stride: 1,
         output_stride: 1,
-    };
-    for (padding, dilation) in [(0, 1), (1, 1), (4, 2), (-2, 1)] {
-        for groups in [1, 3] {
-            let c = without_strides(2, groups, [1, 1], vec![axis(9, padding, dilation), axis(81, padding, dilation)]);
-            let c = laid_out(c, false, [Layout::FeaturesFirst; 3]);
+    }
+}
+
+/// Rows long enough for several sums to be kept in registers, with and without padding.
+#[test]
+fn a_plane_with_long_rows() {
+    for (padding, dilation, stride) in [(0, 1, 1), (1, 1, 2), (4, 2, 1), (-2, 1, 1), (40, 1, 1)] {
+        for (groups, width) in [(1, 81), (3, 200), (2, 129)] {
+            let axes = vec![plane_axis(9, padding, dilation, stride), plane_axis(width, padding, dilation, 1)];
+            let c = laid_out(without_strides(2, groups, [1, 1], axes), false, [Layout::FeaturesFirst; 3]);
+            assert!(stencil::suits::<f64>(&c), "{c:?}");
             agrees::<f64>(&c, |x| x, |x| x, 1e-12);
+            agrees::<f32>(&c, |x| x as f32, f64::from, 1e-4);
             agrees::<bf16>(&c, bf16::from_f64, |x| f64::from(x.to_f32()), 1e-2);
+        }
+    }
+}
+
+/// What is around an image is zero, which a weight that is not finite makes NaN.
+#[test]
+fn infinite_weights_of_what_is_outside() {
+    let n = 100;
+    let axes = vec![plane_axis(n, 1, 1, 1), plane_axis(n, 1, 1, 1)];
+    let c = laid_out(without_strides(1, 1, [1, 1], axes), false, [Layout::FeaturesFirst; 3]);
+    for tap in 0..9 {
+        let mut kernel = [1f32; 9];
+        kernel[tap] = f32::INFINITY;
+        let mut output = vec![0f32; n * n];
+        c.run(&vec![1.0; n * n], &kernel, &mut output, &Serial).expect("the slices are long enough");
+        for (at, &found) in output.iter().enumerate() {
+            let (y, x) = (at / n + tap / 3, at % n + tap % 3);
+            let outside = y == 0 || y == n + 1 || x == 0 || x == n + 1;
+            assert_eq!(found.is_nan(), outside, "{found} at {at} with tap {tap}");
         }
     }
 }
