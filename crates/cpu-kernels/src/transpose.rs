@@ -17,6 +17,8 @@ pub struct Transpose {
 
 /// Squares of larger arrays lie on too many pages: loops that look further ahead are faster.
 const MOST: usize = 1 << 18;
+/// Of dimensions that are no longer loops make vectors that gather or scatter, while most of a square would be empty.
+const SHORT: usize = 4;
 /// A square of elements that is turned at once.
 const SQUARE: usize = 16;
 /// Squares that are turned one after the other along the result, so that it is written by several lines of memory.
@@ -44,7 +46,9 @@ impl Transpose {
             }
         }
         let innermost_stays = dims.last().is_none_or(|d| d.1 == 1);
-        let turns = element_bytes == 4 && elements <= MOST && turn_square().is_some() && dims.iter().any(|d| d.1 == 1);
+        let turned = dims.iter().find(|d| d.1 == 1).zip(dims.last()).map(|(down, across)| [down.0, across.0]);
+        let fills_squares = turned.is_some_and(|ends| ends.iter().all(|&n| n > SHORT));
+        let turns = element_bytes == 4 && elements <= MOST && turn_square().is_some() && fills_squares;
         // Short runs are better gathered.
         let long_runs = dims.last().is_none_or(|d| d.0 * element_bytes >= 64);
         (elements > 0 && element_bytes > 0 && if innermost_stays { long_runs } else { turns }).then_some(Transpose {
@@ -172,7 +176,7 @@ mod tests {
         for (sizes, order) in [
             (&[5, 7][..], &[1, 0][..]),
             (&[64, 100], &[1, 0]),
-            (&[2, 33, 17, 3], &[0, 3, 1, 2]),
+            (&[2, 33, 17, 7], &[0, 3, 1, 2]),
             (&[3, 3, 20, 18], &[3, 2, 0, 1]),
             (&[2, 1, 40, 5], &[3, 1, 0, 2]),
         ] {
@@ -181,6 +185,8 @@ mod tests {
         }
         assert!(check::<4>(&[3, 5, 2, 16], &[0, 2, 1, 3]) && check::<2>(&[4, 6, 32], &[1, 0, 2]));
         assert!(check::<8>(&[4, 1, 32], &[1, 0, 2]));
+        // Squares that would be nearly empty.
+        assert!(!check::<4>(&[20, 30, 4], &[2, 0, 1]));
         // Runs too short to be copied one by one.
         assert!(!check::<4>(&[30, 50, 2], &[1, 0, 2]));
     }
