@@ -56,7 +56,7 @@ const FEW_IN_GROUP: i64 = 8;
 /// Features of the result that leave most of a vector empty, if so many features are summed for each.
 const FEW_RESULTS: i64 = 4;
 const MANY_SUMMED: i64 = 16;
-/// Features of the input that fill vectors, in so many spatial dimensions at most.
+/// Numbers side by side under a row of the window that fill vectors, in so many spatial dimensions at most.
 const LONG_SUM: i64 = 48;
 const MOST_SPATIAL: usize = 2;
 /// Positions of an image that fill vectors.
@@ -81,7 +81,12 @@ fn wanted(module: &Module, i: InstructionId, convolution: &Convolution) -> Optio
     let results = size(kernel, numbers.kernel_output_feature)? / groups;
     let small_groups = groups > 1 && summed.max(results) <= FEW_IN_GROUP && summed.max(results) > 1;
     let spatial = numbers.input_spatial.len();
-    let along_sums = summed >= LONG_SUM && spatial <= MOST_SPATIAL && numbers.input_feature == spatial as i64 + 1;
+    // Kernels that sum along vectors go over all taps of a row at once, unless these are apart.
+    let row = match convolution.window.dims.last() {
+        Some(last) if last.window_dilation == 1 => last.size.saturating_mul(summed),
+        _ => summed,
+    };
+    let along_sums = row >= LONG_SUM && spatial <= MOST_SPATIAL && numbers.input_feature == spatial as i64 + 1;
     let few_results = groups == 1 && results <= FEW_RESULTS && summed >= MANY_SUMMED && taps > 1 && !along_sums;
     (positions >= MANY_POSITIONS && (small_groups || few_results)).then_some(Innermost::Spatial)
 }
