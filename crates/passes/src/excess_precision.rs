@@ -91,7 +91,8 @@ fn element_type(module: &Module, i: InstructionId) -> Option<ElementType> {
 }
 
 /// `convert(op(x))` to f32 of bf16 → `op(convert(x))`, rounded for whoever else uses it. What it is made of is rounded: the
-/// converts that this puts in are not looked at. A product is rounded unless `products` are widened, too.
+/// converts that this puts in are not looked at. A product is rounded unless `products` are widened, too, and it
+/// [`is_convolution_or_matrix_product`].
 fn widen_converted(
     module: &mut Module,
     i: InstructionId,
@@ -106,7 +107,7 @@ fn widen_converted(
     }
     let wide = match twins.get(&x) {
         Some(&wide) => wide,
-        None if rounds(&module[x].op) || products && matches!(module[x].op, Op::Dot(_)) => {
+        None if rounds(&module[x].op) || products && is_convolution_or_matrix_product(module, x) => {
             let wide = in_f32(module, x, &Twins::default())?;
             round_for_others(module, x, wide, twins)?;
             wide
@@ -116,6 +117,21 @@ fn widen_converted(
     let replaced = module.replace_all_uses(i, wide);
     debug_assert!(replaced.is_ok());
     Ok(true)
+}
+
+/// Whether `x` is a convolution, or a dot of matrices or vectors as they are, behind the dimensions of a batch. XLA makes
+/// all other dots of such ones and reshapes, and a convert behind a reshape does not see the product.
+fn is_convolution_or_matrix_product(module: &Module, x: InstructionId) -> bool {
+    if let Op::Convolution(_) = module[x].op {
+        return true;
+    }
+    let (Op::Dot(dot), &[lhs, rhs]) = (&module[x].op, module[x].operands()) else { return false };
+    let is_matrix = |operand: InstructionId, batch: &[i64], contracting: &[i64]| {
+        let rank = module[operand].shape.as_array().map_or(usize::MAX, |a| a.dims().len());
+        contracting.len() == 1 && rank <= batch.len() + 2 && batch.iter().copied().eq(0..batch.len() as i64)
+    };
+    let dims = &dot.dims;
+    is_matrix(lhs, &dims.lhs_batch, &dims.lhs_contracting) && is_matrix(rhs, &dims.rhs_batch, &dims.rhs_contracting)
 }
 
 /// Arithmetic of bf16 → arithmetic of f32 whose operands are f32 where they are arithmetic, rounded for whoever else uses
@@ -149,8 +165,8 @@ fn in_f32(module: &mut Module, x: InstructionId, twins: &Twins) -> Result<Instru
     let Some(shape) = module[x].shape.as_array().map(|a| a.with_element_type(ElementType::F32)) else { return Ok(x) };
     let (op, parent) = (module[x].op.clone(), module[x].parent());
     let mut operands = module[x].operands().to_vec();
-    // A product takes narrow operands and makes a wide result.
-    if !matches!(op, Op::Dot(_)) {
+    // Products take narrow operands and make a wide result.
+    if !matches!(op, Op::Dot(_) | Op::Convolution(_)) {
         for o in &mut operands {
             *o = match twins.get(o) {
                 Some(&wide) => wide,

@@ -74,8 +74,9 @@ pub trait TargetInfo: std::fmt::Debug + Sync {
         true
     }
 
-    /// Whether a product of bf16 that is converted to f32 at once keeps more digits than bf16 has. Where a choice depends on
-    /// the digits, as that of the experts that a token goes to, all who run the program have to agree on them.
+    /// Whether a product or convolution of bf16 that is converted to f32 at once keeps more digits than bf16 has. Where a
+    /// choice depends on the digits, as that of the experts that a token goes to, all who run the program have to agree on
+    /// them.
     fn widens_products(&self) -> bool {
         true
     }
