@@ -20,13 +20,16 @@ pub struct CoreCost {
     pub launch: f64,
     /// To hand a part of some work to another thread and hear that it is done.
     pub thread: f64,
+    /// How often the body of a loop is thought to run if nothing is known; no time.
+    pub assumed_trips: f64,
 }
 
 impl Default for CoreCost {
     /// Those of the description `cpu`.
     fn default() -> CoreCost {
         let (addition, matmul_flop) = (0.05, 1.0 / 72.0);
-        CoreCost { addition, near_byte: 1.0 / 120.0, far_byte: 1.0 / 18.0, matmul_flop, launch: 150.0, thread: 4000.0 }
+        let (near_byte, far_byte) = (1.0 / 120.0, 1.0 / 18.0);
+        CoreCost { addition, near_byte, far_byte, matmul_flop, launch: 150.0, thread: 4000.0, assumed_trips: 32.0 }
     }
 }
 
@@ -47,6 +50,7 @@ impl CoreCost {
             matmul_flop: nanoseconds / target.reached_matmul_rate(ElementType::F32, false)?,
             launch: compute.launch_seconds * 1e9,
             thread: compute.thread_seconds * 1e9,
+            assumed_trips: target.assumed_trips as f64,
         })
     }
 
@@ -77,6 +81,7 @@ mod tests {
         assert!(near(core.addition, plain.addition) && near(core.matmul_flop, plain.matmul_flop), "{core:?}");
         assert!(near(core.near_byte, plain.near_byte) && near(core.far_byte, plain.far_byte), "{core:?}");
         assert!(near(core.launch, plain.launch) && near(core.thread, plain.thread), "{core:?}");
+        assert!(near(core.assumed_trips, plain.assumed_trips), "{core:?}");
         assert!(core.near_byte < core.far_byte, "{core:?}");
         assert!(core.is_shared(3.0 * core.worth_sharing()) && !core.is_shared(core.thread));
     }

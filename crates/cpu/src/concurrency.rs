@@ -71,9 +71,7 @@ impl Estimate<'_> {
             Op::Fusion(fusion) => own + self.of(fusion.calls, depth + 1)?,
             Op::While { condition, body } => {
                 let iteration = self.of(*condition, depth + 1)? + self.of(*body, depth + 1)?;
-                return Some(
-                    iteration * known_trip_count(instruction).unwrap_or(crate::lower::DEFAULT_TRIP_COUNT) as f64,
-                );
+                return Some(iteration * known_trip_count(instruction).map_or(self.core.assumed_trips, |n| n as f64));
             }
             Op::Conditional { branches } => {
                 let times = branches.iter().map(|&b| self.of(b, depth + 1)).collect::<Option<Vec<_>>>()?;

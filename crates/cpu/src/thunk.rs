@@ -11,12 +11,10 @@ use crate::output_fusion::OutputFusion;
 use crate::shared_buffer::SharedBuffer;
 use hloom_analysis::devices::DeviceGrid;
 use hloom_ir::entity::InstructionId;
+pub(crate) use hloom_runtime::lowering::ListId;
 pub(crate) use hloom_runtime::placement::{AllocationSource, Location};
 pub(crate) use hloom_runtime::planned_values::{Evaluate, EvaluatedLeaf, ResultLeaf};
 use std::ops::Range;
-
-/// The number of a list of steps.
-pub(crate) type ListId = usize;
 
 /// A step.
 #[derive(Debug)]

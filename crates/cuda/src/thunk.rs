@@ -13,12 +13,10 @@ use crate::solver::Solver;
 use hloom_analysis::devices::DeviceGrid;
 use hloom_cuda_kernels::KernelSequence;
 use hloom_ir::entity::InstructionId;
+pub(crate) use hloom_runtime::lowering::ListId;
 use hloom_runtime::placement::{AllocationSource, Location};
 pub(crate) use hloom_runtime::planned_values::{Evaluate, EvaluatedLeaf, ResultLeaf};
 use std::ops::Range;
-
-/// The number of a list of thunks.
-pub(crate) type ListId = usize;
 
 /// A step of the program.
 #[derive(Debug)]

@@ -3,14 +3,14 @@
 //! A [`Client`] owns devices, allocates buffers on them and loads compiled modules; whoever runs programs (`hloom`, the
 //! plugin, the test suites) knows these traits only. [`memory`] is the host's caching allocator, [`pool`] the threads that
 //! help with loops, [`float_mode`] how they treat subnormals, [`trace`] the record of a run, [`placement`] where a plan's
-//! values lie and [`planned_values`] what lowering
-//! to thunks asks of them.
+//! values lie, [`planned_values`] what lowering to thunks asks of them and [`lowering`] what of it all machines share.
 
 mod affinity;
 pub mod buffer;
 pub mod client;
 pub mod executable;
 pub mod float_mode;
+pub mod lowering;
 pub mod memory;
 pub mod placement;
 pub mod planned_values;

@@ -9,6 +9,7 @@ use hloom_ir::op::Op;
 use hloom_plan::Plan;
 use hloom_plan::positions::Position;
 use hloom_value::ExecutionError;
+use std::collections::HashMap;
 
 /// Where an array lies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -97,7 +98,8 @@ pub fn locations(plan: &Plan<'_>) -> Result<Vec<Location>, ExecutionError> {
 /// Where the memory of each allocation comes from, and the bytes of all temporaries, each at a multiple of `alignment`.
 pub fn sources(plan: &Plan<'_>, alignment: usize) -> Result<(Vec<AllocationSource>, usize), ExecutionError> {
     let (dataflow, module) = (&plan.dataflow, plan.dataflow.module());
-    let leaf_of_parameter = argument_leaves(plan);
+    let leaf_of_parameter: HashMap<Position, usize> =
+        argument_leaves(plan).into_iter().enumerate().map(|(leaf, position)| (position, leaf)).collect();
     let mut temporary_bytes = 0usize;
     let mut sources = Vec::with_capacity(plan.allocations.len());
     for allocation in &plan.allocations {
@@ -105,8 +107,8 @@ pub fn sources(plan: &Plan<'_>, alignment: usize) -> Result<(Vec<AllocationSourc
         sources.push(if allocation.is_tuple || allocation.is_thread_local {
             AllocationSource::Unused
         } else if let Some(position) = allocation.parameter {
-            match leaf_of_parameter.iter().position(|&p| p == position) {
-                Some(leaf) => AllocationSource::Argument { leaf, owned: allocation.is_aliased },
+            match leaf_of_parameter.get(&position) {
+                Some(&leaf) => AllocationSource::Argument { leaf, owned: allocation.is_aliased },
                 None => AllocationSource::Unused,
             }
         } else if allocation.is_constant {
