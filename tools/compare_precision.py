@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Compares bf16 and f16 programs with XLA's CPU, bit for bit.
 
-    compare_precision.py --hloom target/release/hloom [--programs 200] [--seed 0] [--keep DIR] [--verbose]
+    compare_precision.py --hloom target/release/hloom [--programs 200] [--seed 0] [--products] [--keep DIR] [--verbose]
 
 Random programs of element-wise operations, converts to f32 and back, reduce-precision, barriers and movements of elements
 are compiled by JAX for its own CPU, once as it does by default and once with `xla_allow_excess_precision=False`. hloom
 runs the same StableHLO: its CPU engine as it does by default, which has to equal the first, and its evaluator and its CPU
 engine with `--excess-precision=never`, which have to equal the second. All NaNs are one.
 
-Sums, products of matrices and what XLA rewrites inexactly (quotients of quotients, products of exponentials, divisors
+With `--products`, the programs are products of arrays in all arrangements of their dimensions and convolutions, of small
+whole numbers, whose sums are exact in any order, and what becomes of them afterwards.
+
+Otherwise sums, products of matrices and what XLA rewrites inexactly (quotients of quotients, products of exponentials, divisors
 that are constants) are left out: their values depend on the order of operations, not on where they are rounded.
 Every other program has functions such as tanh, which are within a few last digits of f32 in both and not the same: what
 differs there is counted apart, as `near`.
@@ -159,6 +162,82 @@ class Program:
         ]
 
 
+class ProductProgram:
+    """A random product or convolution of two arrays, and a few steps on what it makes."""
+
+    has_functions = False
+
+    def __init__(self, seed):
+        self.rng = rng = random.Random(seed)
+        self.dtype = jnp.dtype(rng.choice([jnp.bfloat16, jnp.bfloat16, jnp.bfloat16, jnp.float16]))
+        self.shapes, self.product = self.convolution() if rng.random() < 0.25 else self.dot()
+        self.steps = [rng.choice(["transpose", "reshape", "barrier", "add", "double", "max"]) for _ in range(rng.choice([0, 0, 1, 2]))]
+        self.keeps_product = rng.random() < 0.3
+
+    def dot(self):
+        rng = self.rng
+        batch = [rng.choice([2, 3]) for _ in range(rng.choice([0, 0, 1, 2]))]
+        contracting = [rng.choice([4, 6, 9]) for _ in range(rng.choice([1, 1, 1, 2]))]
+        others = [[rng.choice([1, 5, 8, 17]) for _ in range(rng.choice([0, 1, 1, 1, 2]))] for _ in range(2)]
+        shapes, dimensions = [], []
+        for other in others:
+            sizes = {"b": batch, "c": contracting, "o": other}
+            kinds = [(kind, n) for kind in "bco" for n in range(len(sizes[kind]))]
+            if rng.random() < 0.5:
+                rng.shuffle(kinds)
+            shapes.append(tuple(sizes[kind][n] for kind, n in kinds))
+            dimensions.append({kind: tuple(kinds.index((kind, n)) for n in range(len(sizes[kind]))) for kind in "bc"})
+        l, r = dimensions
+        return shapes, lambda lhs, rhs: lax.dot_general(lhs, rhs, ((l["c"], r["c"]), (l["b"], r["b"])))
+
+    def convolution(self):
+        rng = self.rng
+        spatial = "HW"[: rng.choice([1, 2, 2])]
+        orders = ["NC" + spatial, "OI" + spatial, "NC" + spatial]
+        if rng.random() < 0.7:
+            orders = ["".join(rng.sample(order, len(order))) for order in orders]
+        feature_groups, batch_groups = rng.choice([(1, 1), (1, 1), (4, 1), (2, 1), (1, 2)])
+        channels = rng.choice([4, 8])
+        sizes = {"N": 2 * batch_groups, "C": channels, "O": 2 * feature_groups * batch_groups, "I": channels // feature_groups}
+        base = {d: rng.choice([5, 8, 11]) for d in spatial}
+        window = {d: rng.choice([1, 2, 3]) for d in spatial}
+        shapes = [tuple((sizes | base)[d] for d in orders[0]), tuple((sizes | window)[d] for d in orders[1])]
+        each = lambda choices: tuple(rng.choice(choices) for _ in spatial)
+        options = {
+            "window_strides": each([1, 1, 2]),
+            "padding": tuple((rng.choice([0, 1]), rng.choice([0, 1, 2])) for _ in spatial),
+            "lhs_dilation": each([1, 1, 2]),
+            "rhs_dilation": each([1, 1, 2]),
+            "dimension_numbers": tuple(orders),
+            "feature_group_count": feature_groups,
+            "batch_group_count": batch_groups,
+        }
+        return shapes, lambda lhs, rhs: lax.conv_general_dilated(lhs, rhs, **options)
+
+    def __call__(self, lhs, rhs):
+        product = value = self.product(lhs, rhs)
+        for step in self.steps:
+            match step:
+                case "transpose":
+                    value = jnp.transpose(value)
+                case "reshape":
+                    value = jnp.reshape(value, (-1,))
+                case "barrier":
+                    value = lax.optimization_barrier(value)
+                case "add":
+                    value = value + jnp.asarray(257, value.dtype)
+                case "double":
+                    value = value * jnp.asarray(3, value.dtype)
+                case "max":
+                    value = jnp.maximum(value, jnp.asarray(0, value.dtype))
+        value = value.astype(jnp.float32)
+        return (value, product) if self.keeps_product else (value,)
+
+    def arguments(self, seed):
+        rng = np.random.default_rng(seed)
+        return [rng.integers(-15, 16, shape).astype(self.dtype) for shape in self.shapes]
+
+
 def bits(array):
     """The elements as integers in the order of the floats, all NaNs as one."""
     array = np.asarray(array)
@@ -195,6 +274,7 @@ def main():
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no program after this time")
+    parser.add_argument("--products", action="store_true", help="programs around products of arrays")
     parser.add_argument("--keep", help="a folder for the programs that differ")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
@@ -209,7 +289,7 @@ def main():
         for seed in range(options.seed, options.seed + options.programs):
             if time.monotonic() - begun > options.seconds:
                 break
-            program = Program(seed)
+            program = ProductProgram(seed) if options.products else Program(seed)
             arguments = program.arguments(seed)
             lowered = jax.jit(program, keep_unused=True).lower(*arguments)
             path = os.path.join(folder, f"{seed}.mlir")
