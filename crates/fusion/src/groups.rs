@@ -8,6 +8,9 @@
 //! A group has one result, from which all its members are reached; so what is an order of the instructions is an order of
 //! the groups.
 
+#[cfg(test)]
+mod tests;
+
 use super::cost::{Role, elements, own_cost, plain_array, role, times_made};
 use hloom_cost::element;
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
@@ -46,6 +49,8 @@ type Places = SmallVec<[Place; 1]>;
 
 /// What is cheap may be made again in each of so many groups at most.
 const MAX_COPIES: usize = 4;
+/// One cheap value after another, each used twice, is made again up to so many additions: not the whole of a long chain.
+const MAX_COPIED: f64 = 2.0 * element::CHEAP;
 /// Additions that are done again, for an element that several parts of a concatenation need.
 const MAX_RECOMPUTED: f64 = 48.0;
 /// What costs so much is better made by whole vectors than for each of many rows of at most so many elements.
@@ -68,6 +73,8 @@ pub(super) struct Facts {
     /// How many arrays as large as itself are read to make each.
     reads: SideTable<InstructionId, u32>,
     places: SideTable<InstructionId, Places>,
+    /// What it costs to make each in further groups, with what is made of it there; 0 if it is in one only.
+    copied: SideTable<InstructionId, f64>,
     pinned: SideTable<InstructionId, bool>,
 }
 
@@ -81,6 +88,7 @@ impl Facts {
             cost: SideTable::with_len(slots, 0.0),
             reads: SideTable::with_len(slots, 0),
             places: SideTable::with_len(slots, Places::new()),
+            copied: SideTable::with_len(slots, 0.0),
             pinned: hloom_passes::facts::pinned(module),
         }
     }
@@ -99,7 +107,7 @@ pub(super) fn group(
     facts: &mut Facts,
     limits: FusionLimits,
 ) -> Vec<Group> {
-    let Facts { position, roles, cost, reads, places, pinned } = facts;
+    let Facts { position, roles, cost, reads, places, copied, pinned } = facts;
     for (n, &i) in order.iter().enumerate() {
         position.set(i, n as u32);
         if pinned[i] {
@@ -123,7 +131,7 @@ pub(super) fn group(
         }
     }
     let root = module.root(computation);
-    let mut sweep = Sweep { module, roles, cost, reads, places, limits, groups: Vec::new() };
+    let mut sweep = Sweep { module, roles, cost, reads, places, copied, limits, groups: Vec::new() };
     for &i in order.iter().rev() {
         if sweep.roles[i] != Role::None {
             sweep.place(i, root == Some(i));
@@ -138,6 +146,7 @@ struct Sweep<'m> {
     cost: &'m SideTable<InstructionId, f64>,
     reads: &'m SideTable<InstructionId, u32>,
     places: &'m mut SideTable<InstructionId, Places>,
+    copied: &'m mut SideTable<InstructionId, f64>,
     limits: FusionLimits,
     /// Members users first, for now.
     groups: Vec<Group>,
@@ -171,7 +180,8 @@ impl Sweep<'_> {
                 let cost = self.cost[i];
                 let few = joined.len() <= MAX_COPIES || cost <= 1.0 && joined.len() <= 4 * MAX_COPIES;
                 let again = cost <= self.limits.recomputed && self.reads[i] <= 1 && joined.len() == 2;
-                everywhere && (joined.len() == 1 || cost <= element::CHEAP && few || again)
+                let is_cheap = cost <= element::CHEAP && self.cost_of_copy(i) <= MAX_COPIED;
+                everywhere && (joined.len() == 1 || is_cheap && few || again)
             }
             Role::Reduce => everywhere && joined.len() == 1,
             Role::Last | Role::None => false,
@@ -194,14 +204,23 @@ impl Sweep<'_> {
             group.members.push(i);
             group.computed += usize::from(!is_no_code);
         }
+        let copied = if joined.len() > 1 { self.cost_of_copy(i) } else { 0.0 };
+        self.copied.set(i, copied);
         self.places.set(i, joined);
+    }
+
+    /// What is made again where `i` is made in several groups: itself, and what is made of it there.
+    fn cost_of_copy(&self, i: InstructionId) -> f64 {
+        let after = self.module[i].users().iter().map(|&u| self.copied[u]).fold(0.0, f64::max);
+        after + own_cost(self.module, i)
     }
 
     /// The place of `i` in the group in which `user` has `place`, if it can be made there.
     fn join(&self, i: InstructionId, user: InstructionId, place: &Place) -> Option<Place> {
         let module = self.module;
         let group = &self.groups[place.group as usize];
-        if group.computed >= self.limits.members || self.roles[i] == Role::Last {
+        let is_full = group.computed >= self.limits.members && self.roles[i] != Role::Free;
+        if is_full || self.roles[i] == Role::Last {
             return None;
         }
         let times = place.times * times_made(module, i, user, self.limits)?;
