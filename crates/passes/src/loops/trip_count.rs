@@ -27,6 +27,10 @@ pub(super) enum Noted {
 
 /// Loops whose bodies, all iterations together, have at most so many instructions are unrolled.
 const MAX_UNROLLED: usize = 48;
+/// The same of loops over the bits of arrays of at least so many elements, as the rounds of a generator of random bits: by
+/// how much they shift, and which word of a key they take, is then known, and words stay in registers from round to round.
+const MAX_UNROLLED_BITWISE: usize = 480;
+const MIN_BITWISE_ELEMENTS: i64 = 64;
 
 /// Works out how often the loop runs, and notes it or unrolls it.
 pub(super) fn note(module: &mut Module, plain: &Loop) -> Noted {
@@ -118,6 +122,22 @@ fn has_effects(module: &Module, computations: &[ComputationId]) -> bool {
     false
 }
 
+/// Whether a body does nothing but work on the bits of integers, element by element, many of them.
+fn is_bitwise(module: &Module, body: ComputationId) -> bool {
+    use BinaryOp::{Add, And, Or, ShiftLeft, ShiftRightArithmetic, ShiftRightLogical, Subtract, Xor};
+    let is_integer = |i: InstructionId| module[i].shape.element_type().is_some_and(ElementType::is_integer);
+    let works_on_bits = |&i: &InstructionId| match &module[i].op {
+        Op::Binary(Add | Subtract | And | Or | Xor | ShiftLeft | ShiftRightLogical | ShiftRightArithmetic)
+        | Op::Convert => is_integer(i),
+        Op::Parameter { .. } | Op::Constant(_) | Op::Tuple | Op::GetTupleElement { .. } => true,
+        Op::Broadcast { .. } | Op::Reshape { .. } | Op::Slice { .. } => true,
+        _ => false,
+    };
+    let is_many = |&i: &InstructionId| array(module, i).and_then(|a| a.element_count()) >= Some(MIN_BITWISE_ELEMENTS);
+    let instructions = module[body].instructions();
+    instructions.iter().all(works_on_bits) && instructions.iter().any(is_many)
+}
+
 /// Puts the body in place of the loop, as often as it runs, if that is little.
 fn unroll(module: &mut Module, plain: &Loop, count: u64) -> bool {
     let length = module[plain.body].instructions().len();
@@ -127,7 +147,8 @@ fn unroll(module: &mut Module, plain: &Loop, count: u64) -> bool {
     };
     // What has computations of its own would share them with its copies.
     let copies = iterations > 1 && module[plain.body].instructions().iter().any(calls);
-    if copies || iterations > 1 && iterations.saturating_mul(length) > MAX_UNROLLED {
+    let most = if is_bitwise(module, plain.body) { MAX_UNROLLED_BITWISE } else { MAX_UNROLLED };
+    if copies || iterations > 1 && iterations.saturating_mul(length) > most {
         return false;
     }
     // A loop that does something besides its value stays where it is after its value was replaced, and would do it again.
