@@ -34,6 +34,10 @@ pub struct Compute {
     pub tile_columns: Option<i64>,
     /// Seconds to start a kernel when the device is busy with the one before.
     pub launch_seconds: f64,
+    /// The same inside of a loop, on a machine that compiles loops as a whole; as anywhere else, unless it is said.
+    pub loop_launch_seconds: Option<f64>,
+    /// Seconds until what a plain operation makes can be used by the next; not known where it is 0.
+    pub operation_seconds: f64,
     /// Seconds to start a program.
     pub dispatch_seconds: f64,
     /// Seconds to hand a part of some work to another thread and hear that it is done.
@@ -92,6 +96,8 @@ impl Compute {
             "tile_rows" => self.tile_rows = Some(at_least(entry, 1)?),
             "tile_columns" => self.tile_columns = Some(at_least(entry, 1)?),
             "launch_us" => self.launch_seconds = number(entry)? * 1e-6,
+            "loop_launch_us" => self.loop_launch_seconds = Some(number(entry)? * 1e-6),
+            "operation_us" => self.operation_seconds = number(entry)? * 1e-6,
             "dispatch_us" => self.dispatch_seconds = number(entry)? * 1e-6,
             "thread_us" => self.thread_seconds = number(entry)? * 1e-6,
             "saturating_bytes" => self.saturating_bytes = number(entry)?,
