@@ -14,6 +14,15 @@ const QUOTIENT: f64 = 4.0;
 /// Integers are divided one at a time.
 const INTEGER_QUOTIENT: f64 = 12.0;
 
+/// What a function of a type of 16 bits takes longer than one of f32, rounding aside.
+const NARROW_FUNCTION: f64 = 8.0;
+/// The longest chain of operations in a function.
+const FUNCTION_DEPTH: f64 = 8.0;
+/// An operation on integers.
+const INTEGER_DEPTH: f64 = 0.4;
+/// A reduction's last steps, within a vector.
+const REDUCE_DEPTH: f64 = 6.0;
+
 /// What takes no more is made again where it is needed, rather than written to memory and read.
 pub const CHEAP: f64 = 6.0;
 
@@ -74,6 +83,61 @@ pub const GATHER: f64 = 4.0;
 
 /// Taking an index apart by a division, which is done for each element by itself.
 pub const INDEX_QUOTIENT: f64 = 40.0;
+
+/// What one element of type `t` takes as time: [`instruction`], but for functions that take far longer than those that
+/// choices are made between, for which any large number will do.
+pub fn time(op: &Op, operands: usize, t: ElementType) -> Option<f64> {
+    let is_integer = !t.is_float() && !t.is_complex();
+    let function = match op {
+        _ if t.is_complex() => None,
+        Op::Unary { op: UnaryOp::Log, .. } => Some(26.0),
+        Op::Unary { op: UnaryOp::LogPlusOne | UnaryOp::ExponentialMinusOne, .. } => Some(32.0),
+        Op::Unary { op: UnaryOp::Sine | UnaryOp::Cosine | UnaryOp::Tan, .. } => Some(44.0),
+        Op::Unary { op: UnaryOp::Cbrt, .. } => Some(180.0),
+        Op::Binary(BinaryOp::Power) if t == ElementType::F64 => Some(500.0),
+        Op::Binary(BinaryOp::Power) => Some(180.0),
+        Op::Binary(BinaryOp::Atan2) => Some(96.0),
+        Op::Binary(BinaryOp::Divide | BinaryOp::Remainder) if is_integer => Some(160.0),
+        // More units take these, and a rotation that is written as three of them is one.
+        Op::Binary(
+            BinaryOp::And
+            | BinaryOp::Or
+            | BinaryOp::Xor
+            | BinaryOp::ShiftLeft
+            | BinaryOp::ShiftRightArithmetic
+            | BinaryOp::ShiftRightLogical,
+        ) => Some(0.6),
+        _ => None,
+    };
+    match (function, op) {
+        (Some(each), _) if is_integer => Some(each),
+        (Some(each), _) => Some(each + rounding(t)),
+        // By itself each piece is copied to its place.
+        (None, Op::Concatenate { .. }) => Some(1.0),
+        // What is found by an index that is computed is counted by the places where it lies.
+        (None, Op::Gather(_)) => Some(1.0),
+        // The parts of a function are computed for half a vector of such elements at a time.
+        (None, Op::Unary { op, .. }) if rounding(t) > 0.0 && unary(*op, t) > CHEAP + rounding(t) => {
+            Some(unary(*op, t) + NARROW_FUNCTION)
+        }
+        (None, op) => instruction(op, operands, t),
+    }
+}
+
+/// How long the result for one element is waited for, in additions.
+pub fn depth(op: &Op, operands: usize, t: ElementType) -> f64 {
+    match op {
+        Op::Broadcast { .. } | Op::Reshape { .. } | Op::Slice { .. } | Op::Transpose { .. } => 0.0,
+        Op::Concatenate { .. } | Op::Reverse { .. } => 1.0,
+        Op::Reduce { .. } => REDUCE_DEPTH,
+        // Plain work on integers is done in a cycle.
+        op if !t.is_float() && !t.is_complex() => {
+            time(op, operands, t).map_or(0.0, |each| (INTEGER_DEPTH * each).clamp(INTEGER_DEPTH, FUNCTION_DEPTH))
+        }
+        // Most terms of a series do not wait for each other.
+        op => time(op, operands, t).map_or(0.0, |each| each.clamp(1.0, FUNCTION_DEPTH)),
+    }
+}
 
 /// What it takes to make one element of type `t` by `op` of so many operands, these aside; `None` for what is not made
 /// element by element.

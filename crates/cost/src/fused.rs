@@ -8,6 +8,7 @@ use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::order::computations_by_calls;
+use hloom_target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -17,10 +18,21 @@ pub(crate) struct Fused {
     pub(crate) work: Work,
     /// Of each parameter the share of its elements that is read.
     pub(crate) read: Vec<f64>,
+    /// The same where nothing is made that nobody asks for.
+    pub(crate) needed: Vec<f64>,
     /// Of each leaf of the result the share of its elements that is written.
     pub(crate) written: Vec<f64>,
     /// Whether it stands for a part of a collective, or calls something outside.
     pub(crate) is_outside: bool,
+}
+
+impl Fused {
+    /// Of a parameter the share of its elements that is read: loops of a processor make what is asked for, element by
+    /// element.
+    pub(crate) fn share_read(&self, parameter: usize, target: &Target) -> f64 {
+        let shares = if target.compute.thread_seconds > 0.0 { &self.needed } else { &self.read };
+        shares.get(parameter).copied().unwrap_or(1.0)
+    }
 }
 
 /// In computations with more products than this nobody asks which parameter goes into which.
@@ -52,22 +64,34 @@ fn summary(module: &Module, computation: ComputationId, fused: &[Option<Fused>])
     let instructions = module[computation].instructions();
     let mut result = Fused::default();
     let mut products: Vec<(InstructionId, usize)> = Vec::new();
+    let needed = shares_read(module, computation, fused, passes_on);
+    let root = module.root(computation);
+    let mut depths = Shares::default();
     for &id in instructions {
         let before = result.work.matmuls.len();
-        match callee(module, id, fused) {
+        let mut work = match callee(module, id, fused) {
             Some(inner) => {
-                result.work.add(&inner.work);
                 result.is_outside |= inner.is_outside;
+                inner.work.clone()
             }
             None => {
-                result.work.add(&Work::of(module, id));
                 result.is_outside |= is_outside(&module[id].op);
+                Work::of(module, id)
             }
-        }
+        };
+        let share = if Some(id) == root { 1.0 } else { needed.get(&id).copied().unwrap_or(0.0) };
+        work.additions *= share;
+        work.lookups *= share;
+        let before_it = module[id].operands().iter().filter_map(|o| depths.get(o)).fold(0.0, |a: f64, &b| a.max(b));
+        depths.insert(id, before_it + work.depth);
+        result.work.depth = result.work.depth.max(before_it + work.depth);
+        result.work.add(&work);
         products.extend((before..result.work.matmuls.len()).map(|n| (id, n)));
     }
-    let read = shares_read(module, computation, fused);
+    let hands_on = |op: &Op| matches!(op, Op::Bitcast | Op::Tuple | Op::GetTupleElement { .. });
+    let read = shares_read(module, computation, fused, hands_on);
     let parameters = module.parameters(computation);
+    result.needed = parameters.iter().map(|p| needed.get(p).copied().unwrap_or(0.0)).collect();
     result.read = parameters.iter().map(|p| read.get(p).copied().unwrap_or(0.0)).collect();
     result.written = shares_written(module, computation, fused);
     if products.len() <= MOST_TRACED {
@@ -135,8 +159,31 @@ fn producer(module: &Module, values: &[InstructionId], fused: &[Option<Fused>]) 
 
 type Shares = FxHashMap<InstructionId, f64>;
 
-/// Of each instruction whose value is used, the share of its elements that its users read.
-fn shares_read(module: &Module, computation: ComputationId, fused: &[Option<Fused>]) -> Shares {
+/// Whether no more of an operation's operands is needed than of its result.
+fn passes_on(op: &Op) -> bool {
+    let moves = matches!(
+        op,
+        Op::Bitcast
+            | Op::Tuple
+            | Op::GetTupleElement { .. }
+            | Op::Broadcast { .. }
+            | Op::Reshape { .. }
+            | Op::Transpose { .. }
+            | Op::Reverse { .. }
+            | Op::Convert
+            | Op::Reduce { .. }
+    );
+    moves || op.is_elementwise()
+}
+
+/// Of each instruction whose value is used, the share of its elements that its users read; where `passes_on` says so, they
+/// read of their operands what is read of them.
+fn shares_read(
+    module: &Module,
+    computation: ComputationId,
+    fused: &[Option<Fused>],
+    passes_on: impl Fn(&Op) -> bool,
+) -> Shares {
     let mut shares = Shares::default();
     let root = module.root(computation);
     let results: FxHashSet<InstructionId> = match root {
@@ -156,7 +203,7 @@ fn shares_read(module: &Module, computation: ComputationId, fused: &[Option<Fuse
                 // What is handed through is not touched; what is exchanged, others read.
                 Op::Tuple if Some(id) == root && matches!(module[operand].op, Op::Parameter { .. }) => 0.0,
                 op if op.collective().is_some() => 0.0,
-                Op::Bitcast | Op::Tuple | Op::GetTupleElement { .. } => own,
+                op if passes_on(op) => own,
                 Op::Fusion(_) => callee(module, id, fused).and_then(|f| f.read.get(n).copied()).unwrap_or(1.0),
                 _ => 1.0,
             };

@@ -97,7 +97,7 @@ impl Kernel {
         let mut kernel = Kernel { kind: KernelKind::Free, work, operands: SmallVec::new(), results: SmallVec::new() };
         for (n, &operand) in instruction.operands().iter().enumerate() {
             let share = match inner {
-                Some(fused) => fused.read.get(n).copied().unwrap_or(1.0),
+                Some(fused) => fused.share_read(n, target),
                 None => share_read(module, id, n),
             };
             let space = placement.operands.get(n).copied().flatten();

@@ -26,6 +26,12 @@ pub struct Matmul {
     pub batch: f64,
     /// Among how many groups of features the columns are divided: those of a group share no input with another.
     pub groups: f64,
+    /// Whether the elements that are summed lie side by side in the second operand, and those of a row do not.
+    pub is_rhs_by_columns: bool,
+    /// Whether it is a convolution.
+    pub is_convolution: bool,
+    /// Whether it is one of arrays whose features do not lie side by side.
+    pub has_features_apart: bool,
     /// Multiplications and additions.
     pub flops: f64,
     /// The type of the first operand.
@@ -61,7 +67,10 @@ impl Matmul {
             Op::Dot(dot) | Op::ScaledDot(dot) => {
                 let dims = &dot.dims;
                 let contracted = product(lhs, &dims.lhs_contracting);
-                Some(Matmul::dot(lhs, rhs, result, contracted, product(lhs, &dims.lhs_batch), &dot.precision))
+                let fastest = rhs.minor_to_major().first().copied();
+                let product = Matmul::dot(lhs, rhs, result, contracted, product(lhs, &dims.lhs_batch), &dot.precision);
+                let is_rhs_by_columns = fastest.is_some_and(|d| dims.rhs_contracting.contains(&d));
+                Some(Matmul { is_rhs_by_columns, ..product })
             }
             Op::RaggedDot(dot) => {
                 let dims = &dot.dims;
@@ -71,7 +80,11 @@ impl Matmul {
             Op::Convolution(c) => {
                 let batch_groups = c.batch_group_count.max(1) as f64;
                 let product = Matmul::convolution(lhs, rhs, result, &c.window, &c.dims, batch_groups, &c.precision);
-                Some(Matmul { groups: c.feature_group_count.max(1) as f64, ..product })
+                let fastest = |a: &ArrayShape| a.minor_to_major().first().copied();
+                let is_apart =
+                    fastest(lhs) != Some(c.dims.input_feature) || fastest(result) != Some(c.dims.output_feature);
+                let groups = c.feature_group_count.max(1) as f64;
+                Some(Matmul { groups, is_convolution: true, has_features_apart: is_apart, ..product })
             }
             _ => None,
         }
@@ -145,6 +158,9 @@ impl Matmul {
             contracted,
             batch,
             groups: 1.0,
+            is_rhs_by_columns: false,
+            is_convolution: false,
+            has_features_apart: false,
             flops,
             lhs_type,
             rhs_type,

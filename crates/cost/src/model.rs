@@ -4,6 +4,7 @@ use crate::custom_call::{self, CustomCost};
 use crate::dumped::window_config;
 use crate::fused::{Fused, fused_computations};
 use crate::kernel::{Kernel, KernelKind, Placement};
+use crate::processor::{self, Residence};
 use crate::roofline;
 use crate::windows::{Machine, MatmulWindows};
 use crate::work::Work;
@@ -120,6 +121,8 @@ pub struct CostModel<'m> {
     /// Whether windows that a compiler wrote down are used.
     uses_known_windows: bool,
     custom: FxHashMap<String, CustomCost>,
+    /// Bytes that one run touches of the program's arguments, constants and results.
+    footprint: f64,
 }
 
 impl<'m> CostModel<'m> {
@@ -128,7 +131,9 @@ impl<'m> CostModel<'m> {
         target.bandwidth(0)?;
         let machine = target.windows.map(|windows| Machine::new(target, windows)).transpose()?;
         let fused = fused_computations(module);
-        Ok(CostModel { module, target, fused, machine, uses_known_windows: true, custom: FxHashMap::default() })
+        let custom = FxHashMap::default();
+        let model = CostModel { module, target, fused, machine, uses_known_windows: true, custom, footprint: 0.0 };
+        Ok(if model.is_processor() { model.with_footprint() } else { model })
     }
 
     /// The same with windows searched, whatever a compiler wrote down.
@@ -184,6 +189,7 @@ impl<'m> CostModel<'m> {
         };
         match &self.machine {
             Some(machine) => machine.cost(&kernel, known.as_ref()),
+            None if self.is_processor() => processor::cost(&kernel, self.residence(id, &kernel), self.target),
             None => roofline::cost(&kernel, self.target),
         }
     }
@@ -192,8 +198,46 @@ impl<'m> CostModel<'m> {
     pub fn kernel_cost(&self, kernel: &Kernel) -> Result<InstructionCost, Diagnostic> {
         match &self.machine {
             Some(machine) => machine.cost(kernel, None),
+            None if self.is_processor() => processor::cost(kernel, Residence::default(), self.target),
             None => roofline::cost(kernel, self.target),
         }
+    }
+
+    /// Whether threads of an operating system compute.
+    fn is_processor(&self) -> bool {
+        self.target.compute.thread_seconds > 0.0
+    }
+
+    /// What was there before the program's run, of what an instruction reads.
+    fn residence(&self, id: InstructionId, kernel: &Kernel) -> Residence {
+        let is_outside = |index: u32| {
+            let operand = self.module[id].operands().get(index as usize);
+            operand.is_some_and(|&o| given(self.module, o).is_some())
+        };
+        let outside = kernel.operands.iter().filter(|a| a.space == 0 && is_outside(a.index));
+        Residence { outside_bytes: outside.map(|a| a.bytes).sum(), footprint: self.footprint }
+    }
+
+    /// Bytes that one run touches of the program's arguments, constants and results.
+    fn with_footprint(mut self) -> CostModel<'m> {
+        let Some(entry) = self.module.entry() else { return self };
+        let whole = |id: InstructionId| -> f64 {
+            let leaves = self.module[id].shape.leaves();
+            let bytes = leaves.iter().filter_map(|(_, s)| self.target.array_bytes(s.as_array_or_buffer()?));
+            bytes.map(|b| b as f64).sum()
+        };
+        let mut read: FxHashMap<InstructionId, f64> = FxHashMap::default();
+        for &id in self.module[entry].instructions() {
+            let kernel = self.kernel(id);
+            for (n, &operand) in self.module[id].operands().iter().enumerate() {
+                let Some(given) = given(self.module, operand) else { continue };
+                let own = kernel.operands.iter().filter(|a| a.index as usize == n).map(|a| a.bytes).sum();
+                *read.entry(given).or_insert(0.0) += if matches!(self.module[id].op, Op::Bitcast) { 0.0 } else { own };
+            }
+        }
+        let read: f64 = read.into_iter().map(|(id, bytes)| bytes.min(whole(id))).sum();
+        self.footprint = read + self.module.root(entry).map_or(0.0, whole);
+        self
     }
 
     /// Whether the instruction is a fusion that stands for a part of a collective, or a call to the outside.
@@ -219,5 +263,19 @@ impl<'m> CostModel<'m> {
     pub fn copy_seconds(&self, bytes: f64) -> Result<(f64, f64), Diagnostic> {
         let latency = self.target.space(0).map_or(0.0, |s| s.latency_seconds);
         Ok((bytes / self.target.reached_bandwidth(0)?, latency))
+    }
+}
+
+/// The argument or constant of the program that a value is, or is a part or another view of.
+fn given(module: &Module, value: InstructionId) -> Option<InstructionId> {
+    let mut at = value;
+    loop {
+        match module[at].op {
+            Op::Parameter { .. } | Op::Constant(_) => {
+                return (Some(module[at].parent()) == module.entry()).then_some(at);
+            }
+            Op::Bitcast | Op::GetTupleElement { .. } => at = *module[at].operands().first()?,
+            _ => return None,
+        }
     }
 }

@@ -1,23 +1,18 @@
-//! Kernels on machines with caches and many cores: the longer of arithmetic and traffic, after a launch.
+//! Kernels on machines with many cores that are started all at once: the longer of arithmetic and traffic, after a launch.
 //!
 //! - Arithmetic: products at the rate of their type, spread over cores in blocks where the target says how large those
 //!   are (a last wave of few blocks takes as long as a full one); the rest element by element.
 //! - Traffic: what fits into the largest cache goes at its speed, the rest at that of main memory. A kernel with few
 //!   bytes does not fill the memory's pipelines.
-//! - Small kernels stay on one core where handing work to others takes longer than it saves.
 
-use crate::kernel::{ArrayUse, Kernel, KernelKind};
+use crate::kernel::{Kernel, KernelKind};
 use crate::matmul::Matmul;
 use crate::model::InstructionCost;
-use hloom_ir::ElementType;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_target::Target;
 
 /// What single elements here and there reach of a memory's bandwidth: of a line that comes along, they use a part.
 const SCATTERED_SHARE: f64 = 0.4;
-
-/// A product of fewer rows or columns loads its operands as often as it multiplies them.
-const THIN: f64 = 4.0;
 
 pub(crate) fn cost(kernel: &Kernel, target: &Target) -> Result<InstructionCost, Diagnostic> {
     if kernel.kind == KernelKind::Free {
@@ -30,7 +25,7 @@ pub(crate) fn cost(kernel: &Kernel, target: &Target) -> Result<InstructionCost, 
     }
     compute += elementwise_seconds(kernel, target)?;
     let bytes = kernel.bytes_in(0);
-    let moved = traffic(kernel, target) * kernel.work.passes.max(1.0);
+    let moved = bytes * kernel.work.passes.max(1.0);
     let bandwidth = bandwidth_for(bytes, target)?;
     let fill = c.saturating_bytes;
     let fill = if fill > 0.0 { fill * moved / (moved + fill) } else { 0.0 };
@@ -38,12 +33,7 @@ pub(crate) fn cost(kernel: &Kernel, target: &Target) -> Result<InstructionCost, 
     let is_scattered = kernel.work.scattered > 0.0 && kernel.work.run_bytes < line;
     let scattered = if is_scattered { 1.0 / SCATTERED_SHARE } else { 1.0 };
     let memory = (moved * scattered + fill) / bandwidth;
-    let mut work = compute.max(memory);
-    if c.thread_seconds > 0.0 {
-        let cores = c.cores.unwrap_or(1) as f64;
-        work = (work + c.thread_seconds).min(compute.max(memory) * cores);
-    }
-    let seconds = c.launch_seconds + work;
+    let seconds = c.launch_seconds + compute.max(memory);
     Ok(InstructionCost {
         seconds,
         cycles: c.clock_hz.map(|hz| seconds * hz),
@@ -58,23 +48,8 @@ pub(crate) fn cost(kernel: &Kernel, target: &Target) -> Result<InstructionCost, 
     })
 }
 
-/// Bytes that go through memory, at the speed of a copy. The caches of a CPU fetch a line before they write to it: a byte
-/// written takes as long as two that are read, and of what a copy moves a third is not counted.
-fn traffic(kernel: &Kernel, target: &Target) -> f64 {
-    if target.compute.thread_seconds <= 0.0 {
-        return kernel.bytes_in(0);
-    }
-    let in_memory = |arrays: &[ArrayUse]| arrays.iter().filter(|a| a.space == 0).map(|a| a.bytes).sum::<f64>();
-    (in_memory(&kernel.operands) + 2.0 * in_memory(&kernel.results)) / 1.5
-}
-
-/// What is computed element by element. Threads of the operating system run code with vectors, for which there is one
-/// table of costs; other machines have units for functions, with rates of their own.
+/// What is computed element by element: functions have units and rates of their own.
 fn elementwise_seconds(kernel: &Kernel, target: &Target) -> Result<f64, Diagnostic> {
-    if target.compute.thread_seconds > 0.0 {
-        let additions = kernel.work.additions;
-        return Ok(if additions > 0.0 { additions / target.vector_rate(ElementType::F32)? } else { 0.0 });
-    }
     let mut seconds = 0.0;
     for t in &kernel.work.by_type {
         if t.vector > 0.0 {
@@ -101,9 +76,7 @@ fn matmul_seconds(m: &Matmul, target: &Target) -> Result<f64, Diagnostic> {
     let plain = m.flops / rate;
     let c = &target.compute;
     let (Some(rows), Some(columns), Some(cores)) = (c.tile_rows, c.tile_columns, c.cores) else {
-        // Nothing to reuse (a row by a matrix, a channel by its own filter): code like any other, two operations at a time.
-        let is_thin = m.rows.min(m.columns / m.groups) < THIN;
-        return Ok(if is_thin { (m.flops / (2.0 * target.vector_rate(m.lhs_type)?)).max(plain) } else { plain });
+        return Ok(plain);
     };
     let (rows, columns, cores) = (rows as f64, columns as f64, cores as f64);
     // Smaller blocks spread better and reuse less; the sum may be split, too.

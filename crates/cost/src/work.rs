@@ -4,7 +4,7 @@ use crate::element;
 use crate::matmul::Matmul;
 use hloom_ir::ElementType;
 use hloom_ir::attributes::{Window, WindowDim};
-use hloom_ir::entity::InstructionId;
+use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, Op, UnaryOp};
 use hloom_ir::shape::{ArrayShape, Shape};
@@ -52,6 +52,16 @@ pub struct Work {
     pub by_type: SmallVec<[TypeWork; 2]>,
     /// Element-wise work as what a core with vectors takes for it, in additions of f32.
     pub additions: f64,
+    /// Places in memory that are found by an index that is computed, each with what lies side by side there.
+    pub lookups: f64,
+    /// Operations that wait for one another, in additions: the longest chain.
+    pub depth: f64,
+    /// Elements that are moved to where the fastest dimension is another.
+    pub transposed: f64,
+    /// Whether rows that are too short for vectors are reduced.
+    pub has_short_rows: bool,
+    /// Whether columns are reduced, and rows are read by parts.
+    pub has_columns: bool,
     /// Products and convolutions.
     pub matmuls: SmallVec<[Matmul; 1]>,
     /// Elements that are read or written in an order that memory does not like: gathered, scattered, sorted.
@@ -93,6 +103,10 @@ impl Work {
     pub fn add(&mut self, other: &Work) {
         self.elementwise += other.elementwise;
         self.additions += other.additions;
+        self.lookups += other.lookups;
+        self.transposed += other.transposed;
+        self.has_short_rows |= other.has_short_rows;
+        self.has_columns |= other.has_columns;
         for t in &other.by_type {
             self.add_typed(t.element_type, t.vector, t.transcendental);
         }
@@ -151,10 +165,18 @@ impl Work {
             {
                 work.transcendental(result.element_type, n);
             }
-            Op::Reduce { .. } => work.reduced(computed, read),
+            Op::Reduce { to_apply, dimensions } => {
+                work.reduced(computed, read);
+                let minor = operand(0).and_then(|a| a.minor_to_major().first().copied());
+                let by_rows = minor.is_some_and(|m| dimensions.contains(&m));
+                work.has_short_rows = by_rows && n > 1.0 && read / n < SHORT_ROW;
+                work.has_columns = !by_rows && n > 1.0;
+                work.additions = read * combining(module, *to_apply) * instruction.shape.leaf_count() as f64;
+            }
             Op::ReduceWindow { window, .. } => {
                 work.reduced(computed, read.max(n));
                 work.add_plain(computed, n * window_steps(window, result), 0.0);
+                work.additions = n * window_additions(window, result) * vectors_of(computed);
             }
             Op::SelectAndScatter { window, .. } => {
                 let source = operand(1).map_or(n, elements);
@@ -167,7 +189,7 @@ impl Work {
                 work.elementwise.simple = n * steps;
                 // Each step ends in a branch that nobody foresees: as long as an exponential, not as an addition.
                 work.add_typed(computed, 0.0, n * steps);
-                work.additions = SORT_STEP * n * steps;
+                work.additions = n * (SORT + SORT_STEP * steps);
                 work.scattered = n;
                 work.run_bytes = bytes_of_one(result);
                 work.passes = (steps / 4.0).max(1.0);
@@ -176,15 +198,23 @@ impl Work {
                 work.elementwise.simple = n;
                 work.scattered = n;
                 work.run_bytes = operand(0).map_or(0.0, |from| run_bytes(from, &gather.slice_sizes));
+                work.lookups = n * bytes_of_one(result) / work.run_bytes.max(bytes_of_one(result));
             }
-            Op::Scatter(_) => {
-                let updates = operand(instruction.operands().len() / 2 + 1).map_or(n, elements);
+            Op::Scatter(scatter) => {
+                let update = operand(instruction.operands().len() / 2 + 1);
+                let updates = update.map_or(n, elements);
+                // A window that ends with the fastest dimension is written at once.
+                let minor = update.map_or(1, |u| minor_window(u, &scatter.dims.update_window_dims));
+                work.lookups = SCATTERED * updates / minor.max(1) as f64;
                 work.elementwise.simple = updates;
                 work.add_plain(computed, updates, 0.0);
                 work.scattered = updates;
                 work.run_bytes = bytes_of_one(result);
             }
-            Op::TopK { .. } => work.reduced(computed, read),
+            Op::TopK { .. } => {
+                work.reduced(computed, read);
+                work.additions = TOP_STEP * read;
+            }
             Op::Fft { length, .. } => {
                 let steps: f64 = length.iter().map(|&l| (l.max(2) as f64).log2()).sum();
                 let each = 8.0 * steps * read;
@@ -221,14 +251,13 @@ impl Work {
             _ => work.elementwise.simple = n,
         }
         let computed = if matches!(instruction.op, Op::Convert) { result.element_type } else { computed };
-        let each = match &instruction.op {
-            // By itself each piece is copied to its place.
-            Op::Concatenate { .. } => Some(1.0),
-            op => element::instruction(op, instruction.operands().len(), computed),
-        };
-        if let Some(each) = each {
+        if moves_fastest(module, id) {
+            work.transposed = n;
+        }
+        if let Some(each) = element::time(&instruction.op, instruction.operands().len(), computed) {
             work.additions = each * n * vectors_of(computed);
         }
+        work.depth = element::depth(&instruction.op, instruction.operands().len(), computed);
         work
     }
 
@@ -246,10 +275,56 @@ impl Work {
 /// What a function takes that has no cost of its own, in additions.
 const FUNCTION: f64 = 20.0;
 
-/// A step of a sort, at a branch that nobody foresees, in additions.
-const SORT_STEP: f64 = 80.0;
+/// An element of a sort in additions, and what each doubling of the rows adds: keys are distributed by their digits
+/// rather than compared.
+const SORT: f64 = 800.0;
+const SORT_STEP: f64 = 56.0;
 /// An element of a scan, which waits for the one before, in additions.
 const SCAN_STEP: f64 = 64.0;
+/// The same, and of a window, from row to row: elements of a row do not wait for each other.
+const ROW_SCAN_STEP: f64 = 4.0;
+/// An element of a window along the fastest dimension, which is loaded by itself, in additions.
+const WINDOW_STEP: f64 = 14.0;
+/// An element that the largest so far are compared with, in additions.
+const TOP_STEP: f64 = 90.0;
+/// A place that is written waits for the one before it, which may be the same: as long as so many that are read.
+const SCATTERED: f64 = 2.0;
+/// Rows that are shorter than this are not reduced by vectors.
+const SHORT_ROW: f64 = 16.0;
+
+/// What one more element takes in a reduction by a computation, in additions; what calls others is as much as its
+/// instructions.
+fn combining(module: &Module, computation: ComputationId) -> f64 {
+    let each = |&id: &InstructionId| {
+        let instruction = &module[id];
+        let array = first_array(&instruction.shape)?;
+        let computed = instruction.operands().first().and_then(|&o| first_array(&module[o].shape)).unwrap_or(array);
+        let each = element::time(&instruction.op, instruction.operands().len(), computed.element_type)?;
+        Some(each * vectors_of(computed.element_type))
+    };
+    module[computation].instructions().iter().filter_map(each).sum::<f64>().max(1.0)
+}
+
+/// Whether the fastest dimension of a transpose's result is not that of its operand.
+fn moves_fastest(module: &Module, id: InstructionId) -> bool {
+    let instruction = &module[id];
+    let Op::Transpose { dimensions } = &instruction.op else { return false };
+    let from = instruction.operands().first().and_then(|&o| first_array(&module[o].shape));
+    let (Some(from), Some(to)) = (from, first_array(&instruction.shape)) else { return false };
+    let fastest = |a: &ArrayShape| a.minor_to_major().into_iter().find(|&d| size_of(a, d) > 1);
+    let source = fastest(to).and_then(|d| usize::try_from(d).ok()).and_then(|d| dimensions.get(d).copied());
+    source.is_some() && source != fastest(from)
+}
+
+fn size_of(array: &ArrayShape, dimension: i64) -> i64 {
+    usize::try_from(dimension).ok().and_then(|d| array.dims().get(d).copied()).unwrap_or(1)
+}
+
+/// The elements of an update that are written side by side.
+fn minor_window(update: &ArrayShape, window_dims: &[i64]) -> i64 {
+    let inside = update.minor_to_major().into_iter().take_while(|d| window_dims.contains(d));
+    inside.map(|d| size_of(update, d)).fold(1, i64::saturating_mul)
+}
 
 /// Vectors of a type for one of as many f32.
 fn vectors_of(t: ElementType) -> f64 {
@@ -288,6 +363,28 @@ fn window_steps(window: &Window, result: &ArrayShape) -> f64 {
         if is_scan { SCAN_STEP } else { d.size.max(0) as f64 }
     };
     window.dims.iter().zip(result.dims()).map(steps).product()
+}
+
+/// The same in additions.
+fn window_additions(window: &Window, result: &ArrayShape) -> f64 {
+    let minor = result.minor_to_major().into_iter().next();
+    let mut additions = 1.0;
+    let (mut is_window, mut is_along) = (false, false);
+    for (dim, (d, &n)) in window.dims.iter().zip(result.dims()).enumerate() {
+        let is_scan = n > 1 && d.size == n && d.stride == 1 && d.padding_low + d.padding_high == n - 1;
+        if is_scan {
+            additions *= if minor == i64::try_from(dim).ok() { SCAN_STEP } else { ROW_SCAN_STEP };
+        } else {
+            additions *= d.size.max(0) as f64;
+            is_window |= d.size > 1;
+            is_along |= d.size > 1 && minor == i64::try_from(dim).ok();
+        }
+    }
+    match (is_window, is_along) {
+        (true, true) => additions * WINDOW_STEP,
+        (true, false) => additions * ROW_SCAN_STEP,
+        (false, _) => additions,
+    }
 }
 
 fn window_elements(window: &Window) -> f64 {
