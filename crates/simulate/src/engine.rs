@@ -93,6 +93,7 @@ struct LoopFrame {
     condition: ComputationId,
     body: ComputationId,
     trips: u64,
+    least_round: f64,
     done: u64,
     stage: Stage,
     began: f64,
@@ -340,13 +341,14 @@ impl<'a> Engine<'a> {
                 Action::Call(callee) => {
                     self.devices[class].frames.push(Frame::Steps { computation: *callee, at: 0 });
                 }
-                Action::Loop { condition, body, trips } => {
-                    let (condition, body, trips) = (*condition, *body, *trips);
+                Action::Loop { condition, body, trips, least_round } => {
+                    let (condition, body, trips, least_round) = (*condition, *body, *trips, *least_round);
                     self.devices[class].frames.push(Frame::Loop(Box::new(LoopFrame {
                         instruction: id,
                         condition,
                         body,
                         trips,
+                        least_round,
                         done: 0,
                         stage: Stage::Begin,
                         began: 0.0,
@@ -380,6 +382,10 @@ impl<'a> Engine<'a> {
             Stage::Body => {
                 frame.stage = Stage::End;
                 frame.body
+            }
+            Stage::End if now < frame.began + frame.least_round => {
+                device.state = State::Sleeping { until: frame.began + frame.least_round };
+                return;
             }
             Stage::End => {
                 frame.done += 1;

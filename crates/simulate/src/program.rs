@@ -8,7 +8,7 @@ use crate::options::{CycleSource, Options};
 use hloom_analysis::trip_count::trip_count;
 use hloom_cost::custom_call::is_estimated_as_attention;
 use hloom_cost::dumped::estimated_cycles;
-use hloom_cost::{Bound, CollectiveKind, CostModel, InstructionCost};
+use hloom_cost::{Bound, CollectiveKind, CostModel, InstructionCost, carried_chain};
 use hloom_ir::diagnostic::codes::simulate::{NO_DUMPED_CYCLES, UNKNOWN_COST, UNKNOWN_TRIP_COUNT};
 use hloom_ir::diagnostic::{Blame, Diagnostic, Part};
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
@@ -38,8 +38,9 @@ pub(crate) enum Action {
     Exchange(Movement),
     /// Runs a computation.
     Call(ComputationId),
-    /// Runs a body so many times, and a condition before each and once more.
-    Loop { condition: ComputationId, body: ComputationId, trips: u64 },
+    /// Runs a body so many times, and a condition before each and once more. A round takes at least so many seconds, for
+    /// which the next waits for what it makes.
+    Loop { condition: ComputationId, body: ComputationId, trips: u64, least_round: f64 },
 }
 
 /// Data on their way, beside the kernels.
@@ -79,16 +80,16 @@ impl Program {
         let mut maker =
             Maker { module, model, options, errors: Vec::new(), unestimated: Vec::new(), attention: Vec::new() };
         let mut bodies: Vec<Option<Vec<Step>>> = vec![None; module.computation_slots()];
-        let mut pending = vec![entry];
-        while let Some(computation) = pending.pop() {
+        let mut pending = vec![(entry, false)];
+        while let Some((computation, is_repeated)) = pending.pop() {
             if bodies[computation.index()].is_some() {
                 continue;
             }
-            let steps = maker.steps(computation);
+            let steps = maker.steps(computation, is_repeated);
             for step in &steps {
                 match &step.action {
-                    Action::Call(callee) => pending.push(*callee),
-                    Action::Loop { condition, body, .. } => pending.extend([*condition, *body]),
+                    Action::Call(callee) => pending.push((*callee, is_repeated)),
+                    Action::Loop { condition, body, .. } => pending.extend([(*condition, true), (*body, true)]),
                     _ => {}
                 }
             }
@@ -111,7 +112,7 @@ fn runs(bodies: &[Option<Vec<Step>>], entry: ComputationId, module: &Module) -> 
         for step in steps.iter().flatten() {
             match &step.action {
                 Action::Call(callee) => times[n].push((*callee, 1.0)),
-                Action::Loop { condition, body, trips } => {
+                Action::Loop { condition, body, trips, .. } => {
                     times[n].extend([(*body, *trips as f64), (*condition, *trips as f64 + 1.0)]);
                 }
                 _ => {}
@@ -143,12 +144,16 @@ struct Maker<'m, 'o> {
 const MOST_ERRORS: usize = 8;
 
 impl Maker<'_, '_> {
-    fn steps(&mut self, computation: ComputationId) -> Vec<Step> {
+    /// The steps of a computation; of one that is in a loop where it `is_repeated`.
+    fn steps(&mut self, computation: ComputationId, is_repeated: bool) -> Vec<Step> {
         let mut steps = Vec::new();
         // The collectives that were started inside of fusions, by channel and chain.
         let mut chains: FxHashMap<(Option<i64>, String), InstructionId> = FxHashMap::default();
         for &id in self.module[computation].instructions() {
             match self.action(id, &mut chains) {
+                Ok(Some(Action::Compute(cost))) if is_repeated => {
+                    steps.push(Step { instruction: id, action: Action::Compute(self.repeated(cost)) });
+                }
                 Ok(Some(action)) => steps.push(Step { instruction: id, action }),
                 Ok(None) => {}
                 Err(fault) if self.errors.len() < MOST_ERRORS => self.errors.push(fault),
@@ -169,7 +174,8 @@ impl Maker<'_, '_> {
         Ok(Some(match &instruction.op {
             Op::While { condition, body } => {
                 let trips = self.trips(id)?;
-                Action::Loop { condition: *condition, body: *body, trips }
+                let least_round = carried_chain(module, *body) * self.target().compute.operation_seconds;
+                Action::Loop { condition: *condition, body: *body, trips, least_round }
             }
             Op::Call { to_apply, .. } => Action::Call(*to_apply),
             Op::Conditional { branches } => match self.longest(branches) {
@@ -232,6 +238,15 @@ impl Maker<'_, '_> {
             }
         }
         Ok((cost.seconds > 0.0).then_some(Action::Compute(cost)))
+    }
+
+    /// A kernel in a loop, where starting it may cost less.
+    fn repeated(&self, cost: InstructionCost) -> InstructionCost {
+        let compute = &self.target().compute;
+        let Some(launch) = compute.loop_launch_seconds else { return cost };
+        let saved = compute.launch_seconds - launch;
+        let (seconds, latency_seconds) = (cost.seconds - saved, cost.latency_seconds - saved);
+        InstructionCost { seconds, latency_seconds, cycles: compute.clock_hz.map(|hz| seconds * hz), ..cost }
     }
 
     /// Warnings of calls whose cost is that of attention, by their name.

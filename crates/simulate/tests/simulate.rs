@@ -126,6 +126,22 @@ fn loops_are_simulated_once_and_repeated() {
 }
 
 #[test]
+fn rounds_last_as_long_as_what_the_next_waits_for() {
+    let mut target = plain();
+    (target.compute.launch_seconds, target.compute.loop_launch_seconds) = (1e-3, Some(0.0));
+    let program = LOOP.replace("LIMIT", "constant(10)");
+    let simulated = |target: &Target| {
+        run_on(&program, target, &Options::default()).unwrap_or_else(|faults| panic!("{faults:?}")).step_seconds
+    };
+    let traffic = simulated(&target);
+    assert!(traffic < 1e-4, "no kernel of a loop is launched by itself: {traffic}");
+    // One negation of the state, whose result the next round begins with.
+    target.compute.operation_seconds = 1e-4;
+    let waited = simulated(&target);
+    assert!((1e-3..1.01e-3).contains(&waited), "ten rounds of 100 µs: {waited}");
+}
+
+#[test]
 fn a_loop_of_unknown_length_is_named_and_may_be_told() {
     let text = LOOP.replace("LIMIT", "get-tuple-element(c.p), index=0");
     let fault = run_on(&text, &plain(), &Options::default()).unwrap_err();
