@@ -7,14 +7,16 @@
 use super::super::{Result, Stop, output, progress};
 use hloom::analysis::devices::DeviceGrid;
 use hloom::compiler::CompileOptions;
-use hloom::cost::{CostModel, KernelKind};
+use hloom::cost::{CostModel, KernelKind, carried_chain};
 use hloom::ir::diagnostic::Diagnostic;
+use hloom::ir::entity::InstructionId;
+use hloom::ir::module::Module;
 use hloom::ir::op::Op;
 use hloom::load::parse;
 use hloom::runtime::{Buffer, Client, ExecuteOptions, LoadedExecutable};
 use hloom::value::ExecutionError;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Trees one after another in the program that measures plain operations: enough that memory does not matter.
 const TREES: usize = 8;
@@ -28,7 +30,16 @@ const STREAMED: usize = 1 << 26;
 const PRODUCT_SECONDS: f64 = 2e-3;
 /// Work of a chain is made larger until a call costs as small a share of it.
 const DISPATCH_SHARE: f64 = 0.05;
+const SMALLEST_SIDE: usize = 256;
 const LARGEST_SIDE: usize = 16384;
+/// A program runs as often as fits in this, where that is more often than is asked for: what others do meanwhile comes and
+/// goes.
+const LEAST_TIME: Duration = Duration::from_millis(150);
+/// Kernels one after another in the programs that measure what one costs.
+const FEW_KERNELS: usize = 4;
+const MANY_KERNELS: usize = 132;
+/// Products and sums in a round of the loop that measures how long they are waited for.
+const CHAINED: usize = 16;
 /// Rounds of the loop that measures what a kernel costs besides its work.
 const ROUNDS: usize = 4096;
 
@@ -58,6 +69,36 @@ impl<'c> Probe<'c> {
         Ok(probe)
     }
 
+    /// Seconds that a call and each of its kernels take where the kernels do next to nothing, one after another.
+    pub(super) fn starts(&self) -> Result<(f64, f64)> {
+        let arguments = arguments("f32", "4,4", 16, 0.25, 0.125);
+        let measured = |length: usize| -> Result<(f64, f64)> {
+            let program = products(length);
+            let compiled = self.compiled("kernels", &program)?;
+            let module = compiled.compiled().module.module();
+            let entry = module.entry().into_iter().flat_map(|e| module[e].instructions().iter().copied());
+            Ok((self.fastest("kernels", &arguments, &program)?, self.kernels(module, entry)? as f64))
+        };
+        let ((few, few_kernels), (many, many_kernels)) = (measured(FEW_KERNELS)?, measured(MANY_KERNELS)?);
+        let launch = ((many - few) / (many_kernels - few_kernels).max(1.0)).max(0.0);
+        Ok(((few - launch * few_kernels).max(0.0), launch))
+    }
+
+    /// Seconds that the result of an addition is waited for, in a loop whose rounds are chains of them.
+    pub(super) fn operation(&self) -> Result<f64> {
+        let program = chained_rounds();
+        let seconds = self.fastest("operations", &arguments("f32", "16", 16, 1.0 / 512.0, 1.0), &program)?;
+        let compiled = self.compiled("operations", &program)?;
+        let module = compiled.compiled().module.module();
+        let entry = module.entry().into_iter().flat_map(|e| module[e].instructions());
+        let bodies = entry.filter_map(|&i| match module[i].op {
+            Op::While { body, .. } => Some(body),
+            _ => None,
+        });
+        let chain: f64 = bodies.map(|body| carried_chain(module, body)).sum();
+        Ok(self.without_dispatch(seconds) / (ROUNDS as f64 * chain.max(1.0)))
+    }
+
     /// Seconds that a kernel of next to no work takes among others, in a loop.
     pub(super) fn launch(&self) -> Result<f64> {
         let program = repeat();
@@ -82,13 +123,15 @@ impl<'c> Probe<'c> {
 
     /// Multiplications and additions a second in products of matrices.
     pub(super) fn product(&self, element_type: &str) -> Result<f64> {
-        let mut side = 512;
+        // The best of several sizes: larger ones may wait for memory that others use, smaller ones are soon over.
+        let (mut side, mut best) = (SMALLEST_SIDE, 0.0f64);
         loop {
             let dims = format!("{side},{side}");
             let arguments = arguments(element_type, &dims, side * side, 1.0, -0.5);
             let seconds = self.fastest("products", &arguments, &dot(element_type, side))?;
+            best = best.max(2.0 * (side as f64).powi(3) / self.without_dispatch(seconds));
             if seconds >= PRODUCT_SECONDS || side >= LARGEST_SIDE {
-                return Ok(2.0 * (side as f64).powi(3) / self.without_dispatch(seconds));
+                return Ok(best);
             }
             side *= 2;
         }
@@ -117,14 +160,18 @@ impl<'c> Probe<'c> {
     fn kernels_of_loops(&self, program: &str) -> Result<usize> {
         let compiled = self.compiled("kernels", program)?;
         let module = compiled.compiled().module.module();
-        let model = CostModel::new(module, self.client.backend().target()).map_err(|fault| wrong(&fault.message))?;
         let entry: Vec<_> = module.entry().into_iter().flat_map(|e| module[e].instructions()).collect();
         let computations = entry.iter().filter_map(|&&i| match module[i].op {
             Op::While { condition, body } => Some([condition, body]),
             _ => None,
         });
-        let inside = computations.flatten().flat_map(|c| module[c].instructions());
-        Ok(inside.filter(|&&i| model.kernel(i).kind != KernelKind::Free).count())
+        self.kernels(module, computations.flatten().flat_map(|c| module[c].instructions().iter().copied()))
+    }
+
+    /// How many of these instructions are kernels.
+    fn kernels(&self, module: &Module, instructions: impl Iterator<Item = InstructionId>) -> Result<usize> {
+        let model = CostModel::new(module, self.client.backend().target()).map_err(|fault| wrong(&fault.message))?;
+        Ok(instructions.filter(|&i| model.kernel(i).kind != KernelKind::Free).count())
     }
 
     fn without_dispatch(&self, seconds: f64) -> f64 {
@@ -149,12 +196,18 @@ impl<'c> Probe<'c> {
         let parameters = program.compiled().parameters.len();
         let given: Vec<Buffer> = made.into_iter().cycle().take(parameters).collect();
         let mut fastest = f64::INFINITY;
-        for run in 0..=self.repeat {
+        let first = Instant::now();
+        let mut runs = 0;
+        while runs <= self.repeat || first.elapsed() < LEAST_TIME {
+            let arguments = vec![given.clone()];
             let begun = Instant::now();
-            program.execute(vec![given.clone()], &options).map_err(failed)?;
-            if run > 0 {
-                fastest = fastest.min(begun.elapsed().as_secs_f64());
+            let results = program.execute(arguments, &options).map_err(failed)?;
+            let lasted = begun.elapsed().as_secs_f64();
+            drop(results);
+            if runs > 0 {
+                fastest = fastest.min(lasted);
             }
+            runs = runs.saturating_add(1);
         }
         Ok(fastest)
     }
@@ -196,8 +249,35 @@ ENTRY e {{
     )
 }
 
+/// Products of small matrices, each with what the one before made.
+fn products(length: usize) -> String {
+    let mut body = "  v0 = f32[4,4] parameter(0)\n  y = f32[4,4] parameter(1)\n".to_owned();
+    for n in 1..=length {
+        let root = if n == length { "ROOT " } else { "" };
+        let dims = "lhs_contracting_dims={1}, rhs_contracting_dims={0}";
+        body += &format!("  {root}v{n} = f32[4,4] dot(v{}, y), {dims}\n", n - 1);
+    }
+    format!("HloModule products\nENTRY e {{\n{body}}}\n")
+}
+
 /// A loop of [`ROUNDS`] rounds, each of little work.
 fn repeat() -> String {
+    rounds("  z = f32[16] multiply(x, y)\n")
+}
+
+/// The same, where each round is a chain of products and sums.
+fn chained_rounds() -> String {
+    let mut work = "  half = f32[] constant(0.5)\n  halves = f32[16] broadcast(half), dimensions={}\n".to_owned();
+    for n in 0..CHAINED {
+        let from = if n == 0 { "x".to_owned() } else { format!("sum{}", n - 1) };
+        let to = if n == CHAINED - 1 { "z".to_owned() } else { format!("sum{n}") };
+        work += &format!("  p{n} = f32[16] multiply({from}, halves)\n  {to} = f32[16] add(p{n}, y)\n");
+    }
+    rounds(&work)
+}
+
+/// A loop of [`ROUNDS`] rounds that makes `z` of `x` and `y`.
+fn rounds(work: &str) -> String {
     format!(
         "HloModule repeat
 body {{
@@ -207,8 +287,7 @@ body {{
   y = f32[16] get-tuple-element(s), index=2
   one = s32[] constant(1)
   next = s32[] add(n, one)
-  z = f32[16] multiply(x, y)
-  ROOT t = (s32[], f32[16], f32[16]) tuple(next, z, y)
+{work}  ROOT t = (s32[], f32[16], f32[16]) tuple(next, z, y)
 }}
 condition {{
   s = (s32[], f32[16], f32[16]) parameter(0)
