@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 pub type DimVec = SmallVec<[i64; 4]>;
 
 /// The physical layout of an array.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(PartialEq, Eq, Hash, Debug, Default)]
 pub struct Layout {
     /// Dimensions from the fastest-varying to the slowest.
     pub minor_to_major: DimVec,
@@ -30,6 +30,18 @@ pub struct Layout {
     pub element_size_in_bits: i64,
     /// What few layouts have; `None` when all of it has its default value.
     pub rare: Option<Box<RareLayout>>,
+}
+
+impl Clone for Layout {
+    fn clone(&self) -> Layout {
+        Layout {
+            minor_to_major: DimVec::from_slice(&self.minor_to_major),
+            tiles: self.tiles.clone(),
+            memory_space: self.memory_space,
+            element_size_in_bits: self.element_size_in_bits,
+            rare: self.rare.clone(),
+        }
+    }
 }
 
 /// One tile: sizes of the most minor dimensions, major first. [`Tile::COMBINE`] (`*` in text) merges a dimension with

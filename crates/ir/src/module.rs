@@ -223,7 +223,13 @@ impl Module {
         self.push_instruction(computation, new)
     }
 
-    /// Adds an instruction at the end of a computation that was started, with its name as wanted.
+    /// A name for an instruction that none has yet: `wanted` if it is free.
+    pub fn unique_name(&mut self, wanted: &str) -> Box<str> {
+        self.instruction_names.register(wanted)
+    }
+
+    /// Adds an instruction at the end of a computation that was started, or under a [`Module::unique_name`]: its name is as
+    /// wanted.
     pub fn push_instruction(&mut self, computation: ComputationId, new: NewInstruction) -> InstructionId {
         let NewInstruction { name, op, shape, operands, common } = new;
         let id = self.instructions.next_id();

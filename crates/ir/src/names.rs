@@ -79,9 +79,23 @@ impl UniqueNames {
             // Without leading zeros the number is as long as it is written.
             Some(n) if taken == n && !wanted[stem.len() + 1..].starts_with('0') => None,
             Some(0) if taken == 0 && wanted.len() == stem.len() + 2 => None,
-            _ => Some(format!("{stem}.{taken}").into()),
+            _ => Some(numbered(stem, taken)),
         }
     }
+}
+
+/// `a.12` of `a` and 12, which is not negative. Every copy of an instruction is named so, hence in one allocation.
+fn numbered(stem: &str, number: i64) -> Box<str> {
+    let digits = number.checked_ilog10().unwrap_or(0);
+    let mut name = String::with_capacity(stem.len() + 2 + digits as usize);
+    name.push_str(stem);
+    name.push('.');
+    let mut unit = 10i64.pow(digits);
+    while unit > 0 {
+        name.push(char::from(b'0' + (number / unit % 10) as u8));
+        unit /= 10;
+    }
+    name.into()
 }
 
 /// `a.12` is (`a`, 12); anything without a plain trailing number is itself.
@@ -171,6 +185,13 @@ mod tests {
                 let unique = names.register(&name);
                 proptest::prop_assert!(given.insert(unique.clone()), "{} came out twice, last for {}", unique, name);
             }
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_in_full() {
+        for number in [0, 1, 9, 10, 99, 100, 12_345, 999_999_999_999_999_999, i64::MAX] {
+            assert_eq!(*numbered("a.b", number), *format!("a.b.{number}"));
         }
     }
 

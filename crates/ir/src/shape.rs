@@ -28,7 +28,7 @@ pub enum Shape {
 }
 
 /// The shape of an array.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(PartialEq, Eq, Hash, Debug)]
 pub struct ArrayShape {
     /// The type of each element.
     pub element_type: ElementType,
@@ -38,6 +38,13 @@ pub struct ArrayShape {
     dynamic: SmallVec<[bool; 8]>,
     /// The layout, where one is set.
     pub layout: Option<Layout>,
+}
+
+// Sizes are copied as a block, which a derived clone of their lists does one by one.
+impl Clone for ArrayShape {
+    fn clone(&self) -> ArrayShape {
+        ArrayShape { layout: self.layout.clone(), ..self.without_layout() }
+    }
 }
 
 impl ArrayShape {
@@ -84,8 +91,8 @@ impl ArrayShape {
     pub fn without_layout(&self) -> ArrayShape {
         ArrayShape {
             element_type: self.element_type,
-            dims: self.dims.clone(),
-            dynamic: self.dynamic.clone(),
+            dims: DimVec::from_slice(&self.dims),
+            dynamic: SmallVec::from_slice(&self.dynamic),
             layout: None,
         }
     }

@@ -161,15 +161,15 @@ impl Module {
     /// one are left out, which only an unsound module has.
     fn copy_instructions(&mut self, originals: &[InstructionId], into: ComputationId, copies: &mut Copies) {
         for &i in originals {
-            let original = &self[i];
+            let original = &self.instructions[i];
             let new = NewInstruction {
-                name: original.name.clone(),
+                name: self.instruction_names.register(&original.name),
                 op: original.op.clone(),
                 shape: original.shape.clone(),
                 operands: Operands::new(),
                 common: original.common.clone(),
             };
-            copies.insert(i, self.add_instruction(into, new));
+            copies.insert(i, self.push_instruction(into, new));
         }
         // Operands come second, so that the order of the list does not matter.
         for &i in originals {

@@ -130,16 +130,17 @@ impl<'p, 's> Body<'p, 's> {
             .map_err(|e| self.error(format!("writing {}: {}", op.opcode(), e.message)))?;
         let shape = self.p.laid_out(inferred);
         let mut common = Common::default();
-        let mut name: Box<str> = op.opcode().name().into();
+        let mut name = op.opcode().name();
         if let Some(at) = self.at {
             let source = &self.p.source[at];
             common.metadata = source.common.metadata.clone();
             if source.op.opcode() == op.opcode() {
-                name = source.name().into();
+                name = source.name();
             }
         }
+        let name = self.p.target.unique_name(name);
         let new = NewInstruction { name, op, shape, operands: operands.into(), common };
-        Ok(self.p.target.add_instruction(self.computation, new))
+        Ok(self.p.target.push_instruction(self.computation, new))
     }
 
     pub(crate) fn add(&mut self, op: Op, operands: &[InstructionId]) -> Emit<InstructionId> {
