@@ -65,7 +65,7 @@ pub fn advise(original: &Module, made: &Global, figures: &PartitionReport) -> Ad
             continue;
         }
         let mut annotated = original.clone();
-        annotated.instruction_mut(at).common.sharding = Some(Box::new(sharding.clone()));
+        annotated.instruction_mut(at).common.sharding = Some(Arc::new(sharding.clone()));
         let Ok(annotated) = verify(annotated, &VerifyOptions::default()) else { continue };
         let Ok(then) = Global::partition(annotated, devices) else { continue };
         let then = report(&then.source, &then.partitioned, &then.program);

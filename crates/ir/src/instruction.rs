@@ -9,6 +9,7 @@ use crate::opcode::Opcode;
 use crate::shape::{Shape, ShapeIndex};
 use crate::sharding::Sharding;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// The operands of an instruction.
 pub type Operands = SmallVec<[InstructionId; 4]>;
@@ -34,8 +35,8 @@ pub struct Instruction {
 pub struct Common {
     /// Where it came from.
     pub metadata: Option<Box<Metadata>>,
-    /// How its result is spread over devices.
-    pub sharding: Option<Box<Sharding>>,
+    /// How its result is spread over devices; many instructions of a program share one.
+    pub sharding: Option<Arc<Sharding>>,
     /// Configuration for a compiler, kept byte for byte: JSON text, or any string.
     pub backend_config: Option<Box<[u8]>>,
     /// What few instructions have; `None` when all of it is empty.

@@ -7,6 +7,7 @@ use hloom_formats::proto::write_sharding;
 use hloom_ir::module::Module;
 use hloom_ir::sharding::{LeafSharding, Sharding, ShardingKind};
 use std::ptr::null;
+use std::sync::Arc;
 
 c_structs! {
     ShardingsArgs[48] {
@@ -49,7 +50,7 @@ impl Shardings {
             Some(ShardingKind::Unknown) | None => replicated(),
             Some(kind) => Sharding::Leaf(Box::new(kind.canonical().into())),
         };
-        let of = |sharding: &Option<Box<Sharding>>| match sharding.as_deref() {
+        let of = |sharding: &Option<Arc<Sharding>>| match sharding.as_deref() {
             Some(Sharding::Leaf(leaf)) => plain(leaf),
             Some(tuple) => tuple.clone(),
             None => replicated(),

@@ -58,7 +58,7 @@ fn annotate_instruction(g: &mut Generator<'_, '_>, id: InstructionId) {
         common.metadata = Some(Box::new(any_metadata(g)));
     }
     if g.choices.chance(15) && has_arrays_only(&shape) {
-        common.sharding = Some(Box::new(any_sharding(g, &shape)));
+        common.sharding = Some(Arc::new(any_sharding(g, &shape)));
     }
     if g.choices.chance(10) {
         let config = *g.choices.pick(&[

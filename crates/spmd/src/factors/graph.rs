@@ -46,7 +46,7 @@ impl Clone for TensorDim {
 }
 
 /// The sharding of a value.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct TensorSharding {
     pub mesh: MeshId,
     pub dims: SmallVec<[TensorDim; 4]>,

@@ -17,6 +17,7 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::sharding::{LeafSharding, NamedSharding, Sharding, ShardingKind, same_devices};
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 /// Gives every instruction a sharding; what nothing is known of is replicated.
 pub fn propagate(module: &mut Module, options: &PropagationOptions) -> Result<PropagationReport, Vec<Diagnostic>> {
@@ -30,7 +31,7 @@ pub fn propagate(module: &mut Module, options: &PropagationOptions) -> Result<Pr
                     true => Sharding::Tuple((0..leaves).map(|_| replicated()).collect()),
                     false => Sharding::Leaf(Box::new(replicated())),
                 };
-                module.instruction_mut(i).common.sharding = Some(Box::new(sharding));
+                module.instruction_mut(i).common.sharding = Some(Arc::new(sharding));
             }
         }
     }
@@ -52,7 +53,7 @@ pub fn propagate_known(
     let edges = Edges::new(module, options);
     for (&i, sharding) in &given {
         let named = edges.named(module, i, sharding, &meshes);
-        module.instruction_mut(i).common.sharding = named.map(Box::new);
+        module.instruction_mut(i).common.sharding = named.map(Arc::new);
     }
     let mut built = HloGraph::for_tiles(module, &computations);
     built.mesh(&meshes.main);
@@ -70,7 +71,7 @@ pub fn propagate_known(
                 true => edges.result(module, &built, &known, i, given.get(&i)),
                 false => given.get(&i).cloned(),
             };
-            module.instruction_mut(i).common.sharding = sharding.map(Box::new);
+            module.instruction_mut(i).common.sharding = sharding.map(Arc::new);
         }
     }
     Ok(PropagationReport::new(built))

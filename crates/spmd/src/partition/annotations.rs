@@ -11,9 +11,11 @@ use hloom_ir::diagnostic::Part;
 use hloom_ir::entity::{InstructionId, SideTable};
 use hloom_ir::module::Module;
 use hloom_ir::shape::ArrayShape;
-use hloom_ir::sharding::{LeafSharding, ShardingKind, TileAssignment};
+use hloom_ir::sharding::{LeafSharding, Sharding, ShardingKind, TileAssignment};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// One of a program's shardings.
 pub(crate) struct StatedSharding<'s> {
@@ -41,15 +43,24 @@ pub(crate) struct Stated<'s> {
 impl<'s> Stated<'s> {
     pub(crate) fn new(source: &'s Module) -> Stated<'s> {
         let mut stated = Stated { all: Vec::new(), numbers: FxHashMap::default(), leaves: Vec::new() };
+        // Instructions share what is stated of them, which then need not be looked at again.
+        let mut shared: FxHashMap<*const Sharding, Range<usize>> = FxHashMap::default();
         for &c in source.computations() {
             for &i in source[c].instructions() {
-                for leaf in source[i].common.sharding.as_deref().map_or(&[][..], |s| s.leaves()) {
+                let Some(sharding) = &source[i].common.sharding else { continue };
+                if let Some(leaves) = shared.get(&Arc::as_ptr(sharding)) {
+                    stated.leaves.extend_from_within(leaves.clone());
+                    continue;
+                }
+                let start = stated.leaves.len();
+                for leaf in sharding.leaves() {
                     let number = *stated.numbers.entry(&leaf.kind).or_insert_with(|| {
                         stated.all.push(StatedSharding { tiles: tiles_of(&leaf.kind), by: i });
                         stated.all.len() - 1
                     });
                     stated.leaves.push(number as u32);
                 }
+                shared.insert(Arc::as_ptr(sharding), start..stated.leaves.len());
             }
         }
         stated

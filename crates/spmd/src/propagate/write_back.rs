@@ -10,12 +10,16 @@ use hloom_ir::module::{Module, NewInstruction};
 use hloom_ir::op::CustomCall;
 use hloom_ir::sharding::{DimSharding, LeafSharding, NamedSharding, Sharding, ShardingKind};
 use hloom_ir::{Op, Shape};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 struct Writer<'g> {
     built: &'g HloGraph,
+    /// What is written for a sharding of the graph, or for none, by rank, and the manual axes around it.
+    written: FxHashMap<(Result<&'g TensorSharding, usize>, &'g [u32]), Arc<Sharding>>,
 }
 
-impl Writer<'_> {
+impl<'g> Writer<'g> {
     fn named(&self, sharding: &TensorSharding, manual: &[u32]) -> NamedSharding {
         let graph = &self.built.graph;
         let mesh = graph.mesh_of(sharding.mesh);
@@ -32,34 +36,47 @@ impl Writer<'_> {
         }
     }
 
-    /// The sharding of a leaf; what nothing is known of is on all devices alike.
-    fn leaf(&self, value: Option<ValueRef>, shape: &Shape, manual: &[u32]) -> LeafSharding {
-        let known = value.and_then(|v| self.built.graph.values[v.index()].sharding.as_ref());
+    /// The sharding of a value, if it is one that an array of that shape can have; else the array's rank.
+    fn known(&self, value: Option<ValueRef>, shape: &Shape) -> Result<&'g TensorSharding, usize> {
+        let graph = &self.built.graph;
         let rank = shape.as_array().map_or(0, |a| a.rank());
+        let known = value.and_then(|v| graph.values[v.index()].sharding.as_ref());
+        known.filter(|s| s.dims.len() == rank || graph.is_maximal(s.mesh)).ok_or(rank)
+    }
+
+    /// The sharding of a leaf; what nothing is known of is on all devices alike.
+    fn leaf(&self, known: Result<&TensorSharding, usize>, manual: &[u32]) -> LeafSharding {
         let kind = match (known, self.built.main_mesh) {
-            (Some(s), _) if s.dims.len() == rank || self.built.graph.is_maximal(s.mesh) => {
-                ShardingKind::Named(self.named(s, manual))
-            }
-            (_, Some(mesh)) => ShardingKind::Named(self.named(&TensorSharding::fully_open(mesh, rank), manual)),
-            (_, None) => ShardingKind::Replicated,
+            (Ok(s), _) => ShardingKind::Named(self.named(s, manual)),
+            (Err(rank), Some(mesh)) => ShardingKind::Named(self.named(&TensorSharding::fully_open(mesh, rank), manual)),
+            (Err(_), None) => ShardingKind::Replicated,
         };
         kind.into()
     }
 
-    fn instruction(&self, module: &Module, i: InstructionId) -> Sharding {
-        let manual = self.built.manual.of(i);
-        let values = self.built.values(module, i);
-        let leaf = |n: usize, shape: &Shape| {
-            let value = values.get(n).copied().flatten();
+    fn instruction(&mut self, module: &Module, i: InstructionId) -> Arc<Sharding> {
+        let built = self.built;
+        let values = built.values(module, i);
+        let manual = |value: Option<ValueRef>| {
             // An element of a tuple is inside a manual computation if what it was made of is.
-            let manual = value.map_or(manual, |v| self.built.manual.of(self.built.owners[v.index()].0));
-            self.leaf(value, shape, manual)
+            built.manual.of(value.map_or(i, |v| built.owners[v.index()].0))
         };
         let shape = &module[i].shape;
-        match shape.is_tuple() {
-            false => Sharding::Leaf(Box::new(leaf(0, shape))),
-            true => Sharding::Tuple(shape.leaves().into_iter().enumerate().map(|(n, (_, s))| leaf(n, s)).collect()),
+        if shape.is_tuple() {
+            let leaf = |(n, (_, shape)): (usize, (_, &Shape))| {
+                let value = values.get(n).copied().flatten();
+                self.leaf(self.known(value, shape), manual(value))
+            };
+            return Arc::new(Sharding::Tuple(shape.leaves().into_iter().enumerate().map(leaf).collect()));
         }
+        let value = values.first().copied().flatten();
+        let key = (self.known(value, shape), manual(value));
+        if let Some(written) = self.written.get(&key) {
+            return written.clone();
+        }
+        let sharding = Arc::new(Sharding::Leaf(Box::new(self.leaf(key.0, key.1))));
+        self.written.insert(key, sharding.clone());
+        sharding
     }
 }
 
@@ -69,11 +86,11 @@ pub(super) fn shardings(
     built: &HloGraph,
     computations: &[ComputationId],
 ) -> Result<(), Vec<Diagnostic>> {
-    let w = Writer { built };
+    let mut w = Writer { built, written: FxHashMap::default() };
     for &c in computations {
         for i in module[c].instructions().to_vec() {
             let sharding = w.instruction(module, i);
-            module.instruction_mut(i).common.sharding = Some(Box::new(sharding));
+            module.instruction_mut(i).common.sharding = Some(sharding);
         }
     }
     // What goes into a manual computation is annotated with the sharding outside.
@@ -81,7 +98,7 @@ pub(super) fn shardings(
         if let Some(s) = &built.graph.values[inside.index()].sharding {
             let named = w.named(&view.add(s), built.manual.of(*placed));
             module.instruction_mut(*placed).common.sharding =
-                Some(Box::new(Sharding::leaf(ShardingKind::Named(named))));
+                Some(Arc::new(Sharding::leaf(ShardingKind::Named(named))));
         }
     }
     let Some(entry) = module.entry() else { return Ok(()) };
@@ -97,7 +114,7 @@ fn edge_sharding(module: &mut Module, built: &HloGraph, i: InstructionId) {
     let shapes: Vec<Vec<i64>> =
         module[i].shape.leaves().iter().map(|(_, s)| s.as_array().map_or(Vec::new(), |a| a.dims().to_vec())).collect();
     let Some(mut sharding) = module.instruction_mut(i).common.sharding.take() else { return };
-    let leaves = match &mut *sharding {
+    let leaves = match Arc::make_mut(&mut sharding) {
         Sharding::Leaf(leaf) => std::slice::from_mut(&mut **leaf),
         Sharding::Tuple(all) => all,
     };
@@ -126,7 +143,7 @@ fn results(module: &mut Module, w: &Writer<'_>, entry: ComputationId) -> Result<
     let mut leaves = Vec::new();
     for (n, (_, leaf)) in shape.leaves().into_iter().enumerate() {
         let value = w.built.results.get(n).copied().flatten();
-        let mut sharding = w.leaf(value, leaf, &[]);
+        let mut sharding = w.leaf(w.known(value, leaf), &[]);
         let known = value.and_then(|v| w.built.graph.values[v.index()].sharding.as_ref());
         if let (ShardingKind::Named(named), Some(known), Some(array)) = (&mut sharding.kind, known, leaf.as_array()) {
             at_the_edge(named, known, array.dims());
@@ -152,7 +169,7 @@ fn results(module: &mut Module, w: &Writer<'_>, entry: ComputationId) -> Result<
         holder = module.add_instruction(entry, new);
         module.set_root(holder);
     }
-    module.instruction_mut(holder).common.sharding = Some(Box::new(sharding));
+    module.instruction_mut(holder).common.sharding = Some(Arc::new(sharding));
     Ok(())
 }
 
@@ -178,7 +195,7 @@ fn elements_of(
             operands: [tuple].into_iter().collect(),
             common: Default::default(),
         };
-        new.common.sharding = sharding.map(Box::new);
+        new.common.sharding = sharding.map(Arc::new);
         module.add_instruction(entry, new)
     };
     shapes.iter().enumerate().map(element).collect()

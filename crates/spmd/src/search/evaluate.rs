@@ -55,7 +55,7 @@ pub(super) fn annotated(source: &Module, mesh: &Arc<Mesh>, classes: &[Activation
     for (&p, lists) in parameters.iter().zip(layout) {
         if module[p].shape.is_array() {
             let sharding = Sharding::leaf(ShardingKind::Named(named(lists)));
-            module.instruction_mut(p).common.sharding = Some(Box::new(sharding));
+            module.instruction_mut(p).common.sharding = Some(Arc::new(sharding));
         }
     }
     for (class, lists) in classes.iter().zip(&chosen.activations) {
@@ -66,7 +66,7 @@ pub(super) fn annotated(source: &Module, mesh: &Arc<Mesh>, classes: &[Activation
         }
         for &i in class.members.iter().filter(|&&i| Some(i) != source.root(source[i].parent())) {
             let sharding = Sharding::leaf(ShardingKind::Named(sharding.clone()));
-            module.instruction_mut(i).common.sharding = Some(Box::new(sharding));
+            module.instruction_mut(i).common.sharding = Some(Arc::new(sharding));
         }
     }
     if let Some(root) = module.root(entry).filter(|&r| matches!(module[r].op, Op::Tuple)) {
@@ -83,7 +83,7 @@ pub(super) fn annotated(source: &Module, mesh: &Arc<Mesh>, classes: &[Activation
                 }
             }
             let leaves = leaves.into_iter().map(|n| ShardingKind::Named(n).into()).collect();
-            module.instruction_mut(root).common.sharding = Some(Box::new(Sharding::Tuple(leaves)));
+            module.instruction_mut(root).common.sharding = Some(Arc::new(Sharding::Tuple(leaves)));
         }
     }
     module

@@ -13,6 +13,7 @@ use hloom_ir::shape::{ArrayShape, ProgramShape, ShapeIndex};
 use hloom_ir::sharding::{LeafSharding, Sharding, ShardingKind};
 use hloom_ir::{Op, Shape};
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 impl<'m> Translator<'m, '_> {
     /// The function that a program starts with.
@@ -341,12 +342,12 @@ impl<'m> Translator<'m, '_> {
             shardings.into_iter().map(|s| s.unwrap_or_else(|| ShardingKind::Unknown.into())).collect();
         let tuple = self.tuple(results)?;
         let single = leaves.first().cloned();
-        self.out.instruction_mut(tuple).common.sharding = Some(Box::new(Sharding::Tuple(leaves)));
+        self.out.instruction_mut(tuple).common.sharding = Some(Arc::new(Sharding::Tuple(leaves)));
         if results.len() != 1 {
             return Ok(tuple);
         }
         let root = self.element(tuple, 0)?;
-        self.out.instruction_mut(root).common.sharding = single.map(|s| Box::new(Sharding::Leaf(Box::new(s))));
+        self.out.instruction_mut(root).common.sharding = single.map(|s| Arc::new(Sharding::Leaf(Box::new(s))));
         Ok(root)
     }
 

@@ -34,7 +34,7 @@ impl Translator<'_, '_> {
         match name {
             "mhlo.sharding" | "sdy.sharding" => {
                 if let Some(sharding) = self.sharding(name, value)? {
-                    self.out.instruction_mut(id).common.sharding = Some(Box::new(sharding));
+                    self.out.instruction_mut(id).common.sharding = Some(Arc::new(sharding));
                 }
             }
             "sdy.sharding_rule" => self.frontend(id, "xla.sdy.sharding_rule", &self.m.attr_text(value)),
@@ -165,7 +165,7 @@ impl Translator<'_, '_> {
         }
         let id = self.call_to("Sharding", &[x], vec![shape])?;
         if let Some(s) = self.sharding("sharding", sharding)? {
-            self.out.instruction_mut(id).common.sharding = Some(Box::new(s));
+            self.out.instruction_mut(id).common.sharding = Some(Arc::new(s));
         }
         self.bind(id)
     }
@@ -241,7 +241,7 @@ impl Translator<'_, '_> {
     ) -> Translate<InstructionId> {
         let id = self.call_to(target, &[x], vec![shape])?;
         let sharding = Sharding::leaf(ShardingKind::Named(sharding));
-        self.out.instruction_mut(id).common.sharding = Some(Box::new(sharding));
+        self.out.instruction_mut(id).common.sharding = Some(Arc::new(sharding));
         Ok(id)
     }
 

@@ -197,7 +197,7 @@ impl<'a> Reader<'a> {
         }
         let mut common = std::mem::take(&mut values.common);
         if let (Shape::Tuple(_), Some(sharding)) = (&shape, &mut common.sharding) {
-            spread_sharding(sharding, &shape);
+            spread_sharding(Arc::make_mut(sharding), &shape);
         }
         let computation = self.scope().computation;
         let id = self.module.push_instruction(computation, NewInstruction { name, op, shape, operands, common });

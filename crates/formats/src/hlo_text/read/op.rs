@@ -63,7 +63,7 @@ impl<'a> Reader<'a> {
                 };
                 values.common.backend_config = Some(config);
             }
-            A::Sharding => values.common.sharding = Some(Box::new(self.sharding()?)),
+            A::Sharding => values.common.sharding = Some(Arc::new(self.sharding()?)),
             A::FrontendAttributes => {
                 let map = self.frontend_attributes()?;
                 if !map.is_empty() {

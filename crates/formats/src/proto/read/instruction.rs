@@ -17,6 +17,7 @@ use hloom_ir::module::NewInstruction;
 use hloom_ir::opcode::Opcode;
 use hloom_ir::shape::Shape;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// The fields that every instruction has; the others are in [`InstructionAttributes`].
 #[derive(Default)]
@@ -223,7 +224,7 @@ fn resolve<C: FromIterator<InstructionId>>(local: &LocalIds, ids: &[i64], what: 
 fn common(reader: &mut Reader<'_>, p: &InstructionAttributes, shape: &Shape) -> Result<Common> {
     let mut common = Common::default();
     if let Some(proto) = &p.sharding {
-        common.sharding = Some(Box::new(sharding::sharding_of(reader, proto, shape)?));
+        common.sharding = Some(Arc::new(sharding::sharding_of(reader, proto, shape)?));
     }
     common.backend_config = match &p.backend_config_payload {
         Some(payload) => match (payload.id, &payload.value) {

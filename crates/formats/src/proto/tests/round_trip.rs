@@ -423,7 +423,7 @@ fn shardings_keep_their_form() {
         let entry = module.add_computation("main");
         module.set_entry(entry);
         let p = add(&mut module, entry, "p", Op::parameter(0), &f32s(&[8, 8]), &[]);
-        module.instruction_mut(p).common.sharding = Some(Box::new(sharding.clone()));
+        module.instruction_mut(p).common.sharding = Some(Arc::new(sharding.clone()));
         let after = through_proto(&module);
         let p = after.instruction_by_name("p").unwrap();
         assert_eq!(after[p].common.sharding.as_deref(), Some(&sharding));
@@ -437,7 +437,7 @@ fn one_sharding_of_a_tuple_is_that_of_each_leaf() {
     module.set_entry(entry);
     let shape = Shape::tuple([f32s(&[2]), Shape::tuple([f32s(&[2]), f32s(&[2])])]);
     let p = add(&mut module, entry, "p", Op::parameter(0), &shape, &[]);
-    module.instruction_mut(p).common.sharding = Some(Box::new(Sharding::leaf(ShardingKind::Manual)));
+    module.instruction_mut(p).common.sharding = Some(Arc::new(Sharding::leaf(ShardingKind::Manual)));
     let after = through_proto(&module);
     let p = after.instruction_by_name("p").unwrap();
     let sharding = after[p].common.sharding.as_deref().unwrap();
