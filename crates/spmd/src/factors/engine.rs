@@ -302,7 +302,10 @@ fn common_mesh<'s>(graph: &Graph, shardings: impl Iterator<Item = &'s TensorShar
         let is_empty = |id: MeshId| graph.mesh_of(id).axes.is_empty() && !graph.is_maximal(id);
         match common {
             None => common = Some(sharding.mesh),
-            Some(found) if is_empty(sharding.mesh) || graph.mesh_of(found) == graph.mesh_of(sharding.mesh) => {}
+            Some(found)
+                if found == sharding.mesh
+                    || is_empty(sharding.mesh)
+                    || graph.mesh_of(found) == graph.mesh_of(sharding.mesh) => {}
             Some(found) if is_empty(found) => common = Some(sharding.mesh),
             Some(_) => return None,
         }

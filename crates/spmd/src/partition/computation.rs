@@ -5,7 +5,7 @@ use super::spec::Spec;
 use super::values::Values;
 use super::{Emit, PARTITIONED_MARK, Partitioner, Reason, error};
 use hloom_ir::Op;
-use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::entity::{ComputationId, EntityId, InstructionId, SideTable};
 use hloom_ir::module::{Module, NewInstruction};
 use hloom_ir::order::PostOrder;
 use hloom_ir::shape::ProgramShape;
@@ -33,24 +33,20 @@ impl Partitioner<'_> {
         self.find_signatures(entry, &called);
         let (effects, _) = hloom_analysis::effects::instructions_with(source, hloom_analysis::effects::has_side_effect);
         let mut post_order = PostOrder::new(source);
+        let mut live = SideTable::with_len(source.instruction_slots(), false);
         for c in self.bodies_first(&called) {
             if self.signatures.contains_key(&c) {
-                let order = post_order.instructions(c);
-                let mut live = vec![false; order.len()];
-                let position: FxHashMap<InstructionId, usize> =
-                    order.iter().enumerate().map(|(n, &i)| (i, n)).collect();
-                for (n, &i) in order.iter().enumerate().rev() {
-                    let kept = live[n] || source.root(c) == Some(i) || effects[i];
-                    let kept = kept || matches!(source[i].op, Op::Parameter { .. });
-                    live[n] = kept;
-                    if kept {
-                        for o in source[i].operands().iter().chain(source[i].common.control_predecessors()) {
-                            live[position[o]] = true;
+                let mut order = post_order.instructions(c);
+                for &i in order.iter().rev() {
+                    let kept = live[i] || source.root(c) == Some(i) || effects[i];
+                    if kept || matches!(source[i].op, Op::Parameter { .. }) {
+                        live.set(i, true);
+                        for &o in source[i].operands().iter().chain(source[i].common.control_predecessors()) {
+                            live.set(o, true);
                         }
                     }
                 }
-                let order: Vec<InstructionId> =
-                    order.iter().enumerate().filter(|&(n, _)| live[n]).map(|(_, &i)| i).collect();
+                order.retain(|&i| live[i]);
                 self.predict(&order);
                 self.find_accumulators(c);
                 self.write_computation(c, &order)?;
@@ -179,30 +175,30 @@ impl Partitioner<'_> {
     /// Removes what nothing needs: forms of values that another form made superfluous, with their collectives.
     fn remove_dead(&mut self, computation: ComputationId) -> Emit<()> {
         let target = &self.target;
-        let effects = hloom_analysis::effects::has_side_effect;
         let listed = target[computation].instructions();
-        let mut live: FxHashSet<InstructionId> = FxHashSet::default();
+        let Some(base) = listed.first().map(|i| i.index()) else { return Ok(()) };
+        let root = target.root(computation);
+        // What was added since the computation was begun is its own, but for computations made on the way.
+        let mut live = vec![false; target.instruction_slots() - base];
+        let mut dead = Vec::new();
+        let mut does_more = false;
         for &i in listed.iter().rev() {
             let instruction = &target[i];
-            let kept = live.contains(&i)
-                || target.root(computation) == Some(i)
-                || matches!(instruction.op, Op::Parameter { .. })
-                || effects(&instruction.op)
+            let has_effect = hloom_analysis::effects::has_side_effect(&instruction.op)
                 || instruction.op.called_computations().iter().any(|c| self.effects.contains(c));
-            if kept {
-                live.insert(i);
-                live.extend(instruction.operands());
+            does_more |= has_effect;
+            let is_live = live[i.index() - base];
+            if is_live || has_effect || root == Some(i) || matches!(instruction.op, Op::Parameter { .. }) {
+                instruction.operands().iter().for_each(|o| live[o.index() - base] = true);
+            } else {
+                dead.push(i);
             }
         }
-        let dead: Vec<InstructionId> = listed.iter().copied().filter(|i| !live.contains(i)).collect();
-        if listed.iter().any(|&i| {
-            let op = &target[i].op;
-            live.contains(&i) && (effects(op) || op.called_computations().iter().any(|c| self.effects.contains(c)))
-        }) {
+        dead.reverse();
+        if does_more {
             self.effects.insert(computation);
         }
-        let gone: FxHashSet<InstructionId> = dead.iter().copied().collect();
-        self.notes.retain(|n| !gone.contains(&n.instruction));
+        self.notes.retain(|n| dead.binary_search(&n.instruction).is_err());
         self.target.remove_instructions(&dead).map_err(|e| error(format!("an edit of the program failed: {e:?}")))
     }
 

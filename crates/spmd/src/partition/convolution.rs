@@ -11,7 +11,7 @@ use hloom_ir::attributes::WindowDim;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::Convolution;
 use hloom_ir::{Op, Shape};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 /// What a shard reads of the input along one spatial dimension, and the window that is left to do.
 struct Reading {
@@ -239,7 +239,7 @@ fn convolution_rule(convolution: &Convolution, parts: &[Part; 2], out: &[i64], s
     }
     let window: f64 = convolution.window.dims.iter().map(|w| w.size as f64).product();
     rule.flops = 2.0 * out.iter().map(|&n| n as f64).product::<f64>() * r[kernel_in] as f64 * window;
-    rule.operands = vec![lhs, rhs];
-    rule.results = vec![result];
+    rule.operands = smallvec![lhs, rhs];
+    rule.results = smallvec![result];
     rule
 }

@@ -8,7 +8,7 @@ use super::spec::{Reduction, Spec};
 use hloom_ir::Op;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::{Dot, RaggedDot};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 impl Body<'_, '_> {
     pub(crate) fn dot(&mut self, at: InstructionId, dot: &Dot) -> Emit<Val> {
@@ -50,8 +50,8 @@ impl Body<'_, '_> {
         let elements = shape.element_count().unwrap_or(i64::MAX) as f64;
         let depth: f64 = contracted.iter().map(|&(l, _)| lhs.shape.dims()[l] as f64).product();
         rule.flops = 2.0 * elements * depth;
-        rule.operands = vec![left, right];
-        rule.results = vec![result];
+        rule.operands = smallvec![left, right];
+        rule.results = smallvec![result];
         let wanted = self.wanted_array(at);
         let parts = [lhs, rhs];
         let assignment = self.choose(&rule, &parts, std::slice::from_ref(&wanted), &|_, _| Some(0.0));
@@ -92,8 +92,8 @@ impl Body<'_, '_> {
         let depth = rule.factor(sizes(0)[rank - 1], FactorKind::Reduce(Reduction::Sum));
         let with = |last: [Option<u8>; 2]| -> FactorDims { batch.iter().copied().chain(last).collect() };
         let (left, right) = (with([rows, depth]), with([columns, depth]));
-        rule.operands = vec![left.clone(), right.clone(), left, right];
-        rule.results = vec![with([rows, columns])];
+        rule.operands = smallvec![left.clone(), right.clone(), left, right];
+        rule.results = smallvec![with([rows, columns])];
         rule.flops = 2.0 * shape.element_count().unwrap_or(i64::MAX) as f64 * sizes(0)[rank - 1] as f64;
         let wanted = self.wanted_array(at);
         let even = |b: &Body<'_, '_>, a: &super::rule::Assignment| {
@@ -168,8 +168,8 @@ impl Body<'_, '_> {
                 }
             }
         }
-        rule.operands = vec![left, right, FactorDims::from_elem(None, 1)];
-        rule.results = vec![result];
+        rule.operands = smallvec![left, right, FactorDims::from_elem(None, 1)];
+        rule.results = smallvec![result];
         let depth: f64 = contracted.iter().map(|&(l, _)| lhs.shape.dims()[l] as f64).product();
         // Every device has all rows, whatever the groups: only columns and sums share the work.
         rule.flops = 0.0;

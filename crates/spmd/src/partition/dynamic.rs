@@ -14,6 +14,7 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::DimVec;
 use hloom_ir::op::BinaryOp;
 use hloom_ir::{ElementType, Op};
+use smallvec::smallvec;
 
 impl Body<'_, '_> {
     /// The starts of a slice, one per dimension, whole, as s32, and within bounds.
@@ -77,8 +78,8 @@ impl Body<'_, '_> {
                 to.push(factor);
             }
         }
-        rule.operands = vec![from];
-        rule.results = vec![to];
+        rule.operands = smallvec![from];
+        rule.results = smallvec![to];
         let wanted = self.wanted_array(at);
         let parts = [part];
         let assignment = self.choose(&rule, &parts, std::slice::from_ref(&wanted), &|_, _| Some(0.0));
@@ -196,8 +197,8 @@ impl Body<'_, '_> {
             whole.push(factor);
             piece.push(if sliced.contains(&d) { None } else { factor });
         }
-        rule.operands = vec![whole.clone(), piece];
-        rule.results = vec![whole];
+        rule.operands = smallvec![whole.clone(), piece];
+        rule.results = smallvec![whole];
         let sizes = update.shape.dims().to_vec();
         // Parts of a sum are updated by parts of a sum.
         let keep = self.stated_partial(at, &[&part, &update]);

@@ -6,26 +6,28 @@ use super::body::{Body, Part, Val};
 use super::rule::{FactorDims, FactorKind, Rule};
 use super::spec::{Reduction, Spec};
 use hloom_ir::entity::InstructionId;
+use hloom_ir::instruction::Operands;
 use hloom_ir::op::{BinaryOp, UnaryOp};
 use hloom_ir::shape::ArrayShape;
 use hloom_ir::{Op, Shape};
+use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::sync::Arc;
 
 impl Body<'_, '_> {
     /// An operation whose operands are of the result's sizes, or scalars.
     pub(crate) fn elementwise(&mut self, at: InstructionId) -> Emit<Val> {
-        let source = &self.p.source[at];
-        let op = self.local_op(&source.op)?;
-        let operands: Vec<InstructionId> = source.operands().to_vec();
+        let source = self.p.source;
+        let op = self.local_op(&source[at].op)?;
+        let operands = source[at].operands();
         let shape = self.array_shape(at)?;
         let rank = shape.rank();
         let mut rule = Rule::default();
         let dims: FactorDims = shape.dims().iter().map(|&n| rule.factor(n, FactorKind::Pass)).collect();
         rule.results.push(dims.clone());
-        let keep = self.kept_partial(at, &operands)?;
-        let mut parts = Vec::new();
-        for &o in &operands {
+        let keep = self.kept_partial(at, operands)?;
+        let mut parts: SmallVec<[Part; 2]> = SmallVec::new();
+        for &o in operands {
             let part = if keep.is_empty() { self.part(o)? } else { self.raw_part(o)? };
             rule.operands.push(if part.shape.rank() == rank { dims.clone() } else { FactorDims::new() });
             if part.shape.rank() != 0 && part.shape.rank() != rank {
@@ -36,7 +38,7 @@ impl Body<'_, '_> {
         let wanted = self.wanted_array(at);
         // Parts are set aside for the choice, and their axes are not to be used.
         let complete: Cow<'_, [Part]> = match keep.is_empty() {
-            true => Cow::Borrowed(&parts),
+            true => Cow::Borrowed(parts.as_slice()),
             false => parts.iter().map(|p| Part { spec: p.spec.complete(), ..p.clone() }).collect(),
         };
         let wanted = if keep.is_empty() { wanted } else { wanted.complete() };
@@ -44,7 +46,7 @@ impl Body<'_, '_> {
             a.iter().all(|l| AxisSet::of(l).intersection(keep).is_empty()).then_some(0.0)
         });
         let manual = self.manual_of(&parts, &wanted);
-        let mut ids = Vec::new();
+        let mut ids = Operands::new();
         for (i, part) in parts.iter().enumerate() {
             let mut spec = rule.operand(i, &assignment, manual);
             if !keep.is_empty() && (!part.spec.partial.is_empty() || is_sum(&op)) {
@@ -68,7 +70,7 @@ impl Body<'_, '_> {
             _ => return Ok(AxisSet::EMPTY),
         };
         let mut axes = AxisSet::EMPTY;
-        let mut partial = Vec::new();
+        let mut partial: SmallVec<[(usize, bool); 2]> = SmallVec::new();
         let mut others = AxisSet::EMPTY;
         for (i, &o) in operands.iter().enumerate() {
             let part = self.array_value(o)?;

@@ -10,7 +10,7 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::op::{BinaryOp, Gather};
 use hloom_ir::shape::ArrayShape;
 use hloom_ir::{ElementType, Op};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
 impl Body<'_, '_> {
@@ -103,8 +103,8 @@ impl Body<'_, '_> {
                 }
             }
         }
-        rule.operands = vec![from, index];
-        rule.results = vec![to];
+        rule.operands = smallvec![from, index];
+        rule.results = smallvec![to];
         let wanted = self.wanted_array(at);
         let parts = [operand, indices];
         let assignment = self.choose(&rule, &parts, std::slice::from_ref(&wanted), &|_, _| Some(0.0));

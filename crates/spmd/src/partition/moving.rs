@@ -10,6 +10,7 @@ use hloom_ir::Op;
 use hloom_ir::attributes::{PaddingDim, SliceDim};
 use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::DimVec;
+use smallvec::smallvec;
 
 impl Body<'_, '_> {
     pub(crate) fn sliced(&mut self, at: InstructionId, slices: &[SliceDim]) -> Emit<Val> {
@@ -35,8 +36,8 @@ impl Body<'_, '_> {
         }
         let mut rule = Rule::default();
         let dims: FactorDims = part.shape.dims().iter().map(|&n| rule.factor(n, FactorKind::Pass)).collect();
-        rule.operands = vec![dims.clone()];
-        rule.results = vec![dims];
+        rule.operands = smallvec![dims.clone()];
+        rule.results = smallvec![dims];
         let changed: Vec<usize> = (0..slices.len()).filter(|&d| part.shape.dims()[d] != shape.dims()[d]).collect();
         // Shard `i` of the result begins there, and is as long.
         let window = |shards: i64, d: usize| {
@@ -129,8 +130,8 @@ impl Body<'_, '_> {
         }
         let mut rule = Rule::default();
         let dims: FactorDims = part.shape.dims().iter().map(|&n| rule.factor(n, FactorKind::Pass)).collect();
-        rule.operands = vec![dims.clone()];
-        rule.results = vec![dims];
+        rule.operands = smallvec![dims.clone()];
+        rule.results = smallvec![dims];
         let changed: Vec<usize> = (0..padding.len()).filter(|&d| padding[d] != PaddingDim::default()).collect();
         let window = |shards: i64, d: usize| {
             let size = shard_size(shape.dims()[d], shards);
@@ -257,8 +258,8 @@ impl Body<'_, '_> {
         let parts: Vec<Part> = sources.iter().map(|&s| self.part(s)).collect::<Emit<_>>()?;
         let mut rule = Rule::default();
         let dims: FactorDims = shape.dims().iter().map(|&n| rule.factor(n, FactorKind::Pass)).collect();
-        rule.operands = vec![dims.clone(); parts.len()];
-        rule.results = vec![dims];
+        rule.operands = smallvec![dims.clone(); parts.len()];
+        rule.results = smallvec![dims];
         let needs = |shards: i64, from: InstructionId| -> Vec<Vec<Need>> {
             let size = shard_size(shape.dims()[dim], shards);
             let of = |i: i64| {
@@ -368,8 +369,8 @@ impl Body<'_, '_> {
         }
         let mut rule = Rule::default();
         let dims: FactorDims = part.shape.dims().iter().map(|&n| rule.factor(n, FactorKind::Pass)).collect();
-        rule.operands = vec![dims.clone()];
-        rule.results = vec![dims];
+        rule.operands = smallvec![dims.clone()];
+        rule.results = smallvec![dims];
         let changed: Vec<usize> = dimensions.iter().map(|&d| d as usize).collect();
         let window = |shards: i64, d: usize| {
             let n = shape.dims()[d];

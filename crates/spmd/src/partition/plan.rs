@@ -90,6 +90,8 @@ struct Planner<'a> {
     element_bytes: f64,
     current: Spec,
     plan: ReshardPlan,
+    /// A plan that sends as much is of no use, and is left unfinished.
+    most: f64,
 }
 
 /// What is done about dimensions whose shards do not nest.
@@ -106,23 +108,24 @@ enum Stuck {
 /// The plan from `from` to `to` for an array of those sizes. What `to` leaves partial stays so.
 pub fn plan(axes: &DeviceAxes, sizes: &[i64], element_bits: u32, from: &Spec, to: &Spec) -> ReshardPlan {
     let element_bytes = f64::from(element_bits) / 8.0;
-    let by = |stuck: Stuck| {
-        let mut planner = Planner { axes, sizes, element_bytes, current: from.clone(), plan: ReshardPlan::default() };
+    let start =
+        |most| Planner { axes, sizes, element_bytes, current: from.clone(), plan: ReshardPlan::default(), most };
+    let by = |stuck: Stuck, most: f64| {
+        let mut planner = start(most);
         let any = planner.run(to, stuck);
         (planner.plan, any)
     };
-    let (mut best, any) = by(Stuck::GatherLast);
+    let (mut best, any) = by(Stuck::GatherLast, f64::INFINITY);
     if any {
         for stuck in [Stuck::GatherFirst, Stuck::Recut] {
-            let (other, _) = by(stuck);
+            let (other, _) = by(stuck, best.wire);
             if other.wire < best.wire {
                 best = other;
             }
         }
     }
     if from.partial.is_empty() && best.steps.iter().any(|s| matches!(s, ReshardStep::Permute { .. })) {
-        let start = Planner { axes, sizes, element_bytes, current: from.clone(), plan: ReshardPlan::default() };
-        start.slice_elsewhere(to, &mut best, 2);
+        start(best.wire).slice_elsewhere(to, &mut best, 2);
     }
     best
 }
@@ -175,7 +178,7 @@ impl Planner<'_> {
             }
             ReshardStep::Permute { to } => {
                 self.plan.wire += before;
-                self.current.dims = to.clone();
+                self.current.dims = SmallVec::from_slice(to);
             }
             ReshardStep::AllToAll { from, to, axes: list } => {
                 let g = axes.product(list) as f64;
@@ -209,6 +212,11 @@ impl Planner<'_> {
         self.plan.steps.push(step);
     }
 
+    /// Whether as much is sent already as the plan is not to.
+    fn is_futile(&self) -> bool {
+        self.plan.wire >= self.most
+    }
+
     /// Plans the way to `to`; returns whether shards of a dimension do not nest, so that there are other ways.
     fn run(&mut self, to: &Spec, stuck: Stuck) -> bool {
         if self.current == *to {
@@ -216,7 +224,7 @@ impl Planner<'_> {
         }
         let rank = self.sizes.len();
         if self.current.partial.is_empty() && to.partial.is_empty() && self.same_counts(to) {
-            self.push(ReshardStep::Permute { to: to.dims.clone() });
+            self.push(ReshardStep::Permute { to: SmallVec::from_slice(&to.dims) });
             return false;
         }
         self.leave_partial(to);
@@ -229,10 +237,13 @@ impl Planner<'_> {
         }
         // What is replaced one for one is only permuted.
         if self.current.partial.is_empty() && self.same_counts(&target) && self.current.dims != target.dims {
-            self.push(ReshardStep::Permute { to: target.dims.clone() });
+            self.push(ReshardStep::Permute { to: SmallVec::from_slice(&target.dims) });
         }
         self.slice(&target, to, &apart);
         self.reduce(&target);
+        if self.is_futile() {
+            return false;
+        }
         for d in (0..rank).filter(|&d| apart[d]) {
             match stuck {
                 Stuck::Recut if self.is_free_for(d, to) => {
@@ -305,6 +316,7 @@ impl Planner<'_> {
                 if most > 1 && fresh.len() > 1 {
                     sliced.slice_elsewhere(to, best, most - 1);
                 }
+                sliced.most = best.wire;
                 sliced.run(to, Stuck::GatherLast);
                 if sliced.plan.wire < best.wire && sliced.current == *to {
                     *best = sliced.plan;
@@ -374,7 +386,7 @@ impl Planner<'_> {
         if to != self.current.dims {
             self.push(ReshardStep::Permute { to });
         }
-        if self.settle(target) {
+        if self.is_futile() || self.settle(target) {
             return;
         }
         // Sizes that do not pair up: gather what is not in its place, and cut anew.
@@ -402,6 +414,7 @@ impl Planner<'_> {
     fn settle(&mut self, target: &Spec) -> bool {
         let mut steps: SmallVec<[ReshardStep; 4]> = SmallVec::new();
         let mut dims: SmallVec<[AxisList; 4]> = SmallVec::from_slice(&self.current.dims);
+        let used = target.used();
         loop {
             if dims == target.dims {
                 break;
@@ -413,7 +426,6 @@ impl Planner<'_> {
                 steps.push(ReshardStep::AllToAll { from, to, axes });
                 continue;
             }
-            let used = target.used();
             let gathered = (0..dims.len()).find_map(|d| {
                 let tail = dims[d].iter().rev().take_while(|&&a| !used.has(a)).count();
                 let (kept, gone) = dims[d].split_at(dims[d].len() - tail);

@@ -9,7 +9,7 @@ use hloom_ir::Op;
 use hloom_ir::attributes::WindowDim;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::Convolution;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 /// What a spatial dimension of such a convolution is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,8 +89,8 @@ impl Body<'_, '_> {
         }
         let depth: f64 = contracted.iter().map(|&(d, _)| l[d] as f64).product();
         rule.flops = 2.0 * shape.element_count().unwrap_or(i64::MAX) as f64 * depth;
-        rule.operands = vec![lhs, rhs];
-        rule.results = vec![result];
+        rule.operands = smallvec![lhs, rhs];
+        rule.results = smallvec![result];
         let wanted = self.wanted_array(at);
         let assignment = self.choose(&rule, parts, std::slice::from_ref(&wanted), &|_, _| Some(0.0));
         let manual = self.manual_of(parts, &wanted);

@@ -12,6 +12,7 @@ use hloom_ir::literal::ArrayLiteral;
 use hloom_ir::module::Module;
 use hloom_ir::op::ConstantValue;
 use hloom_ir::{ElementType, Literal, Op, Shape};
+use smallvec::smallvec;
 
 /// The operation of a computation that applies one to its two parameters.
 pub(crate) fn reduction_of(module: &Module, computation: ComputationId) -> Option<Reduction> {
@@ -81,8 +82,8 @@ impl Body<'_, '_> {
         }
         let kept: FactorDims =
             dims.iter().enumerate().filter(|(d, _)| !dimensions.contains(&(*d as i64))).map(|(_, f)| *f).collect();
-        rule.operands = vec![dims; count];
-        rule.results = vec![kept; count];
+        rule.operands = smallvec![dims; count];
+        rule.results = smallvec![kept; count];
         let chosen: Vec<Part> = parts
             .iter()
             .map(|p| match keep.is_empty() {

@@ -27,9 +27,9 @@ pub(crate) type FactorDims = SmallVec<[Option<u8>; 4]>;
 /// How an operation's operands and results share factors.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rule {
-    pub factors: Vec<(i64, FactorKind)>,
-    pub operands: Vec<FactorDims>,
-    pub results: Vec<FactorDims>,
+    pub factors: SmallVec<[(i64, FactorKind); 6]>,
+    pub operands: SmallVec<[FactorDims; 3]>,
+    pub results: SmallVec<[FactorDims; 1]>,
     /// Operations that cutting divides among the devices; sharing them comes before sending less.
     pub flops: f64,
 }

@@ -10,7 +10,7 @@ use hloom_ir::Op;
 use hloom_ir::attributes::ComparisonDirection;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::{BinaryOp, Scatter};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 impl Body<'_, '_> {
     pub(crate) fn scattered(&mut self, at: InstructionId, scatter: &Scatter) -> Emit<Val> {
@@ -83,10 +83,10 @@ impl Body<'_, '_> {
                 }
             }
         }
-        rule.operands = vec![whole.clone(); count];
+        rule.operands = smallvec![whole.clone(); count];
         rule.operands.push(index);
         rule.operands.extend(vec![piece; count]);
-        rule.results = vec![whole; count];
+        rule.results = smallvec![whole; count];
         let wanted = self.p.annotated_leaves(at);
         let assignment = self.choose(&rule, &parts, &wanted, &|_, _| Some(0.0));
         let manual = self.manual_of(&parts, &wanted[0]);

@@ -8,6 +8,7 @@ use hloom_ir::attributes::ComparisonDirection;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::BinaryOp;
 use hloom_ir::{ElementType, Op, Shape};
+use smallvec::smallvec;
 use std::sync::Arc;
 
 impl Body<'_, '_> {
@@ -24,8 +25,8 @@ impl Body<'_, '_> {
             .enumerate()
             .map(|(d, &n)| rule.factor(n, if d == dimension { FactorKind::Whole } else { FactorKind::Pass }))
             .collect();
-        rule.operands = vec![dims.clone(); parts.len()];
-        rule.results = vec![dims; parts.len()];
+        rule.operands = smallvec![dims.clone(); parts.len()];
+        rule.results = smallvec![dims; parts.len()];
         self.by_rule(at, op, &rule, &parts)
     }
 
@@ -49,8 +50,8 @@ impl Body<'_, '_> {
         }
         let mut to = from.clone();
         to[last] = None;
-        rule.operands = vec![from];
-        rule.results = vec![to.clone(), to];
+        rule.operands = smallvec![from];
+        rule.results = smallvec![to.clone(), to];
         let wanted = self.p.annotated_leaves(at);
         let value_bytes = f64::from(part.shape.element_type.bits()) / 8.0;
         let shape = part.shape.clone();

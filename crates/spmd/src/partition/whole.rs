@@ -10,6 +10,7 @@ use super::spec::Spec;
 use super::{Emit, Reason};
 use hloom_ir::entity::InstructionId;
 use hloom_ir::{Op, Shape};
+use smallvec::smallvec;
 
 impl Body<'_, '_> {
     /// Gathers the operands and computes the whole.
@@ -160,8 +161,8 @@ impl Body<'_, '_> {
             let factor = rule.factor(n, FactorKind::Whole);
             a.push(factor);
         }
-        rule.operands = vec![a, b.clone()];
-        rule.results = vec![b];
+        rule.operands = smallvec![a, b.clone()];
+        rule.results = smallvec![b];
         let op = self.p.source[at].op.clone();
         self.by_rule(at, op, &rule, &parts)
     }

@@ -13,6 +13,7 @@ use super::{Emit, Reason};
 use hloom_ir::attributes::{ComparisonDirection, Window, WindowDim};
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::{ElementType, Op};
+use smallvec::smallvec;
 use std::sync::Arc;
 
 /// What a window does along a dimension.
@@ -72,8 +73,8 @@ impl Body<'_, '_> {
             .zip(shape.dims())
             .map(|(r, &n)| rule.factor(n, if *r == Reach::Other { FactorKind::Whole } else { FactorKind::Pass }))
             .collect();
-        rule.operands = vec![dims.clone(); count];
-        rule.results = vec![dims; count];
+        rule.operands = smallvec![dims.clone(); count];
+        rule.results = smallvec![dims; count];
         let wanted = self.p.annotated_leaves(at);
         let assignment = self.choose(&rule, &parts, &wanted, &|b, a| {
             let spec = rule.operand(0, a, AxisSet::EMPTY);
@@ -258,8 +259,8 @@ impl Body<'_, '_> {
                 }
             }
         }
-        rule.operands = vec![from.clone(), of];
-        rule.results = vec![from];
+        rule.operands = smallvec![from.clone(), of];
+        rule.results = smallvec![from];
         // Sources whose windows reach shard `i`, and the elements of those windows.
         let reads = |shards: i64, d: usize| {
             let w = &window.dims[d];

@@ -3,8 +3,9 @@
 //! A value of the graph is a leaf of an instruction's result. Leaves that always have one sharding are one value: an
 //! element of a tuple and what it was made of, the state of a loop in its operand's place, its body and its result.
 
-use super::hlo_rules::{class_of, leaf_dims, rule_of};
+use super::hlo_rules::{class_of, handed_on, is_shared, leaf_dims, rule_of};
 use super::manual::ManualAxes;
+use super::named::is_constraint;
 use crate::axes::{Axis, AxisList};
 use crate::factors::{
     Direction, Graph, GraphOp, ManualView, MeshId, OpClass, OpRef, TensorRef, TensorSharding, ValueRef,
@@ -28,6 +29,8 @@ pub(crate) struct HloGraph {
     /// The first of an instruction's leaves in `leaves`.
     starts: Vec<u32>,
     leaves: Vec<Option<ValueRef>>,
+    /// The tuple of which an element was asked for last, and the first leaf of each of its elements.
+    elements: (Option<InstructionId>, Vec<usize>),
     /// The leaf that each value is first of.
     pub owners: Vec<(InstructionId, usize)>,
     /// The instruction that each operation is.
@@ -69,6 +72,7 @@ impl HloGraph {
             graph: Graph::default(),
             starts: vec![u32::MAX; slots],
             leaves: Vec::new(),
+            elements: (None, Vec::new()),
             owners: Vec::new(),
             instructions: Vec::new(),
             results: Vec::new(),
@@ -152,6 +156,19 @@ impl HloGraph {
         let start = self.starts.get(i.index()).map_or(usize::MAX, |&s| s as usize);
         let value = start.checked_add(leaf).and_then(|at| self.leaves.get(at).copied().flatten());
         value.map_or((i, leaf), |v| self.owners[v.index()])
+    }
+
+    /// The number of the first leaf of an element of a tuple.
+    fn element_start(&mut self, module: &Module, tuple: InstructionId, index: usize) -> usize {
+        // Elements of one tuple are mostly taken one after another: they are counted once for all.
+        if self.elements.0 != Some(tuple) {
+            let mut starts = vec![0];
+            for element in module[tuple].shape.as_tuple().unwrap_or(&[]) {
+                starts.push(starts[starts.len() - 1] + element.leaf_count());
+            }
+            self.elements = (Some(tuple), starts);
+        }
+        self.elements.1.get(index).copied().unwrap_or(0)
     }
 
     fn set(&mut self, i: InstructionId, leaf: usize, value: Option<ValueRef>) {
@@ -266,12 +283,11 @@ impl HloGraph {
             }
             Op::GetTupleElement { index } => {
                 let Some(&x) = operands.first() else { return };
-                let elements = module[x].shape.as_tuple().unwrap_or(&[]);
-                let index = usize::try_from(*index).unwrap_or(0);
-                let first: usize = elements.iter().take(index).map(|e| e.leaf_count()).sum();
-                let values: Vec<_> = self.values(module, x).iter().skip(first).copied().collect();
-                for (leaf, value) in values.into_iter().enumerate().take(module[i].shape.leaf_count()) {
-                    self.set(i, leaf, value);
+                let first = self.element_start(module, x, usize::try_from(*index).unwrap_or(0));
+                let (from, to) = (self.starts[x.index()] as usize + first, self.starts[i.index()] as usize);
+                let count = module[i].shape.leaf_count();
+                if from + count <= self.leaves.len() {
+                    self.leaves.copy_within(from..from + count, to);
                 }
             }
             Op::AddDependency => {
@@ -565,34 +581,4 @@ pub(super) fn is_shell(module: &Module, root: InstructionId) -> bool {
         }
         _ => false,
     }
-}
-
-fn is_constraint(module: &Module, i: InstructionId) -> bool {
-    matches!(&module[i].op, Op::CustomCall(call) if &*call.target == "Sharding")
-}
-
-/// Whether an operand that can be cut is used elsewhere as well, or twice.
-fn is_shared(module: &Module, user: InstructionId, x: InstructionId) -> bool {
-    let Some(array) = module[x].shape.as_array() else { return false };
-    if array.rank() == 0 {
-        return false;
-    }
-    let twice = module[user].operands().iter().filter(|&&o| o == x).count() > 1;
-    // The use of an element that is taken out of a tuple again is not one of the tuple's.
-    twice || module[x].users().len() > 1
-}
-
-/// For each leaf of a loop's state, whether the body gives it back as it came.
-fn handed_on(module: &Module, body: ComputationId) -> Vec<bool> {
-    let (Some(root), Some(&p)) = (module.root(body), module.parameters(body).first()) else { return Vec::new() };
-    if !matches!(module[root].op, Op::Tuple) {
-        return Vec::new();
-    }
-    let mut all = Vec::new();
-    for (n, &x) in module[root].operands().iter().enumerate() {
-        let same =
-            matches!(module[x].op, Op::GetTupleElement { index } if index == n as i64) && module[x].operands() == [p];
-        all.extend(std::iter::repeat_n(same, module[x].shape.leaf_count()));
-    }
-    all
 }

@@ -296,3 +296,29 @@ fn scan_rule(s: Shapes<'_>, scan: &Scan) -> Option<Rule> {
     }
     Some(b.build())
 }
+
+/// Whether an operand that can be cut is used elsewhere as well, or twice.
+pub(super) fn is_shared(module: &Module, user: InstructionId, x: InstructionId) -> bool {
+    let Some(array) = module[x].shape.as_array() else { return false };
+    if array.rank() == 0 {
+        return false;
+    }
+    let twice = module[user].operands().iter().filter(|&&o| o == x).count() > 1;
+    // The use of an element that is taken out of a tuple again is not one of the tuple's.
+    twice || module[x].users().len() > 1
+}
+
+/// For each leaf of a loop's state, whether the body gives it back as it came.
+pub(super) fn handed_on(module: &Module, body: ComputationId) -> Vec<bool> {
+    let (Some(root), Some(&p)) = (module.root(body), module.parameters(body).first()) else { return Vec::new() };
+    if !matches!(module[root].op, Op::Tuple) {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    for (n, &x) in module[root].operands().iter().enumerate() {
+        let same =
+            matches!(module[x].op, Op::GetTupleElement { index } if index == n as i64) && module[x].operands() == [p];
+        all.extend(std::iter::repeat_n(same, module[x].shape.leaf_count()));
+    }
+    all
+}

@@ -40,7 +40,7 @@ pub(super) fn propagate(module: &mut Module) -> Result<PropagationReport, Vec<Di
     Ok(PropagationReport::new(built))
 }
 
-fn is_constraint(module: &Module, i: InstructionId) -> bool {
+pub(super) fn is_constraint(module: &Module, i: InstructionId) -> bool {
     matches!(&module[i].op, Op::CustomCall(c) if &*c.target == "Sharding")
 }
 

@@ -4,7 +4,8 @@
 use hloom_ir::Op;
 use hloom_ir::diagnostic::codes::spmd as codes;
 use hloom_ir::diagnostic::{Blame, Diagnostic};
-use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
+use hloom_ir::instruction::Operands;
 use hloom_ir::module::Module;
 use hloom_ir::order::{PostOrder, computations};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -21,8 +22,9 @@ pub(super) fn failed(e: impl std::fmt::Debug) -> Vec<Diagnostic> {
 pub(crate) fn prepare(module: &mut Module) -> Result<(), Vec<Diagnostic>> {
     inline_calls(module)?;
     separate_computations(module)?;
+    let mut constants = SideTable::with_len(module.instruction_slots(), false);
     for c in super::named::sequential(module) {
-        split_constants(module, c)?;
+        split_constants(module, c, &mut constants)?;
     }
     Ok(())
 }
@@ -106,21 +108,23 @@ fn is_scalar(module: &Module, i: InstructionId) -> bool {
     module[i].shape.as_array().is_some_and(|a| a.rank() == 0)
 }
 
+/// Which instructions are constant expressions; copies are not among them.
+type Constants = SideTable<InstructionId, bool>;
+
 /// Gives each use of a constant expression or of a broadcast scalar its own copy.
-fn split_constants(module: &mut Module, c: ComputationId) -> Result<(), Vec<Diagnostic>> {
+fn split_constants(module: &mut Module, c: ComputationId, constants: &mut Constants) -> Result<(), Vec<Diagnostic>> {
     let old_order = module[c].instructions().to_vec();
     let mut order = Vec::with_capacity(old_order.len());
-    let mut constants: FxHashSet<InstructionId> = FxHashSet::default();
     let root = module.root(c);
     for i in old_order {
         let op = &module[i].op;
-        let operands = module[i].operands().to_vec();
+        let operands = Operands::from_slice(module[i].operands());
         let is_leaf = matches!(op, Op::Constant(_) | Op::Iota { .. });
         let keeps = op.is_elementwise() || matches!(op, Op::Broadcast { .. } | Op::Reshape { .. } | Op::Slice { .. });
-        let all_constant = !operands.is_empty() && operands.iter().all(|o| constants.contains(o));
+        let all_constant = !operands.is_empty() && operands.iter().all(|o| constants[*o]);
         let expands = matches!(op, Op::Broadcast { .. }) && operands.first().is_some_and(|&x| is_scalar(module, x));
         if module[i].common.sharding.is_none() && (is_leaf || (keeps && all_constant) || expands) && root != Some(i) {
-            constants.insert(i);
+            constants.set(i, true);
             order.push(i);
             continue;
         }
@@ -130,13 +134,15 @@ fn split_constants(module: &mut Module, c: ComputationId) -> Result<(), Vec<Diag
             continue;
         }
         for (n, &x) in operands.iter().enumerate() {
-            // The last use keeps the original.
-            let uses = module[x].users().iter().filter(|&&u| !is_group(module, u)).count();
-            let is_only = uses < 2 && first_use(&operands, n);
-            if !constants.contains(&x) || is_scalar(module, x) || is_only {
+            if !constants[x] || is_scalar(module, x) {
                 continue;
             }
-            let copy = copy_expression(module, c, x, &constants, &mut order);
+            // The last use keeps the original.
+            let uses = module[x].users().iter().filter(|&&u| !is_group(module, u)).take(2).count();
+            if uses < 2 && first_use(&operands, n) {
+                continue;
+            }
+            let copy = copy_expression(module, c, x, constants, &mut order);
             module.replace_operand(i, n, copy).map_err(failed)?;
         }
         order.push(i);
@@ -156,7 +162,7 @@ fn copy_expression(
     module: &mut Module,
     c: ComputationId,
     root: InstructionId,
-    constants: &FxHashSet<InstructionId>,
+    constants: &Constants,
     order: &mut Vec<InstructionId>,
 ) -> InstructionId {
     let mut copies: FxHashMap<InstructionId, InstructionId> = FxHashMap::default();
@@ -168,7 +174,7 @@ fn copy_expression(
         if !ready {
             stack.push((i, true));
             for &x in module[i].operands() {
-                if constants.contains(&x) && !is_scalar(module, x) {
+                if constants[x] && !is_scalar(module, x) {
                     stack.push((x, false));
                 }
             }
