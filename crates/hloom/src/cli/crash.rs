@@ -3,7 +3,7 @@
 //! A panic anywhere in a command ends here, and so does what a stage of the compiler should never have made. The reproducer of a text input is the input itself below a comment that
 //! tells the command, the version and the panic; of a proto, the bytes, beside a text file with the same words.
 
-use super::{Outcome, output};
+use super::{Outcome, heap, output};
 use hloom::Format;
 use std::backtrace::Backtrace;
 use std::fmt::Write;
@@ -38,6 +38,11 @@ pub(crate) fn guard(command: impl FnOnce() -> Outcome + Send + 'static) -> Outco
         let _ = write!(report, "{}", Backtrace::force_capture());
         *lock(&LAST_PANIC) = Some(report);
     }));
+    heap::grow_in_large_steps();
+    let command = || {
+        heap::use_huge_pages();
+        command()
+    };
     // Readers bound how deep they recurse; the room for that is not left to the environment's stack limit.
     let thread = std::thread::Builder::new().name("hloom".into()).stack_size(64 << 20).spawn(command);
     let thread = match thread {

@@ -10,6 +10,7 @@ pub(crate) mod crash;
 mod diff;
 mod explain;
 mod fmt;
+mod heap;
 mod input;
 pub(crate) mod interrupt;
 mod json;
