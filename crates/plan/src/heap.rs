@@ -1,13 +1,15 @@
 //! Temporaries of one memory space: which of them lie together, when each place is needed, and the least they can take.
 //!
 //! The values are played through in time, to find which may take over the memory of an operand that ends where they
-//! begin; every beginning, taking over and ending is a tick of a clock. Where the places lie is for [`crate::pack`].
+//! begin; every beginning, taking over and ending is a tick of a clock. Slices that are joined in place lie together from
+//! the first of them on, each in its own part of the place. Where the places lie is for [`crate::pack`].
 
 use crate::buffers::Buffers;
 use crate::dataflow::{Dataflow, ValueId};
 use crate::live_range::{LiveRanges, Time};
 use crate::overwrite::Overwrite;
 use crate::pack::Packer;
+use crate::side_by_side::SideBySide;
 use hloom_ir::op::Op;
 use hloom_target::size::round_up;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -48,14 +50,33 @@ pub(crate) struct Group {
     pub(crate) size: i64,
     /// When the place is needed, both ends included: stretches in order that do not touch.
     pub(crate) spans: Vec<(u64, u64)>,
-    members: Vec<ValueId>,
+    /// Where not all of the place is needed from the first beginning on: its parts, side by side.
+    pub(crate) parts: Vec<Stretch>,
+    /// The values, each with where it begins in the place.
+    members: Vec<(ValueId, i64)>,
 }
 
-#[cfg(test)]
+/// A part of a group's place.
+#[derive(Clone, Debug)]
+pub(crate) struct Stretch {
+    /// Where it begins in the place. That and its size are multiples of the alignment.
+    pub(crate) offset: i64,
+    pub(crate) size: i64,
+    /// When it is needed, as that of a group.
+    pub(crate) spans: Vec<(u64, u64)>,
+}
+
 impl Group {
     /// A group of one value.
+    #[cfg(test)]
     pub(crate) fn new(owner: ValueId, size: i64, length: u64, spans: Vec<(u64, u64)>) -> Group {
-        Group { owner, own_length: length, length, size, spans, members: vec![owner] }
+        Group { owner, own_length: length, length, size, spans, parts: Vec::new(), members: vec![(owner, 0)] }
+    }
+
+    /// What it takes, and when: where it begins in the place, bytes, and stretches of time.
+    pub(crate) fn stretches(&self) -> impl Iterator<Item = (i64, i64, &[(u64, u64)])> {
+        let whole = self.parts.is_empty().then_some((0, self.size, self.spans.as_slice()));
+        whole.into_iter().chain(self.parts.iter().map(|p| (p.offset, p.size, p.spans.as_slice())))
     }
 }
 
@@ -78,7 +99,8 @@ impl Heap {
         values: &[(ValueId, i64)],
         alignment: i64,
     ) -> Heap {
-        let (groups, ticks) = play(dataflow, buffers, live, overwrite, values);
+        let side_by_side = SideBySide::new(dataflow, buffers, live, values, alignment);
+        let (groups, ticks) = play(dataflow, buffers, live, overwrite, values, &side_by_side);
         Heap { groups, alignment, ticks }
     }
 
@@ -89,6 +111,7 @@ impl Heap {
             if let Some(last) = group.spans.last_mut() {
                 last.1 = last.1.saturating_add(WHILE);
                 group.length = group.length.saturating_add(WHILE);
+                group.parts.clear();
             }
         }
         heap
@@ -99,7 +122,7 @@ impl Heap {
         let placed = crate::pack::pack(&self.groups, self.alignment, packer, || Some(self.lower_bound()?.bytes))?;
         let mut packed = Packed { size: placed.size, offsets: FxHashMap::default() };
         for (group, &offset) in self.groups.iter().zip(&placed.offsets) {
-            packed.offsets.extend(group.members.iter().map(|&value| (value, offset)));
+            packed.offsets.extend(group.members.iter().map(|&(value, within)| (value, offset + within)));
         }
         Some(packed)
     }
@@ -108,17 +131,14 @@ impl Heap {
     /// value up to where the next may begin; only the last one needs no filling up to the alignment, and that is at best
     /// the one that would need most. `None` where that does not fit in 2^63 bytes.
     pub fn lower_bound(&self) -> Option<LowerBound> {
-        let mut events: Vec<(u64, bool, usize)> = Vec::new();
-        for (g, group) in self.groups.iter().enumerate().filter(|(_, g)| g.size > 0) {
-            for &(start, end) in &group.spans {
-                events.extend([(start, true, g), (end, false, g)]);
-            }
+        let mut events: Vec<(u64, bool, i64)> = Vec::new();
+        for (_, size, spans) in self.groups.iter().flat_map(Group::stretches).filter(|s| s.1 > 0) {
+            events.extend(spans.iter().flat_map(|&(start, end)| [(start, true, size), (end, false, size)]));
         }
         events.sort_unstable();
         let mut fillings: BTreeMap<i64, u32> = BTreeMap::new();
         let (mut now, mut most) = (0i64, LowerBound::default());
-        for (tick, begins, g) in events {
-            let size = self.groups[g].size;
+        for (tick, begins, size) in events {
             let whole = round_up(size, self.alignment)?;
             let filling = whole - size;
             if begins {
@@ -150,6 +170,7 @@ fn play(
     live: &LiveRanges,
     overwrite: &Overwrite<'_, '_>,
     values: &[(ValueId, i64)],
+    side_by_side: &SideBySide,
 ) -> (Vec<Group>, Vec<Time>) {
     let mut sorted: Vec<(Time, Time, ValueId, i64)> =
         values.iter().filter_map(|&(v, size)| live.of(v).map(|r| (r.start, r.end, v, size))).collect();
@@ -177,8 +198,16 @@ fn play(
             debug_assert_eq!(start, time);
             next += 1;
             let buffer = buffers.of(value);
+            let seat = side_by_side.seat(value);
+            // What is made of slices has the place that the first of them asked for.
+            let head = seat.map_or(value, |s| s.whole);
             let tied_to = match first_of_buffer.get(&buffer) {
                 Some(&first) => Some(first),
+                None if seat.is_some() => Some(head),
+                None if group_of.contains_key(&value) => {
+                    first_of_buffer.insert(buffer, value);
+                    Some(value)
+                }
                 None => {
                     let operand = takes_over(dataflow, buffers, live, overwrite, &due, value, time);
                     match operand {
@@ -202,13 +231,14 @@ fn play(
                     length: 0,
                     size: 0,
                     spans: Vec::new(),
+                    parts: Vec::new(),
                     members: Vec::new(),
                 });
                 groups.len() - 1
             });
-            group_of.insert(value, group);
-            groups[group].size = groups[group].size.max(size);
-            groups[group].members.push(value);
+            group_of.extend([(value, group), (head, group)]);
+            groups[group].size = groups[group].size.max(seat.map_or(size, |s| s.whole_size));
+            groups[group].members.push((value, seat.map_or(0, |s| s.offset)));
         }
         for value in freed_at.remove(&time).unwrap_or_default() {
             if due.remove(&value) {
@@ -221,9 +251,23 @@ fn play(
         let interval = |value: &ValueId| intervals.get(value).copied().unwrap_or((0, 0));
         let (start, end) = interval(&group.owner);
         group.own_length = end - start;
-        group.spans = joined(group.members.iter().map(interval).collect());
+        group.spans = joined(group.members.iter().map(|(value, _)| interval(value)).collect());
         let (first, last) = (group.spans.first(), group.spans.last());
         group.length = first.zip(last).map_or(0, |(first, last)| last.1 - first.0);
+        let (slices, others): (Vec<_>, Vec<_>) =
+            group.members.iter().partition(|(value, _)| side_by_side.seat(*value).is_some());
+        let others: Vec<(u64, u64)> = others.iter().map(|(value, _)| interval(value)).collect();
+        group.parts = slices
+            .iter()
+            .filter_map(|&(value, offset)| {
+                let size = side_by_side.seat(value)?.size;
+                Some(Stretch {
+                    offset,
+                    size,
+                    spans: joined(others.iter().copied().chain([interval(&value)]).collect()),
+                })
+            })
+            .collect();
     }
     (groups, ticks)
 }

@@ -35,6 +35,7 @@ mod range_max;
 mod reuse;
 pub mod saved;
 pub mod schedule;
+mod side_by_side;
 pub mod summary;
 pub mod uses;
 

@@ -106,8 +106,8 @@ impl<'a> Site<'a> {
     /// Places the groups in that order; counts the groups and the stretches of taken memory that were looked at. `None`
     /// when an offset does not fit.
     fn place(&self, order: &[u32], fit: Fit, steps: &mut u64) -> Option<Placed> {
-        let mut taken_when =
-            IntervalIndex::new(self.groups.iter().flat_map(|g| g.spans.iter().flat_map(|s| [s.0, s.1])));
+        let spans = self.groups.iter().flat_map(|g| g.stretches()).flat_map(|(.., spans)| spans);
+        let mut taken_when = IntervalIndex::new(spans.flat_map(|s| [s.0, s.1]));
         let mut placed = Placed { size: 0, offsets: vec![0; self.groups.len()] };
         let mut taken: Vec<Chunk> = Vec::new();
         let before = *steps;
@@ -119,15 +119,18 @@ impl<'a> Site<'a> {
             taken.clear();
             taken.extend(self.around.get(g as usize).into_iter().flatten());
             let most = if *steps - before < MANY { usize::MAX } else { FEW };
-            for &span in &group.spans {
-                taken_when.taken(span, most, |chunk| taken.push(chunk));
+            for (within, size, spans) in group.stretches() {
+                // As far as the whole place must stay away from it.
+                let above = group.size - within - size;
+                let mut keep_off = |(start, end): Chunk| taken.push((start.saturating_add(above), end - within));
+                spans.iter().for_each(|&span| taken_when.taken(span, most, &mut keep_off));
             }
             *steps += 1 + taken.len() as u64;
             let offset = gap(&mut taken, group.size, fit);
             let end = offset.checked_add(group.size)?;
-            let next = self.next_after(end)?;
-            for &span in &group.spans {
-                taken_when.add(span, (offset, next));
+            for (within, size, spans) in group.stretches() {
+                let chunk = (offset + within, self.next_after(offset + within + size)?);
+                spans.iter().for_each(|&span| taken_when.add(span, chunk));
             }
             placed.offsets[g as usize] = offset;
             placed.size = placed.size.max(end);
@@ -141,7 +144,8 @@ impl<'a> Site<'a> {
     }
 }
 
-/// The start of the gap between the chunks `taken` that a group of that size goes into; above them all is always room.
+/// The start of the gap between the chunks `taken` that a group of that size goes into; above them all is always room. A
+/// chunk may end before it starts: nothing of the size may then begin before its end and end after its start.
 fn gap(taken: &mut [Chunk], size: i64, fit: Fit) -> i64 {
     // A few runs that are in order: a stable sort merges them.
     taken.sort();

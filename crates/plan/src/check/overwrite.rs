@@ -3,6 +3,7 @@
 //!
 //! What a backend knows of its own operations is not known here: where it cannot be told, it may.
 
+use super::memory::Spot;
 use crate::backend_config::shared_places;
 use hloom_ir::attributes::{FusionKind, WindowDim};
 use hloom_ir::entity::{ComputationId, InstructionId};
@@ -40,6 +41,24 @@ pub(super) fn may_write_over(module: &Module, id: InstructionId, slots: &[usize]
         }
         _ => !moves_elements(module, id),
     }
+}
+
+/// Whether an instruction moves nothing, since its result is the memory of its operands one after another, and these lie so
+/// in that spot.
+pub(super) fn is_made_of(
+    module: &Module,
+    id: InstructionId,
+    mut operands: impl Iterator<Item = Option<Spot>>,
+    spot: Spot,
+) -> bool {
+    let is_name = matches!(&module[id].op, Op::CustomCall(call) if &*call.target == "ConcatBitcast");
+    let mut at = spot.start;
+    let mut follows = |operand: Option<Spot>| {
+        let is_next = operand.is_some_and(|o| o.allocation == spot.allocation && o.start == at);
+        at = operand.map_or(at, |o| o.end);
+        is_next
+    };
+    is_name && operands.all(&mut follows) && at == spot.end
 }
 
 /// The operands that an instruction updates in place, each with the element of its result that is the same memory, or the

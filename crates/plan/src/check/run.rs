@@ -6,7 +6,7 @@
 use super::assignment::Assignment;
 use super::memory::{Memory, Spot, Tag, UNKNOWN};
 use super::needs::Needs;
-use super::overwrite::{in_place, may_write_over};
+use super::overwrite::{in_place, is_made_of, may_write_over};
 use crate::calls::{AsyncChains, async_start, completed};
 use crate::positions::{Position, Positions};
 use hloom_ir::attributes::OutputOperandAlias;
@@ -244,7 +244,9 @@ impl Runner<'_, '_> {
     fn check_written(&mut self, id: InstructionId, position: Position, spot: Spot, operands: &[Held]) {
         // Tuples of thousands of results read few operands, and operations of thousands of operands have one result.
         let over = operands.iter().find(|held| held.spot.overlaps(&spot));
+        let spots = self.module[id].operands().iter().map(|&o| self.held[self.positions.whole(o) as usize]);
         if let Some(held) = over
+            && !is_made_of(self.module, id, spots.map(|held| Some(held?.spot)), spot)
             && !(held.spot == spot && may_write_over(self.module, id, &self.slots_of(id, held.spot)))
         {
             let lost = self.label(self.writers[held.tag as usize]);

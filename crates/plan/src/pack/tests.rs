@@ -1,6 +1,7 @@
 //! Packings of random heaps: right, never worse than the reference, and as good as can be where that is known.
 
 use super::*;
+use crate::heap::Stretch;
 
 struct Numbers(u64);
 
@@ -43,14 +44,52 @@ fn bound(groups: &[Group], alignment: i64) -> i64 {
 
 /// Fails unless everything lies apart, in the block, and where it may begin.
 fn assert_right(groups: &[Group], alignment: i64, placed: &Placed) {
-    let meet = |a: &Group, b: &Group| a.spans.iter().any(|s| b.spans.iter().any(|t| s.0 <= t.1 && t.0 <= s.1));
+    let meet = |a: &[(u64, u64)], b: &[(u64, u64)]| a.iter().any(|s| b.iter().any(|t| s.0 <= t.1 && t.0 <= s.1));
     for (i, (a, &from)) in groups.iter().zip(&placed.offsets).enumerate() {
         assert!(from >= 0 && from % alignment == 0 && from + a.size <= placed.size);
         for (b, &other) in groups[..i].iter().zip(&placed.offsets) {
-            let apart = from + a.size <= other || other + b.size <= from;
-            assert!(apart || a.size == 0 || b.size == 0 || !meet(a, b), "{a:?} at {from}, {b:?} at {other}");
+            for (x, y) in a.stretches().flat_map(|x| b.stretches().map(move |y| (x, y))) {
+                let (at, next) = (from + x.0, other + y.0);
+                let apart = at + x.1 <= next || next + y.1 <= at;
+                assert!(apart || x.1 == 0 || y.1 == 0 || !meet(x.2, y.2), "{a:?} at {from}, {b:?} at {other}");
+            }
         }
     }
+}
+
+/// Has some of the groups come in two to four parts, one after another in time.
+fn in_parts(groups: &mut [Group], seed: u64, alignment: i64) {
+    let mut numbers = Numbers(seed);
+    for group in groups.iter_mut() {
+        let count = 2 + numbers.below(3) as i64;
+        let &[(start, end)] = group.spans.as_slice() else { continue };
+        if numbers.below(2) == 0 || end - start < 4 {
+            continue;
+        }
+        let size = round_up(group.size / count + 1, alignment).unwrap();
+        group.size = size * count;
+        let span = |n: i64| vec![(start + (end - start) * n as u64 / count as u64, end)];
+        group.parts = (0..count).map(|n| Stretch { offset: n * size, size, spans: span(n) }).collect();
+    }
+}
+
+#[test]
+fn groups_in_parts_are_packed_right_and_in_no_more_than_without() {
+    let (mut with, mut without) = (0, 0);
+    for seed in 0..60 {
+        let alignment = [1, 64][seed as usize % 2];
+        let mut groups = heap(seed, 5 + seed, 40 * alignment as u64);
+        in_parts(&mut groups, seed, alignment);
+        let mut whole = groups.clone();
+        whole.iter_mut().for_each(|g| g.parts.clear());
+        for packer in [Packer::Reference, Packer::ReferencePreset, Packer::Best] {
+            let placed = pack(&groups, alignment, packer, || Some(0)).unwrap();
+            assert_right(&groups, alignment, &placed);
+            with += placed.size;
+            without += pack(&whole, alignment, packer, || Some(0)).unwrap().size;
+        }
+    }
+    assert!(with < without, "{with} {without}");
 }
 
 #[test]
