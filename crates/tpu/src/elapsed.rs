@@ -4,14 +4,16 @@
 //! to pass through main memory: neither decision may lean on an exchange being slow. A step of which nothing is known
 //! takes no time here.
 
+use crate::edit::flow_computations;
 use crate::stage::StageContext;
 use hloom_cost::{CollectiveKind, Communication, CostModel};
 use hloom_ir::diagnostic::Diagnostic;
-use hloom_ir::entity::{EntityId, InstructionId};
+use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_plan::order::flow_callees;
 use hloom_target::Target;
+use rustc_hash::FxHashSet;
 
 /// The times of a module's steps.
 pub(crate) struct Elapsed<'m> {
@@ -20,6 +22,8 @@ pub(crate) struct Elapsed<'m> {
     /// Bytes that main memory moves in a cycle.
     bytes_per_cycle: f64,
     clock: f64,
+    /// Cycles of each step of the program; none inside a fusion.
+    cycles: Vec<f64>,
     /// Cycles of all steps of a computation together.
     whole: Vec<f64>,
 }
@@ -30,11 +34,17 @@ impl<'m> Elapsed<'m> {
         let communication = Communication::new(context.target, context.topology.clone())?;
         let clock = context.target.compute.clock_hz.unwrap_or(1e9);
         let bytes_per_cycle = context.target.reached_bandwidth(0)? / clock;
+        let cycles = vec![0.0; module.instruction_slots()];
         let whole = vec![0.0; module.computation_slots()];
-        let mut elapsed = Elapsed { model, communication, bytes_per_cycle, clock, whole };
-        for c in hloom_ir::order::computations(module) {
-            let sum = module[c].instructions().iter().map(|&i| elapsed.cycles(i)).sum();
-            elapsed.whole[c.index()] = sum;
+        let mut elapsed = Elapsed { model, communication, bytes_per_cycle, clock, cycles, whole };
+        let is_flow: FxHashSet<ComputationId> = flow_computations(module).into_iter().collect();
+        // Callees come before callers.
+        for c in hloom_ir::order::computations(module).into_iter().filter(|c| is_flow.contains(c)) {
+            for &i in module[c].instructions() {
+                let cycles = elapsed.estimate(i);
+                elapsed.cycles[i.index()] = cycles;
+                elapsed.whole[c.index()] += cycles;
+            }
         }
         Ok(elapsed)
     }
@@ -48,8 +58,12 @@ impl<'m> Elapsed<'m> {
         self.bytes_per_cycle
     }
 
-    /// The cycles that a step keeps the device busy.
+    /// The cycles that a step of the program keeps the device busy.
     pub(crate) fn cycles(&self, i: InstructionId) -> f64 {
+        self.cycles[i.index()]
+    }
+
+    fn estimate(&self, i: InstructionId) -> f64 {
         let module = self.model.module();
         let op = &module[i].op;
         let callees = flow_callees(module, i);
