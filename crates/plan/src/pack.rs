@@ -19,7 +19,8 @@ use std::cmp::Reverse;
 pub enum Packer {
     /// As XLA packs temporaries: largest first and longest first, and the smaller of the two.
     Reference,
-    /// Longest first only, as what is known of memories that another pass of XLA manages.
+    /// Longest first only, as what is known of memories that another pass of XLA manages; where something comes in parts,
+    /// of which nothing is known, largest first if that is smaller.
     ReferencePreset,
     /// In the order in which things begin, each into the smallest gap, as XLA's newer compilers for TPUs do.
     ReferenceByStart,
@@ -62,11 +63,18 @@ pub(crate) fn pack(
         let order = orders::sorted(&site.groups, |g| (Reverse(g.length as i128), Reverse(g.size as i128), g.owner));
         site.place(&order, Fit::Best, &mut 0)
     };
+    let spatial = || {
+        let order = orders::sorted(&site.groups, |g| (Reverse(g.size as i128), Reverse(g.own_length as i128), g.owner));
+        site.place(&order, Fit::Best, &mut 0)
+    };
     if packer == Packer::ReferencePreset {
-        return temporal();
+        let temporal = temporal()?;
+        // What comes in parts lends its upper ones to others for a while, if these are placed after it.
+        let has_parts = groups.iter().any(|g| !g.parts.is_empty());
+        let spatial = if has_parts { spatial() } else { None };
+        return spatial.filter(|s| s.size < temporal.size).or(Some(temporal));
     }
-    let order = orders::sorted(&site.groups, |g| (Reverse(g.size as i128), Reverse(g.own_length as i128), g.owner));
-    let spatial = site.place(&order, Fit::Best, &mut 0);
+    let spatial = spatial();
     let bound = bound()?;
     let reference = match spatial {
         // Nothing is smaller than what must be.

@@ -6,7 +6,7 @@
 
 use crate::edit::flow_computations;
 use crate::stage::StageContext;
-use hloom_cost::{CollectiveKind, Communication, CostModel};
+use hloom_cost::{CollectiveKind, Communication, CostModel, Placement};
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
@@ -77,6 +77,20 @@ impl<'m> Elapsed<'m> {
             Ok(cost) => cost.cycles.unwrap_or(cost.seconds * self.clock),
             Err(_) => 0.0,
         }
+    }
+
+    /// The cycles before the first byte of a copy between memories arrives.
+    pub(crate) fn latency_of_copies(&self) -> f64 {
+        self.target().space(0).map_or(0.0, |s| s.latency_seconds) * self.clock
+    }
+
+    /// The cycles that a step takes less if an operand of it lies in that memory.
+    pub(crate) fn gain(&self, i: InstructionId, operand: usize, colour: i64) -> f64 {
+        let mut placement = Placement::default();
+        placement.operands.resize(operand, None);
+        placement.operands.push(Some(colour));
+        let cost = self.model.placed(i, &placement);
+        cost.map_or(0.0, |c| self.cycles(i) - c.cycles.unwrap_or(c.seconds * self.clock))
     }
 
     /// The cycles from the start of a collective to its end.

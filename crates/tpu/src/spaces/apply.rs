@@ -1,7 +1,7 @@
 //! Writing an assignment of memory spaces into the module: layouts, copies, and the schedule around them.
 
 use super::candidates::{Eviction, Read};
-use super::{Decisions, Evicted, Prefetch};
+use super::{Decisions, Evicted, Prefetch, slices};
 use crate::edit::add;
 use crate::policy::FastMemory;
 use hloom_ir::diagnostic::codes::passes::BROKEN_MODULE;
@@ -44,9 +44,26 @@ pub(super) fn apply(
         first = Some((*source, start));
     }
     let mut starts: FxHashMap<InstructionId, Vec<InstructionId>> = FxHashMap::default();
-    for Prefetch { source, before, reads } in &decisions.prefetches {
-        let (start, done) = copy(module, *source, fast.colour, None);
-        starts.entry(*before).or_default().push(start);
+    for Prefetch { source, before, slices, reads } in &decisions.prefetches {
+        let sliced = match slices {
+            Some((cut, _)) => slices::fetch(module, *source, fast.colour, *cut),
+            None => None,
+        };
+        let done = match sliced {
+            Some(sliced) => {
+                let later = slices.iter().flat_map(|(_, later)| later);
+                for (start, before) in sliced.starts.into_iter().zip([before].into_iter().chain(later)) {
+                    starts.entry(*before).or_default().push(start);
+                }
+                insertions.entry(reads[0].user).or_default().extend(sliced.dones);
+                sliced.whole
+            }
+            None => {
+                let (start, done) = copy(module, *source, fast.colour, None);
+                starts.entry(*before).or_default().push(start);
+                done
+            }
+        };
         insertions.entry(reads[0].user).or_default().push(done);
         redirect(module, reads, done, &mut insertions);
     }

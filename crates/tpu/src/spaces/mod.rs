@@ -3,14 +3,16 @@
 //! Buffers are looked at in the order of what they save. One that is made by the program is made in fast memory if it fits
 //! there from its making to its last reader and is not kept waiting too long. Otherwise it is made there for its first
 //! readers and evicted, copied to main memory for those that come later; or each reader gets a copy, started so early that
-//! the work in between hides it, if that fits. One parameter is copied at the very start of the program, for which the run
+//! the work in between hides it, if that fits, as a whole or in slices that follow each other. One parameter is copied at the very start of the program, for which the run
 //! before leaves time. Whether everything fits is decided by what is live at each time; where the packing of the plan needs
 //! more, the assignment is made again with less.
 
 mod apply;
 mod candidates;
 mod capacity;
+mod prefetch;
 pub(crate) mod scalars;
+mod slices;
 mod traffic;
 
 use crate::elapsed::Elapsed;
@@ -22,13 +24,13 @@ use hloom_ir::diagnostic::codes::passes::BROKEN_MODULE;
 use hloom_ir::diagnostic::{Blame, Diagnostic};
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
-use hloom_ir::op::Op;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_passes::Pass;
 use hloom_plan::Plan;
 use hloom_plan::buffers::BufferId;
 use hloom_plan::positions::Position;
 use rustc_hash::{FxHashMap, FxHashSet};
+use slices::Cut;
 
 /// The stage.
 pub(crate) static STAGE: Pass = Pass {
@@ -38,9 +40,6 @@ pub(crate) static STAGE: Pass = Pass {
     run: |module, context| staged(module, context, assign),
 };
 
-/// How much longer than its copy the work that hides a prefetch should be, and has to be.
-const PREFERRED_OVERLAP: f64 = 2.0;
-const LEAST_OVERLAP: f64 = 1.0;
 /// Nothing waits in fast memory for longer than it takes to fill all of it this often.
 const MOST_OVERLAP: f64 = 8.0;
 /// How often the assignment is made again with less memory, and in a program of how many instructions only until it fits.
@@ -69,6 +68,8 @@ struct Prefetch {
     pub(super) source: InstructionId,
     /// Started right before this instruction, and done right before the first reader.
     pub(super) before: InstructionId,
+    /// Where it is fetched in slices: how it is cut, and before what the others start that come after the first.
+    pub(super) slices: Option<(Cut, Vec<InstructionId>)>,
     pub(super) reads: Vec<Read>,
 }
 
@@ -259,6 +260,7 @@ impl<'a, 'm> Problem<'a, 'm> {
             taken: Capacity::new(self.plan.schedule.sequence.len() + 1),
             timelines: FxHashMap::default(),
             budget,
+            colour: self.fast.colour,
             sharing,
             most: MOST_OVERLAP * self.fast.bytes as f64 / self.elapsed.bytes_per_cycle(),
             moved: FxHashSet::default(),
@@ -295,6 +297,8 @@ struct Assigner<'a, 'm> {
     taken: Capacity,
     timelines: FxHashMap<usize, Timeline>,
     budget: i64,
+    /// The number of the fast memory.
+    colour: i64,
     sharing: Sharing,
     /// Cycles that something may wait in fast memory at most.
     most: f64,
@@ -443,108 +447,7 @@ impl Assigner<'_, '_> {
         false
     }
 
-    /// Has the buffer copied for its readers, as far as that is possible.
-    fn prefetch(&mut self, candidate: &Candidate) {
-        let Some(source) = candidate.source else { return };
-        let copy = candidate.bytes as f64 / self.elapsed.bytes_per_cycle();
-        if candidate.crosses_loops {
-            return self.prefetch_for_loop(candidate, source, copy);
-        }
-        if !candidate.handed_on.is_empty() {
-            return self.prefetch_chain(candidate, source, copy);
-        }
-        let mut at = 0;
-        while let Some(read) = candidate.reads.get(at) {
-            at += 1;
-            let Some(start) = self.start_of_copy(source, read, copy, candidate.bytes) else { continue };
-            let mut reads = vec![*read];
-            let mut end = read.time;
-            // The copy serves later readers too, if it can wait for them.
-            while let Some(next) = candidate.reads.get(at) {
-                let (most, begin) = (self.most, self.time(start));
-                let timeline = self.timeline(candidate.home);
-                let waits = timeline.between(timeline.place[&read.user], timeline.place[&next.user]);
-                if waits > most || !self.fits(begin, next.time, candidate.bytes) {
-                    break;
-                }
-                reads.push(*next);
-                end = next.time;
-                at += 1;
-            }
-            self.take(self.time(start), end, candidate.bytes);
-            // The copy reads it once for the first of them.
-            self.decisions.saved += reads[1..].iter().map(|r| r.bytes).sum::<f64>();
-            self.decisions.prefetches.push(Prefetch { source, before: start, reads });
-        }
-    }
-
-    /// Has a parameter copied before the loop that reads it, for as long as the loop runs.
-    fn prefetch_for_loop(&mut self, candidate: &Candidate, source: InstructionId, copy: f64) {
-        let into: Vec<InstructionId> = self.module[source].users().to_vec();
-        let &[tuple] = into.as_slice() else { return };
-        let places = self.module[tuple].operands().iter().filter(|&&o| o == source).count();
-        let operand = self.module[tuple].operands().iter().position(|&o| o == source);
-        let (Op::Tuple, 1, Some(operand)) = (&self.module[tuple].op, places, operand) else { return };
-        let read = Read { time: self.time(tuple), user: tuple, operand, bytes: 0.0 };
-        // What runs again and again is worth waiting for once.
-        let before = self.start_of_copy(source, &read, copy, candidate.bytes).unwrap_or(tuple);
-        let begin = self.time(before);
-        if self.fits(begin, candidate.end, candidate.bytes) {
-            self.take(begin, candidate.end, candidate.bytes);
-            self.decisions.saved += candidate.saved;
-            self.decisions.moved.extend(&candidate.handed_on);
-            self.decisions.prefetches.push(Prefetch { source, before, reads: vec![read] });
-        }
-    }
-
-    /// Has the buffer copied for its first reader, who hands it on to the others.
-    fn prefetch_chain(&mut self, candidate: &Candidate, source: InstructionId, copy: f64) {
-        let Some(&read) = candidate.reads.first() else { return };
-        if candidate.positions.is_none() {
-            return;
-        }
-        let Some(before) = self.start_of_copy(source, &read, copy, candidate.bytes) else { return };
-        let begin = self.time(before);
-        if self.fits(begin, candidate.end, candidate.bytes) {
-            self.take(begin, candidate.end, candidate.bytes);
-            self.decisions.saved += candidate.saved;
-            self.decisions.moved.extend(&candidate.handed_on);
-            self.decisions.prefetches.push(Prefetch { source, before, reads: vec![read] });
-        }
-    }
-
     fn time(&self, i: InstructionId) -> u32 {
         self.plan.schedule.time(i).unwrap_or(0)
-    }
-
-    /// The instruction before which a copy for `read` starts: late enough to fit, early enough to be hidden.
-    fn start_of_copy(&mut self, source: InstructionId, read: &Read, copy: f64, bytes: i64) -> Option<InstructionId> {
-        let home = self.module[read.user].parent();
-        let is_parameter = matches!(self.module[source].op, Op::Parameter { .. });
-        let most = self.most;
-        let timeline = self.timeline(home);
-        let to = *timeline.place.get(&read.user)?;
-        let made = timeline.place.get(&source).copied();
-        // The first step after the making of the source, and after the parameters.
-        let first = if is_parameter { 0 } else { made? + 1 };
-        let mut chosen = None;
-        let mut from = to;
-        while from > first {
-            from -= 1;
-            let hidden = timeline.between(from, to);
-            if hidden > most {
-                break;
-            }
-            if hidden < LEAST_OVERLAP * copy || timeline.before[from + 1] == timeline.before[from] {
-                // Nothing is gained by starting before a step that takes no time.
-                continue;
-            }
-            chosen = Some(timeline.steps[from]);
-            if hidden >= PREFERRED_OVERLAP * copy {
-                break;
-            }
-        }
-        let start = chosen?;
-        self.fits(self.time(start), read.time, bytes).then_some(start)
     }
 }
