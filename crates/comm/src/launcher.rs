@@ -22,6 +22,12 @@ pub fn processes_beside() -> Option<usize> {
     variables.iter().find_map(|name| std::env::var(name).ok()?.trim().parse().ok())
 }
 
+/// The number of this process among those of the job on this machine, if the launcher says so.
+pub fn local_rank() -> Option<usize> {
+    let variables = ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"];
+    variables.iter().find_map(|name| std::env::var(name).ok()?.trim().parse().ok())
+}
+
 /// This process among those of its job, if a launcher started more than one.
 pub fn launched() -> Option<LaunchedProcess> {
     launched_by(&|name| std::env::var(name).ok())

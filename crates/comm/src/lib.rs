@@ -23,7 +23,7 @@ pub use collective::{
 };
 pub use communicator::{CollectiveRequest, Communicator};
 pub use in_process::InProcess;
-pub use launcher::{LaunchedProcess, launched, processes_beside};
+pub use launcher::{LaunchedProcess, launched, local_rank, processes_beside};
 pub use rendezvous::{Arrival, JoinError, JoinRequest, Rendezvous, RendezvousKey, Whereabouts};
 pub use roll_call::RollCall;
 pub use world::World;

@@ -4,7 +4,7 @@
 
 use crate::conditional::{Kind, Test};
 use crate::cublaslt::PreparedGemm;
-use crate::driver::{DevicePointer, Handle};
+use crate::driver::{DevicePointer, Driver, Handle};
 use crate::gemm::{BatchDim, ComputeType, Gemm, GemmTypes, Matrix};
 use crate::gpu::{Event, Gpu, Patience};
 use crate::graph;
@@ -84,7 +84,7 @@ pub fn run(tell: &mut dyn FnMut(&str, Finding)) {
         tell(&format!("open {name}"), Library::open(name, files).map(|l| l.path).map_err(words));
     }
     let begun = Instant::now();
-    let gpu = match Gpu::open() {
+    let gpu = match Driver::open().and_then(|driver| Gpu::open(driver, 0, Arc::default())) {
         Ok(gpu) => Arc::new(gpu),
         Err(error) => return tell("open the GPU", Err(words(error))),
     };

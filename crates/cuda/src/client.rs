@@ -1,10 +1,13 @@
-//! A client: virtual devices on one GPU.
+//! A client: virtual devices on one GPU, or a GPU for each device.
 
 use crate::backend::{CudaBackend, architecture};
+use crate::cubin::Assembler;
+use crate::driver::Driver;
 use crate::executable::CudaExecutable;
-use crate::gpu::{Description, Gpu};
+use crate::gpu::{self, Description, Gpu};
 use crate::memory::Block;
 use crate::prewarm::Prewarm;
+use crate::spread::SpreadExecutable;
 use hloom_compiler::{Backend, CompileError, CompiledModule};
 use hloom_cuda_kernels::Architecture;
 use hloom_ir::diagnostic::{Blame, Diagnostic, codes};
@@ -15,28 +18,80 @@ use hloom_target::Target;
 use hloom_value::ExecutionError;
 use std::sync::Arc;
 
-/// Virtual devices on one GPU. Clones are the same client.
+/// Virtual devices on one GPU, or a GPU for each device. Clones are the same client.
 #[derive(Clone, Debug)]
 pub struct CudaClient {
     backend: Arc<CudaBackend>,
-    gpu: Arc<Gpu>,
+    /// One for all devices, or one for each.
+    gpus: Vec<Arc<Gpu>>,
     prewarm: Arc<Prewarm>,
+    notes: Vec<String>,
+}
+
+/// Which GPUs of the machine a client takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CudaClientOptions {
+    /// How many devices of a program run in this process. There is a GPU for each if the machine has as many; else all
+    /// are virtual ones on one.
+    pub devices: usize,
+    /// The number of this process among those of its job on this machine: each takes GPUs of its own, as far as there are.
+    pub process: usize,
+}
+
+impl Default for CudaClientOptions {
+    fn default() -> CudaClientOptions {
+        CudaClientOptions { devices: 1, process: 0 }
+    }
+}
+
+impl CudaClientOptions {
+    /// The numbers of the GPUs, where so many are seen.
+    fn gpus(self, available: usize) -> Vec<usize> {
+        let (available, devices) = (available.max(1), self.devices.max(1));
+        let count = if devices <= available { devices } else { 1 };
+        (0..count).map(|n| (self.process % available * count + n) % available).collect()
+    }
 }
 
 impl CudaClient {
     /// A client of the machine's first GPU.
     pub fn new() -> Result<CudaClient, CompileError> {
-        let failed = |error: ExecutionError| CompileError::of_source("device", vec![error.into_diagnostic()]);
-        let gpu = Arc::new(Gpu::open().map_err(failed)?);
-        let target = target_of(&gpu.description).map_err(|d| CompileError::of_source("device", vec![d]))?;
-        let backend = CudaBackend::new(target)?.with_assembler(gpu.assembler.clone());
-        let prewarm = Arc::new(Prewarm::begin(&gpu, backend.architecture()));
-        Ok(CudaClient { backend: Arc::new(backend), gpu, prewarm })
+        CudaClient::with(CudaClientOptions::default())
     }
 
-    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
-        &self.gpu
+    /// A client of the GPUs that are asked for.
+    pub fn with(options: CudaClientOptions) -> Result<CudaClient, CompileError> {
+        let failed = |error: ExecutionError| CompileError::of_source("device", vec![error.into_diagnostic()]);
+        let assembler: Arc<Assembler> = Arc::default();
+        let mut gpus = open(options, &assembler).map_err(failed)?;
+        // What is compiled is for one kind.
+        if gpus.iter().any(|g| g.description.capability != gpus[0].description.capability) {
+            gpus.truncate(1);
+        }
+        let notes = notes(&gpus.iter().map(|g| &g.description).collect::<Vec<_>>(), options.devices);
+        let target = target_of(&gpus[0].description).map_err(|d| CompileError::of_source("device", vec![d]))?;
+        let backend = CudaBackend::new(target)?.with_assembler(assembler);
+        let prewarm = Arc::new(Prewarm::begin(&gpus[0], backend.architecture()));
+        Ok(CudaClient { backend: Arc::new(backend), gpus, prewarm, notes })
     }
+
+    /// The GPU of a device.
+    fn gpu(&self, device: usize) -> &Arc<Gpu> {
+        self.gpus.get(device).unwrap_or(&self.gpus[0])
+    }
+}
+
+/// The GPUs that are asked for.
+fn open(options: CudaClientOptions, assembler: &Arc<Assembler>) -> Result<Vec<Arc<Gpu>>, ExecutionError> {
+    let driver = Driver::open()?;
+    let available = gpu::count(&driver)?;
+    let mut driver = Some(driver);
+    let mut gpus = Vec::new();
+    for index in options.gpus(available) {
+        let driver = driver.take().map_or_else(Driver::open, Ok)?;
+        gpus.push(Arc::new(Gpu::open(driver, index, assembler.clone())?));
+    }
+    Ok(gpus)
 }
 
 /// The description of a GPU: of those whose code it runs, the one of the latest architecture whose memory is most like its
@@ -72,12 +127,21 @@ fn target_of(device: &Description) -> Result<Target, Diagnostic> {
     })
 }
 
-/// What to say of GPUs that are not used.
-fn note_on_others(device: &Description) -> Option<String> {
-    let Description { name, count, .. } = device;
-    (*count > 1).then(|| {
-        format!("the machine has {count} GPUs, and the first of them is used, {name}; CUDA_VISIBLE_DEVICES says which is first")
-    })
+/// What to say of the GPUs that are used for so many devices, and of those that are not.
+fn notes(used: &[&Description], devices: usize) -> Vec<String> {
+    let numbers: Vec<String> = used.iter().map(|d| d.index.to_string()).collect();
+    match used {
+        [] => Vec::new(),
+        [Description { count: 1, .. }] => Vec::new(),
+        [Description { name, count, index, .. }] => {
+            let which = if *index == 0 { "the first of them".to_owned() } else { format!("number {index} of them") };
+            let devices = if devices > 1 { format!(" for all {devices} devices") } else { String::new() };
+            vec![format!(
+                "the machine has {count} GPUs, and {which} is used{devices}, {name}; CUDA_VISIBLE_DEVICES says which is first"
+            )]
+        }
+        [..] => vec![format!("the {devices} devices are on GPUs {}, and meet by NCCL", numbers.join(", "))],
+    }
 }
 
 impl Client for CudaClient {
@@ -86,25 +150,37 @@ impl Client for CudaClient {
     }
 
     fn device(&self, id: usize) -> DeviceDescription {
-        DeviceDescription { id, kind: self.gpu.description.name.clone() }
+        DeviceDescription { id, kind: self.gpu(id).description.name.clone() }
     }
 
-    fn allocate(&self, _: usize, shape: ArrayShape, fill: &mut dyn FnMut(&mut [u8])) -> Result<Buffer, ExecutionError> {
+    fn allocate(
+        &self,
+        device: usize,
+        shape: ArrayShape,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<Buffer, ExecutionError> {
         let len = shape.byte_size().and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
-        let block = Block::new(&self.gpu, len)?;
+        let gpu = self.gpu(device);
+        let block = Block::new(gpu, len)?;
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).map_err(|_| ExecutionError::out_of_memory(len))?;
         bytes.resize(len, 0);
         fill(&mut bytes);
         {
-            let _enqueue = self.gpu.lock()?;
-            self.gpu.upload(block.address(), &bytes)?;
+            let _enqueue = gpu.lock()?;
+            gpu.upload(block.address(), &bytes)?;
         }
         Ok(Buffer::new(shape, Arc::new(block)))
     }
 
     fn load(&self, compiled: Arc<CompiledModule>) -> Result<Arc<dyn LoadedExecutable>, ExecutionError> {
-        Ok(Arc::new(CudaExecutable::new(self.clone(), compiled)?))
+        // A program for one device is run on the first, as is one whose devices are all virtual.
+        if compiled.grid.devices() == 1 || self.gpus.len() == 1 {
+            return Ok(Arc::new(CudaExecutable::new(self.gpus[0].clone(), compiled)?));
+        }
+        let part = |gpu: &Arc<Gpu>| CudaExecutable::new(gpu.clone(), compiled.clone());
+        let parts = self.gpus.iter().map(part).collect::<Result<_, _>>()?;
+        Ok(Arc::new(SpreadExecutable { compiled, parts }))
     }
 
     fn wait_until_ready(&self) {
@@ -112,22 +188,22 @@ impl Client for CudaClient {
     }
 
     fn notes(&self) -> Vec<String> {
-        note_on_others(&self.gpu.description).into_iter().collect()
+        self.notes.clone()
     }
 
-    fn memory_statistics(&self, _: usize) -> MemoryStatistics {
-        self.gpu.pool.statistics()
+    fn memory_statistics(&self, device: usize) -> MemoryStatistics {
+        self.gpu(device).pool.statistics()
     }
 
     fn duplicate(&self, _: usize, buffer: &Buffer) -> Result<Buffer, ExecutionError> {
         let (Some(from), Some(shape)) = (buffer.memory_as::<Block>(), buffer.shape().as_array()) else {
             return Ok(buffer.clone());
         };
-        let bytes = buffer.byte_size();
-        let block = Block::new(&self.gpu, bytes)?;
-        let _enqueue = self.gpu.lock()?;
-        self.gpu.copy(block.address(), from.address(), bytes)?;
-        self.gpu.synchronize()?;
+        let (gpu, bytes) = (from.gpu(), buffer.byte_size());
+        let block = Block::new(gpu, bytes)?;
+        let _enqueue = gpu.lock()?;
+        gpu.copy(block.address(), from.address(), bytes)?;
+        gpu.synchronize()?;
         Ok(Buffer::new(shape.clone(), Arc::new(block)))
     }
 }
@@ -137,7 +213,8 @@ mod tests {
     use super::*;
 
     fn device(name: &str, capability: u32, memory_bytes: usize) -> Description {
-        Description { name: name.to_owned(), capability, memory_bytes, driver_version: 13000, count: 1 }
+        let (name, driver_version) = (name.to_owned(), 13000);
+        Description { name, capability, memory_bytes, driver_version, count: 1, index: 0, uuid: [0; 16] }
     }
 
     fn target(name: &str, capability: u32, memory_bytes: usize) -> Result<String, String> {
@@ -154,9 +231,31 @@ mod tests {
     #[test]
     fn gpus_that_are_not_used_are_named() {
         let one = device("NVIDIA H200", 90, 150_000_000_000);
-        assert_eq!(note_on_others(&one), None);
-        let said = note_on_others(&Description { count: 8, ..one }).unwrap();
-        assert!(said.contains("8 GPUs") && said.contains("NVIDIA H200"), "{said}");
+        assert!(notes(&[&one], 4).is_empty());
+        let first = Description { count: 8, ..one };
+        let third = Description { index: 2, ..first.clone() };
+        let rest = "NVIDIA H200; CUDA_VISIBLE_DEVICES says which is first";
+        assert_eq!(notes(&[&first], 1), [format!("the machine has 8 GPUs, and the first of them is used, {rest}")]);
+        assert_eq!(
+            notes(&[&third], 16),
+            [format!("the machine has 8 GPUs, and number 2 of them is used for all 16 devices, {rest}")]
+        );
+        assert_eq!(notes(&[&first, &third], 2), ["the 2 devices are on GPUs 0, 2, and meet by NCCL"]);
+    }
+
+    #[test]
+    fn devices_have_a_gpu_each_if_there_are_enough() {
+        let gpus = |devices, process, available| CudaClientOptions { devices, process }.gpus(available);
+        assert_eq!(gpus(1, 0, 1), [0]);
+        assert_eq!(gpus(4, 0, 1), [0], "virtual devices");
+        assert_eq!(gpus(1, 0, 8), [0]);
+        assert_eq!(gpus(4, 0, 8), [0, 1, 2, 3]);
+        assert_eq!(gpus(9, 0, 8), [0], "virtual devices");
+        // Processes of one machine.
+        assert_eq!([gpus(1, 0, 4), gpus(1, 3, 4)], [[0], [3]]);
+        assert_eq!(gpus(2, 1, 4), [2, 3]);
+        assert_eq!(gpus(1, 5, 1), [0], "each sees its own");
+        assert_eq!(gpus(2, 5, 2), [0, 1], "each sees its own");
     }
 
     #[test]

@@ -18,8 +18,8 @@ use std::ops::Range;
 /// memory of its kernels.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Collective {
-    kind: Kind,
-    arrays: Vec<Geometry>,
+    pub(crate) kind: Kind,
+    pub(crate) arrays: Vec<Geometry>,
     /// The devices of each group, in its order.
     pub(crate) groups: Vec<Vec<usize>>,
     /// What reduces the operands, some by each.
@@ -39,7 +39,7 @@ const MAX_ARRAYS: usize = 256;
 
 /// What is done with the operands of the same number of all devices.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Kind {
+pub(crate) enum Kind {
     /// All are reduced by an operation, in the order of the group; everyone gets the results.
     Reduce(BinaryOp),
     /// All are reduced; everyone gets its own block of every row.
@@ -58,10 +58,10 @@ enum Kind {
 
 /// An operand: rows of a run of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Geometry {
-    element_type: ElementType,
-    bytes: usize,
-    rows: usize,
+pub(crate) struct Geometry {
+    pub(crate) element_type: ElementType,
+    pub(crate) bytes: usize,
+    pub(crate) rows: usize,
 }
 
 /// A rectangle of bytes from one device's array to another's. Devices are numbered within their group, arrays as in the

@@ -20,6 +20,7 @@ functions! {
         device_get = "cuDeviceGet" (*mut i32, i32);
         device_name = "cuDeviceGetName" (*mut c_char, i32, i32);
         device_attribute = "cuDeviceGetAttribute" (*mut i32, i32, i32);
+        device_uuid = "cuDeviceGetUuid_v2" | "cuDeviceGetUuid" (*mut [u8; 16], i32);
         device_memory = "cuDeviceTotalMem_v2" | "cuDeviceTotalMem" (*mut usize, i32);
         context_retain = "cuDevicePrimaryCtxRetain" (*mut Handle, i32);
         context_set = "cuCtxSetCurrent" (Handle);

@@ -1,14 +1,16 @@
 //! Executables: compiled programs on a GPU, and their runs.
 
-use crate::client::CudaClient;
 use crate::code::CudaCode;
 use crate::cubin::Image;
 use crate::driver::{DevicePointer, Handle};
+use crate::exchange::{Exchange, TIME_LIMIT};
 use crate::executor::{Executor, LoadedProgram};
+use crate::gpu::Gpu;
 use crate::graph::Graphs;
 use crate::library_call::LibraryCall;
 use crate::memory::Block;
-use crate::thunk::ThunkProgram;
+use crate::nccl::Schedule;
+use crate::thunk::{ThunkKind, ThunkProgram};
 use hloom_compiler::CompiledModule;
 use hloom_cuda_kernels::KernelSequence;
 use hloom_eval::Options;
@@ -19,22 +21,25 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::op::Op;
 use hloom_ir::shape::Shape;
 use hloom_runtime::placement::{AllocationSource, Location};
-use hloom_runtime::{Buffer, Client, ExecuteOptions, LoadedExecutable, check_arguments};
+use hloom_runtime::{Buffer, ExecuteOptions, LoadedExecutable, check_arguments};
 use hloom_value::{ExecutionError, Value};
 use rustc_hash::FxHashMap;
 use std::ffi::CString;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A compiled program on a GPU.
 #[derive(Debug)]
 pub(crate) struct CudaExecutable {
-    client: CudaClient,
+    gpu: Arc<Gpu>,
     compiled: Arc<CompiledModule>,
     kernels: LoadedKernels,
     /// The library calls, by list and place in it.
     calls: FxHashMap<(usize, usize), LibraryCall>,
     /// Memory that library calls work in.
     library_workspace: Option<Block>,
+    /// Memory that collectives with other GPUs would work in, if there are any in the program.
+    exchange_bytes: Option<usize>,
     /// The constants, by allocation.
     constants: Vec<Option<Arc<Block>>>,
     /// The temporaries of each device, kept from run to run, and the graphs over them.
@@ -55,6 +60,7 @@ struct LoadedKernels {
 #[derive(Debug, Default)]
 struct Workspace {
     temporaries: Vec<Block>,
+    exchange: Option<Block>,
     graphs: Graphs,
 }
 
@@ -80,33 +86,49 @@ fn code(compiled: &CompiledModule) -> Result<&CudaCode, ExecutionError> {
 
 impl CudaExecutable {
     /// Brings a program's kernels and constants to the GPU.
-    pub(crate) fn new(client: CudaClient, compiled: Arc<CompiledModule>) -> Result<CudaExecutable, ExecutionError> {
+    pub(crate) fn new(gpu: Arc<Gpu>, compiled: Arc<CompiledModule>) -> Result<CudaExecutable, ExecutionError> {
         let code = code(&compiled)?;
         let program = &code.program;
-        let device = &client.gpu().description;
+        let device = &gpu.description;
         if !code.architecture.runs_on(device.capability) {
             let (made_for, capability) = (code.architecture, device.capability);
             let has = format!("{} has compute capability {}.{}", device.name, capability / 10, capability % 10);
             let message = format!("the program was compiled for {made_for}, and {has}");
             return Err(ExecutionError::new(&codes::eval::DEVICE_FAILED, message).blame(Blame::Machine));
         }
-        client.gpu().enter()?;
+        gpu.enter()?;
         // The libraries choose their kernels while ours are assembled.
         let sequences: Vec<_> = program.made.iter().map(|made| made.as_ref().ok()).collect();
         let texts: Vec<&str> = sequences.iter().flatten().flat_map(|s| &s.kernels).map(|k| k.ptx.as_str()).collect();
-        let assembler = client.gpu().assembler.clone();
+        let assembler = gpu.assembler.clone();
         assembler.keep(code.cubins(), code.architecture);
         let assembling = assembler.begin(&texts, code.architecture);
-        let calls = library_calls(&client, program)?;
+        let calls = library_calls(&gpu, program)?;
         let images = assembling.finish()?;
         code.keep_cubins(texts.iter().zip(&images).map(|(text, image)| (text.to_string(), image.to_vec())));
-        let kernels = load_kernels(&client, &sequences, &texts, &images)?;
+        let kernels = load_kernels(&gpu, &sequences, &texts, &images)?;
         let bytes = calls.values().map(LibraryCall::workspace_bytes).max().filter(|&n| n > 0);
-        let library_workspace = bytes.map(|bytes| Block::new(client.gpu(), bytes)).transpose()?;
-        let constant = |source: &AllocationSource| constant_block(&client, &compiled, source);
+        let library_workspace = bytes.map(|bytes| Block::new(&gpu, bytes)).transpose()?;
+        let constant = |source: &AllocationSource| constant_block(&gpu, &compiled, source);
         let constants = program.allocations.iter().map(constant).collect::<Result<_, _>>()?;
+        let exchange_bytes = exchange_bytes(program);
         let (workspace, prepared) = (Mutex::default(), OnceLock::new());
-        Ok(CudaExecutable { client, compiled, kernels, calls, library_workspace, constants, workspace, prepared })
+        Ok(CudaExecutable {
+            gpu,
+            compiled,
+            kernels,
+            calls,
+            library_workspace,
+            exchange_bytes,
+            constants,
+            workspace,
+            prepared,
+        })
+    }
+
+    /// The GPU that it runs on.
+    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
     }
 
     fn prepared(&self) -> Result<&Prepared, ExecutionError> {
@@ -145,7 +167,7 @@ impl CudaExecutable {
         temporaries: DevicePointer,
         arguments: &mut [Option<Buffer>],
     ) -> Result<Placed, ExecutionError> {
-        let gpu = self.client.gpu();
+        let gpu = &self.gpu;
         let mut bases = vec![0; program.allocations.len()];
         let mut kept: Vec<Option<Arc<Block>>> = vec![None; program.allocations.len()];
         for (n, source) in program.allocations.iter().enumerate() {
@@ -191,7 +213,7 @@ impl CudaExecutable {
 impl Drop for CudaExecutable {
     /// Gives back what the driver holds for the program.
     fn drop(&mut self) {
-        let gpu = self.client.gpu().clone();
+        let gpu = self.gpu.clone();
         let Ok(_enqueue) = gpu.lock() else { return };
         // What does not end well leaves its kernels loaded, and nothing worse.
         if gpu.synchronize().is_ok() {
@@ -214,19 +236,69 @@ impl LoadedExecutable for CudaExecutable {
         arguments: Vec<Vec<Buffer>>,
         options: &ExecuteOptions<'_>,
     ) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
-        if options.communicator.is_some() {
-            let message = "devices of several processes cannot work together on GPUs yet";
-            return Err(ExecutionError::new(&codes::eval::UNSUPPORTED, message).blame(Blame::Machine));
+        self.run(arguments, options, None)
+    }
+}
+
+impl CudaExecutable {
+    /// Runs the program; `failed` is raised when another device of this process has failed.
+    pub(crate) fn run(
+        &self,
+        arguments: Vec<Vec<Buffer>>,
+        options: &ExecuteOptions<'_>,
+        failed: Option<&AtomicBool>,
+    ) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
+        let devices = options.local_devices(&self.compiled);
+        check_arguments(&self.compiled, &arguments, &devices)?;
+        let evaluates = code(&self.compiled)?.program.evaluates;
+        if !evaluates && options.communicator.is_none() {
+            return self.run_devices(arguments, options, None, failed);
         }
-        check_arguments(&self.compiled, &arguments, &options.local_devices(&self.compiled))?;
+        let for_evaluator = eval_options(options, self.compiled.fill_constants);
+        let nothing = Prepared::nothing();
+        // Devices that only meet others need the evaluator for the words that they fail with.
+        let prepared = if evaluates { self.prepared()? } else { &nothing };
+        let shared = Shared::new(&self.compiled.module, prepared, self.compiled.grid, &for_evaluator);
+        let mut leaving: Vec<Leaving<'_, '_>> = devices.iter().map(|&d| Leaving::new(&shared, d)).collect();
+        let outcome = self.run_devices(arguments, options, Some((&shared, &devices)), failed);
+        leaving.iter_mut().for_each(|l| l.ended(&outcome));
+        outcome
+    }
+
+    /// How the only device here meets those on other GPUs, if it does.
+    fn exchange<'r>(
+        &self,
+        workspace: &mut Workspace,
+        options: &ExecuteOptions<'_>,
+        devices: usize,
+        failed: Option<&'r AtomicBool>,
+    ) -> Result<Option<Exchange<'r>>, ExecutionError> {
+        let (Some(communicator), Some(bytes)) = (&options.communicator, self.exchange_bytes) else { return Ok(None) };
+        if devices > 1 {
+            let message = format!("{devices} devices of this process are on one GPU, and NCCL takes a GPU for each");
+            let error = ExecutionError::new(&codes::eval::UNSUPPORTED, message).blame(Blame::Machine);
+            return Err(error.help("start a process for every device, or let the process see as many GPUs"));
+        }
+        if workspace.exchange.is_none() {
+            workspace.exchange =
+                Some(Block::new(&self.gpu, bytes).map_err(|e| e.note("for exchanges with other GPUs"))?);
+        }
+        let scratch = workspace.exchange.as_ref().map_or(0, Block::address);
+        let time_limit = options.time_limit.unwrap_or(TIME_LIMIT);
+        Ok(Some(Exchange::new(communicator.clone(), scratch, time_limit, failed)))
+    }
+
+    /// Runs the program on the devices here, with what the evaluator needs, if it is needed, and the devices' numbers.
+    fn run_devices(
+        &self,
+        arguments: Vec<Vec<Buffer>>,
+        options: &ExecuteOptions<'_>,
+        shared: Option<(&Shared<'_>, &[usize])>,
+        failed: Option<&AtomicBool>,
+    ) -> Result<Vec<Vec<Buffer>>, ExecutionError> {
         let program = &code(&self.compiled)?.program;
-        let for_evaluator = program.evaluates.then(|| eval_options(options, self.compiled.fill_constants));
-        let shared = match &for_evaluator {
-            Some(options) => Some(Shared::new(&self.compiled.module, self.prepared()?, self.compiled.grid, options)),
-            None => None,
-        };
         let devices = arguments.len();
-        let gpu = self.client.gpu();
+        let gpu = &self.gpu;
         let mut workspace = self.workspace();
         let _enqueue = gpu.lock()?;
         while workspace.temporaries.len() < devices {
@@ -235,6 +307,7 @@ impl LoadedExecutable for CudaExecutable {
             workspace.temporaries.push(block.map_err(|e| self.without_room(e, device))?);
         }
         gpu.make_lanes(devices)?;
+        let exchange = self.exchange(&mut workspace, options, devices, failed)?;
         self.calls.values().try_for_each(|call| call.before_run(gpu))?;
         let (mut given, mut bases, mut kept, mut slots) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (device, arguments) in arguments.into_iter().enumerate() {
@@ -251,25 +324,21 @@ impl LoadedExecutable for CudaExecutable {
             kept.push(placed.kept);
             slots.push(of_device);
         }
-        let mut leaving: Vec<Leaving<'_, '_>> = match &shared {
-            Some(shared) => (0..devices).map(|ordinal| Leaving::new(shared, ordinal)).collect(),
-            None => Vec::new(),
-        };
         let loaded = LoadedProgram {
             program,
             functions: &self.kernels.functions,
             calls: &self.calls,
             workspace: self.library_workspace.as_ref().map_or(0, Block::address),
         };
-        let evaluators = shared.iter().flat_map(|s| (0..devices).map(move |d| Device::new(s, d))).collect();
+        let evaluators = shared.iter().flat_map(|(s, devices)| devices.iter().map(|&d| Device::new(s, d))).collect();
         let mut executor = Executor::new(gpu, loaded, &bases, evaluators, slots, options);
+        executor.exchange = exchange;
         let graphs = &mut workspace.graphs;
         let outcome = executor.run(graphs, &bases).and_then(|()| {
-            gpu.wait(executor.patience())?;
+            executor.wait()?;
             executor.finish_trace()
         });
-        leaving.iter_mut().for_each(|l| l.ended(&outcome));
-        outcome?;
+        outcome.map_err(|error| executor.abandon_exchange(error))?;
         let slots = executor.into_slots();
         let mut results = Vec::with_capacity(devices);
         for device in 0..devices {
@@ -289,9 +358,7 @@ impl LoadedExecutable for CudaExecutable {
         gpu.synchronize()?;
         Ok(results)
     }
-}
 
-impl CudaExecutable {
     /// A leaf of the result: the block that it fills, or a copy.
     fn result(
         &self,
@@ -319,7 +386,7 @@ impl CudaExecutable {
             return Ok(Buffer::new(shape.clone(), block));
         }
         let bytes = shape.byte_size().unwrap_or(0) as usize;
-        let gpu = self.client.gpu();
+        let gpu = &self.gpu;
         let block = Block::new(gpu, bytes)?;
         if bytes > 0 {
             let base = bases.get(n).copied().filter(|&b| b != 0);
@@ -333,11 +400,13 @@ impl CudaExecutable {
     fn upload_value(&self, value: &Value) -> Result<Buffer, ExecutionError> {
         match value {
             Value::Array(array) => {
-                let block = Block::new(self.client.gpu(), array.bytes().len())?;
-                self.client.gpu().upload(block.address(), array.bytes())?;
+                let block = Block::new(&self.gpu, array.bytes().len())?;
+                self.gpu.upload(block.address(), array.bytes())?;
                 Ok(Buffer::new(array.shape(), Arc::new(block)))
             }
-            other => self.client.upload_leaf(0, other, &Shape::Opaque),
+            Value::Token => Ok(Buffer::token()),
+            Value::Opaque => Ok(Buffer::opaque()),
+            Value::Tuple(_) => Err(ExecutionError::bug("a tuple is not a leaf")),
         }
     }
 }
@@ -354,14 +423,14 @@ fn read_leaf(gpu: &crate::gpu::Gpu, buffer: &Buffer) -> Result<Value, ExecutionE
 
 /// The library calls of a program, by list and place in it.
 fn library_calls(
-    client: &CudaClient,
+    gpu: &Arc<Gpu>,
     program: &ThunkProgram,
 ) -> Result<FxHashMap<(usize, usize), LibraryCall>, ExecutionError> {
     let mut calls = FxHashMap::default();
-    let _enqueue = client.gpu().lock()?;
+    let _enqueue = gpu.lock()?;
     for (list, thunks) in program.lists.iter().enumerate() {
         for (n, thunk) in thunks.iter().enumerate() {
-            if let Some(call) = LibraryCall::new(client.gpu(), thunk)? {
+            if let Some(call) = LibraryCall::new(gpu, thunk)? {
                 calls.insert((list, n), call);
             }
         }
@@ -371,12 +440,11 @@ fn library_calls(
 
 /// Loads the kernels of sequences, whose texts in order have these images.
 fn load_kernels(
-    client: &CudaClient,
+    gpu: &Gpu,
     sequences: &[Option<&KernelSequence>],
     texts: &[&str],
     images: &[Image],
 ) -> Result<LoadedKernels, ExecutionError> {
-    let gpu = client.gpu();
     let mut modules: FxHashMap<&str, Handle> = FxHashMap::default();
     for (&text, image) in texts.iter().zip(images) {
         if modules.contains_key(text) {
@@ -415,22 +483,32 @@ fn load_kernels(
 /// The memory of a constant; none for other allocations, and none for what a dump leaves out, which a thunk of its own
 /// fails for.
 fn constant_block(
-    client: &CudaClient,
+    gpu: &Arc<Gpu>,
     compiled: &CompiledModule,
     source: &AllocationSource,
 ) -> Result<Option<Arc<Block>>, ExecutionError> {
     let &AllocationSource::Constant { instruction, leaf, bytes } = source else { return Ok(None) };
-    let block = Block::new(client.gpu(), bytes).map_err(|e| e.at(instruction))?;
+    let block = Block::new(gpu, bytes).map_err(|e| e.at(instruction))?;
     let value = constant_value(compiled.module.module(), instruction, compiled.fill_constants);
     if let Some(value) = value.map_err(|error| error.at(instruction))? {
         let leaves = value.leaves();
         if let Some(array) = leaves.get(leaf).and_then(|leaf| leaf.as_array().ok()) {
             let from = array.bytes();
-            let _enqueue = client.gpu().lock()?;
-            client.gpu().upload(block.address(), &from[..from.len().min(bytes)])?;
+            let _enqueue = gpu.lock()?;
+            gpu.upload(block.address(), &from[..from.len().min(bytes)])?;
         }
     }
     Ok(Some(Arc::new(block)))
+}
+
+/// The memory that the collectives of a program work in one after another if they are with other GPUs; `None` if there are
+/// no collectives.
+fn exchange_bytes(program: &ThunkProgram) -> Option<usize> {
+    let bytes = program.lists.iter().flatten().filter_map(|thunk| match &thunk.kind {
+        ThunkKind::Collective(collective) => Some(Schedule::new(collective, 0).scratch_bytes),
+        _ => None,
+    });
+    bytes.max()
 }
 
 /// The same for the evaluator.
@@ -442,6 +520,8 @@ fn eval_options<'o>(options: &ExecuteOptions<'o>, fill_constants: bool) -> Optio
         cancel: options.cancel,
         time_limit: options.time_limit,
         progress: options.progress,
+        communicator: options.communicator.clone(),
+        devices: options.devices,
         ..Options::default()
     }
 }

@@ -7,12 +7,13 @@
 //! Safety of the whole: `plan` gives every value its place such that two values needed at once never overlap, but where an
 //! instruction may work in place; arguments are written only if the run owns them; each device has temporaries of its own.
 //! Since all work is on one stream, what a thunk enqueues runs when all before it is over. Where devices do not meet, the
-//! work of each is on a stream of its own, and the one stream waits for all of them (see `lanes`).
+//! work of each is on a stream of its own, and the one stream waits for all of them (see `lanes`). A device whose collectives
+//! are with other GPUs is alone here (see `exchange`).
 
-use crate::collective::Collective;
 use crate::conditional::{Kind, Test};
 use crate::driver::{DevicePointer, Handle};
 use crate::enqueue::launch;
+use crate::exchange::Exchange;
 use crate::gpu::{Event, Gpu, Patience};
 use crate::graph::{Graphs, Step};
 use crate::library_call::LibraryCall;
@@ -55,15 +56,17 @@ fn is_apart(thunk: &Thunk) -> bool {
 
 /// All devices walking over the thunks.
 pub(crate) struct Executor<'r> {
-    gpu: &'r Gpu,
-    loaded: LoadedProgram<'r>,
+    pub(crate) gpu: &'r Gpu,
+    pub(crate) loaded: LoadedProgram<'r>,
     /// For each device the address of each entry of the table.
     addresses: Vec<Vec<DevicePointer>>,
     /// The evaluator's idea of each device, if it is needed.
-    evaluators: Vec<Device<'r>>,
+    pub(crate) evaluators: Vec<Device<'r>>,
     /// For each device the values whose sizes are known at run time only.
     slots: Vec<Vec<Option<Value>>>,
-    options: &'r ExecuteOptions<'r>,
+    pub(crate) options: &'r ExecuteOptions<'r>,
+    /// How the device meets those on other GPUs, where it is the only one here.
+    pub(crate) exchange: Option<Exchange<'r>>,
     begun: Instant,
     steps: u64,
     /// Whether a graph is captured: nothing is waited for.
@@ -97,7 +100,13 @@ impl<'r> Executor<'r> {
         let of_device = |bases: &Vec<DevicePointer>| loaded.program.table.iter().map(|l| address(bases, l)).collect();
         let addresses = bases.iter().map(of_device).collect();
         let (begun, marks) = (Instant::now(), Vec::new());
-        Executor { gpu, loaded, addresses, evaluators, slots, options, begun, steps: 0, captures: false, marks }
+        let (exchange, steps, captures) = (None, 0, false);
+        Executor { gpu, loaded, addresses, evaluators, slots, options, exchange, begun, steps, captures, marks }
+    }
+
+    /// The number of a device in the program.
+    pub(crate) fn ordinal(&self, device: usize) -> usize {
+        self.options.devices.and_then(|d| d.get(device)).copied().unwrap_or(device)
     }
 
     /// The values whose sizes were known at run time only.
@@ -115,7 +124,8 @@ impl<'r> Executor<'r> {
         if self.options.trace.is_some() || self.options.max_steps.is_some() || self.gpu.blocks {
             return self.enqueue_all();
         }
-        if !can_be_graph {
+        // What goes to NCCL is met for on the host first.
+        if !can_be_graph || self.exchange.is_some() {
             graphs.ran();
             return self.enqueue_all();
         }
@@ -155,7 +165,7 @@ impl<'r> Executor<'r> {
             }
             self.thunk(thunk, (list, next), devices).map_err(|fault| fault.at(thunk.instruction))?;
             if self.gpu.blocks {
-                self.gpu.wait(self.patience()).map_err(|fault| fault.at(thunk.instruction))?;
+                self.wait().map_err(|fault| fault.at(thunk.instruction))?;
             }
             next += 1;
         }
@@ -199,7 +209,7 @@ impl<'r> Executor<'r> {
         Ok(())
     }
 
-    fn arrays(&self, thunk: &Thunk, device: usize) -> &[DevicePointer] {
+    pub(crate) fn arrays(&self, thunk: &Thunk, device: usize) -> &[DevicePointer] {
         &self.addresses[device][thunk.arrays.start as usize..thunk.arrays.end as usize]
     }
 
@@ -226,7 +236,8 @@ impl<'r> Executor<'r> {
             match &thunk.kind {
                 ThunkKind::Copy { bytes } => gpu.copy(arrays[1], arrays[0], *bytes)?,
                 ThunkKind::DeviceId { grid, of_replica } => {
-                    let number = if *of_replica { grid.replica(device) } else { grid.partition(device) };
+                    let ordinal = self.ordinal(device);
+                    let number = if *of_replica { grid.replica(ordinal) } else { grid.partition(ordinal) };
                     // SAFETY: the array is the result, a 32-bit integer.
                     let call = unsafe { (gpu.driver.fill_words)(arrays[0], number as u32, 1, gpu.stream()) };
                     gpu.driver.check(call, "cuMemsetD32Async")?;
@@ -254,7 +265,7 @@ impl<'r> Executor<'r> {
     }
 
     /// Launches the kernels of a sequence.
-    fn kernels(
+    pub(crate) fn kernels(
         &self,
         sequence: usize,
         operands: &[DevicePointer],
@@ -411,7 +422,7 @@ impl<'r> Executor<'r> {
 
     /// The first bytes of the first array of a thunk on each device, when all work before is done.
     fn scalars(&mut self, thunk: &Thunk, devices: &[usize], bytes: usize) -> Result<Vec<[u8; 4]>, ExecutionError> {
-        self.gpu.wait(self.patience())?;
+        self.wait()?;
         let mut scalars = Vec::with_capacity(devices.len());
         for &device in devices {
             let mut scalar = [0u8; 4];
@@ -424,54 +435,12 @@ impl<'r> Executor<'r> {
     /// What is left of the time that the run has.
     pub(crate) fn patience(&self) -> Patience<'r> {
         let left = self.options.time_limit.map(|limit| limit.saturating_sub(self.begun.elapsed()));
-        Patience { cancel: self.options.cancel, time_limit: left }
-    }
-
-    /// Carries out an exchange in each group.
-    fn collective(&mut self, thunk: &Thunk, collective: &Collective, devices: &[usize]) -> Result<(), ExecutionError> {
-        for group in &collective.groups {
-            let absent: Vec<String> = group.iter().filter(|d| !devices.contains(d)).map(|d| d.to_string()).collect();
-            if absent.len() == group.len() {
-                continue;
-            }
-            if !absent.is_empty() {
-                let message = format!("devices {} do not come to a collective of {group:?}", absent.join(", "));
-                return Err(ExecutionError::new(&codes::eval::COLLECTIVE, message));
-            }
-            let count = collective.operands();
-            let mut scratch = self.arrays(thunk, group[0]).get(2 * count..).unwrap_or(&[]);
-            for reducer in &collective.reducers {
-                let of_group = |n: usize| group.iter().map(move |&d| (d, n));
-                let at = |(d, n): (usize, usize)| self.arrays(thunk, d)[n];
-                let operands: Vec<DevicePointer> = reducer.operands.clone().flat_map(of_group).map(at).collect();
-                let results: Vec<DevicePointer> =
-                    reducer.operands.clone().flat_map(|n| of_group(count + n)).map(at).collect();
-                self.kernels(reducer.sequence, &operands, &results, scratch)?;
-                let used = self.loaded.program.sequence(reducer.sequence).map_or(0, |s| s.scratch.len());
-                scratch = scratch.get(used..).unwrap_or(&[]);
-            }
-            for n in 0..count {
-                for zeroed in collective.zeroed() {
-                    let to = self.arrays(thunk, group[zeroed])[count + n];
-                    self.gpu.zero(to, collective.operand_bytes(n))?;
-                }
-                for m in collective.moves(n) {
-                    let from = self.arrays(thunk, group[m.from.device])[m.from.array] + m.from.offset as u64;
-                    let to = self.arrays(thunk, group[m.to.device])[m.to.array] + m.to.offset as u64;
-                    if m.rows == 1 {
-                        self.gpu.copy(to, from, m.width)?;
-                    } else {
-                        self.gpu.copy_rows((to, m.to.pitch), (from, m.from.pitch), m.width, m.rows)?;
-                    }
-                }
-            }
-        }
-        Ok(())
+        Patience { cancel: self.options.cancel, time_limit: left, check: None }
     }
 
     /// Leaves a thunk to the evaluator, on copies of its operands.
     fn evaluate(&mut self, thunk: &Thunk, evaluate: &Evaluate, devices: &[usize]) -> Result<(), ExecutionError> {
-        self.gpu.wait(self.patience())?;
+        self.wait()?;
         let mut operands = Vec::with_capacity(devices.len());
         for &device in devices {
             let arrays = self.arrays(thunk, device);
@@ -564,7 +533,7 @@ impl<'r> Executor<'r> {
         let Some(trace) = self.options.trace else { return Ok(()) };
         let event = Event::new(self.gpu, true)?;
         event.record()?;
-        let thunk = Some((device, thunk.instruction, thunk.kind.name()));
+        let thunk = Some((self.ordinal(device), thunk.instruction, thunk.kind.name()));
         self.marks.push(Mark { event, thunk, at: trace.now() });
         Ok(())
     }

@@ -13,6 +13,7 @@ use crate::cusolver::Cusolver;
 use crate::driver::{DevicePointer, Driver, Handle, NOT_READY, is_fatal};
 use crate::lanes::Lanes;
 use crate::memory::Pool;
+use crate::nccl::{Communicators, Nccl};
 use hloom_ir::diagnostic::{Blame, codes};
 use hloom_value::ExecutionError;
 use std::ffi::CStr;
@@ -39,8 +40,12 @@ pub(crate) struct Description {
     pub(crate) memory_bytes: usize,
     /// 13000 for 13.0.
     pub(crate) driver_version: i32,
-    /// How many GPUs the driver sees; this is the first.
+    /// How many GPUs the driver sees.
     pub(crate) count: usize,
+    /// Which of them this is.
+    pub(crate) index: usize,
+    /// What it is known by on every machine.
+    pub(crate) uuid: [u8; 16],
 }
 
 /// A GPU.
@@ -63,6 +68,7 @@ pub(crate) struct Gpu {
     cufft: OnceLock<Result<Cufft, ExecutionError>>,
     cublas: OnceLock<Result<Cublas, ExecutionError>>,
     cusolver: OnceLock<Result<Cusolver, ExecutionError>>,
+    nccl: OnceLock<Result<Communicators, ExecutionError>>,
     conditionals: OnceLock<Result<Conditionals, ExecutionError>>,
     workspace: OnceLock<Result<DevicePointer, ExecutionError>>,
     pub(crate) lanes: OnceLock<Result<Lanes, ExecutionError>>,
@@ -88,17 +94,18 @@ unsafe impl Send for Staging {}
 pub(crate) struct Patience<'p> {
     pub(crate) cancel: Option<&'p AtomicBool>,
     pub(crate) time_limit: Option<Duration>,
+    /// Is asked now and then why the work will never be done.
+    pub(crate) check: Option<&'p dyn Fn() -> Result<(), ExecutionError>>,
 }
 
 impl Gpu {
-    /// The first GPU of the machine.
-    pub(crate) fn open() -> Result<Gpu, ExecutionError> {
-        let driver = Driver::open()?;
-        let description = describe(&driver)?;
+    /// The GPU of that number.
+    pub(crate) fn open(driver: Driver, index: usize, assembler: Arc<Assembler>) -> Result<Gpu, ExecutionError> {
+        let (device, description) = describe(&driver, index)?;
         let (mut context, mut stream) = (0, 0);
         // SAFETY (all calls of the driver here): out parameters are valid, and handles are those that the driver gave.
         unsafe {
-            driver.check((driver.context_retain)(&mut context, 0), "cuDevicePrimaryCtxRetain")?;
+            driver.check((driver.context_retain)(&mut context, device), "cuDevicePrimaryCtxRetain")?;
             driver.check((driver.context_set)(context), "cuCtxSetCurrent")?;
             // CU_STREAM_NON_BLOCKING: the default stream is nobody's.
             driver.check((driver.stream_create)(&mut stream, 1), "cuStreamCreate")?;
@@ -118,10 +125,11 @@ impl Gpu {
             cufft: OnceLock::new(),
             cublas: OnceLock::new(),
             cusolver: OnceLock::new(),
+            nccl: OnceLock::new(),
             conditionals: OnceLock::new(),
             workspace: OnceLock::new(),
             lanes: OnceLock::new(),
-            assembler: Arc::default(),
+            assembler,
             lost: OnceLock::new(),
             blocks: std::env::var_os("HLOOM_CUDA_BLOCKING").is_some_and(|v| v != "0" && !v.is_empty()),
         })
@@ -144,12 +152,17 @@ impl Gpu {
     }
 
     /// Remembers a fault after which nothing runs here any more.
+    pub(crate) fn mark_lost(&self, error: &ExecutionError) {
+        self.lost.get_or_init(|| error.clone());
+    }
+
+    /// The same for one whose instruction is not known.
     fn lose(&self, error: ExecutionError) -> ExecutionError {
         let error = match self.blocks {
             true => error,
             false => error.help("set HLOOM_CUDA_BLOCKING=1 to hear which instruction it is"),
         };
-        self.lost.get_or_init(|| error.clone());
+        self.mark_lost(&error);
         error
     }
 
@@ -231,6 +244,15 @@ impl Gpu {
         self.cusolver.get_or_init(Cusolver::open).as_ref().map_err(Clone::clone)
     }
 
+    /// NCCL, with the communicators that this GPU is in.
+    pub(crate) fn nccl(&self) -> Result<&Communicators, ExecutionError> {
+        let open = || match Nccl::open() {
+            Ok(nccl) => Ok(Communicators::new(Arc::new(nccl), self.description.uuid)),
+            Err(error) => Err(error.help("with one GPU (CUDA_VISIBLE_DEVICES=0) devices of one process need none")),
+        };
+        self.nccl.get_or_init(open).as_ref().map_err(Clone::clone)
+    }
+
     /// Makes `stream` the one that work goes to, and says which was; the workspace is that of the one stream where none is
     /// named.
     pub(crate) fn swap_current(
@@ -279,10 +301,12 @@ impl Gpu {
                 let error = ExecutionError::new(&codes::eval::DEVICE_FAILED, message).blame(Blame::Machine);
                 return Err(self.lose(error));
             }
-            match waited < SPIN {
-                true => std::hint::spin_loop(),
-                false => std::thread::sleep(Duration::from_micros(100)),
+            if waited < SPIN {
+                std::hint::spin_loop();
+                continue;
             }
+            patience.check.map_or(Ok(()), |check| check())?;
+            std::thread::sleep(Duration::from_micros(100));
         }
     }
 
@@ -424,20 +448,34 @@ impl Drop for Event<'_> {
     }
 }
 
-/// The first GPU, if there is one that programs can be made for.
-fn describe(driver: &Driver) -> Result<Description, ExecutionError> {
-    let machine = |message: String| ExecutionError::new(&codes::eval::DEVICE_FAILED, message).blame(Blame::Machine);
-    let (mut driver_version, mut count, mut device, mut memory_bytes) = (0, 0, 0, 0usize);
+fn machine_fault(message: String) -> ExecutionError {
+    ExecutionError::new(&codes::eval::DEVICE_FAILED, message).blame(Blame::Machine)
+}
+
+/// How many GPUs the driver sees.
+pub(crate) fn count(driver: &Driver) -> Result<usize, ExecutionError> {
+    let mut count = 0;
+    // SAFETY (both): the out parameter is valid.
+    unsafe {
+        driver.check((driver.init)(0), "cuInit")?;
+        driver.check((driver.device_count)(&mut count), "cuDeviceGetCount")?;
+    }
+    match usize::try_from(count) {
+        Ok(0) | Err(_) => Err(machine_fault("the CUDA driver sees no GPU on this machine".into())),
+        Ok(count) => Ok(count),
+    }
+}
+
+/// The GPU of that number and what the driver calls it, if programs can be made for it.
+fn describe(driver: &Driver, index: usize) -> Result<(i32, Description), ExecutionError> {
+    let count = count(driver)?;
+    let (mut driver_version, mut device, mut memory_bytes, mut uuid) = (0, 0, 0usize, [0; 16]);
     let mut name = [0 as std::ffi::c_char; 256];
     // SAFETY (all): out parameters are valid and as long as is said.
     unsafe {
-        driver.check((driver.init)(0), "cuInit")?;
         driver.check((driver.driver_version)(&mut driver_version), "cuDriverGetVersion")?;
-        driver.check((driver.device_count)(&mut count), "cuDeviceGetCount")?;
-        if count == 0 {
-            return Err(machine("the CUDA driver sees no GPU on this machine".into()));
-        }
-        driver.check((driver.device_get)(&mut device, 0), "cuDeviceGet")?;
+        driver.check((driver.device_get)(&mut device, i32::try_from(index).unwrap_or(i32::MAX)), "cuDeviceGet")?;
+        driver.check((driver.device_uuid)(&mut uuid, device), "cuDeviceGetUuid")?;
         driver.check((driver.device_name)(name.as_mut_ptr(), 255, device), "cuDeviceGetName")?;
         driver.check((driver.device_memory)(&mut memory_bytes, device), "cuDeviceTotalMem")?;
     }
@@ -453,11 +491,11 @@ fn describe(driver: &Driver) -> Result<Description, ExecutionError> {
     let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
     if driver_version < 12000 {
         let version = format!("{}.{}", driver_version / 1000, driver_version % 1000 / 10);
-        return Err(machine(format!("the CUDA driver is too old: it is for CUDA {version}, and 12.0 is needed")));
+        return Err(machine_fault(format!("the CUDA driver is too old: it is for CUDA {version}, and 12.0 is needed")));
     }
     if capability < 80 {
         let version = format!("{}.{}", capability / 10, capability % 10);
-        return Err(machine(format!("{name} has compute capability {version}, and 8.0 is needed")));
+        return Err(machine_fault(format!("{name} has compute capability {version}, and 8.0 is needed")));
     }
-    Ok(Description { name, capability, memory_bytes, driver_version, count: count.max(0) as usize })
+    Ok((device, Description { name, capability, memory_bytes, driver_version, count, index, uuid }))
 }

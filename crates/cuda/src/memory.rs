@@ -128,6 +128,11 @@ impl Block {
         Ok(Block { address, len, gpu: gpu.clone() })
     }
 
+    /// The GPU that it is on.
+    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
     /// Where it begins.
     pub(crate) fn address(&self) -> DevicePointer {
         self.address

@@ -2,7 +2,7 @@
 
 use hloom_compiler::{Backend, CompileError};
 use hloom_cpu::{CpuBackend, CpuClient, CpuClientOptions};
-use hloom_cuda::{CudaBackend, CudaClient};
+use hloom_cuda::{CudaBackend, CudaClient, CudaClientOptions};
 use hloom_eval_backend::EvalClient;
 use hloom_ir::diagnostic::codes::passes::NO_LIST;
 use hloom_ir::diagnostic::{Blame, Diagnostic};
@@ -39,9 +39,15 @@ impl Engine {
 
     /// A client of the engine; `threads` is how many may compute at once, as many as there are processors when absent.
     pub fn client(self, threads: Option<usize>) -> Result<Arc<dyn Client>, CompileError> {
+        self.client_for(threads, 1)
+    }
+
+    /// The same for programs that have so many devices in this process: on several GPUs each has one, if there are as many.
+    pub fn client_for(self, threads: Option<usize>, devices: usize) -> Result<Arc<dyn Client>, CompileError> {
+        let process = hloom_comm::local_rank().unwrap_or(0);
         Ok(match self {
             Engine::Cpu => Arc::new(CpuClient::new(&CpuClientOptions { threads, ..CpuClientOptions::default() })?),
-            Engine::Cuda => Arc::new(CudaClient::new()?),
+            Engine::Cuda => Arc::new(CudaClient::with(CudaClientOptions { devices, process })?),
             Engine::Eval => Arc::new(EvalClient::new()?),
         })
     }

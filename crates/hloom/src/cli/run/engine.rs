@@ -16,12 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
-fn client(run: &Run<'_>) -> Result<Arc<dyn Client>> {
+fn client(run: &Run<'_>, grid: DeviceGrid) -> Result<Arc<dyn Client>> {
     if let Some(saved) = &run.saved {
         return Ok(saved.client.clone());
     }
     let threads = run.args.threads.map(|n| n as usize).or_else(|| run.ranks.map(|r| r.threads()));
-    let client = run.args.engine.client(threads).map_err(|error| run.fail(error.into_diagnostics(run.module())))?;
+    let devices = run.ranks.map_or(grid.devices(), |ranks| ranks.own_devices(grid).len());
+    let client = run.args.engine.client_for(threads, devices);
+    let client = client.map_err(|error| run.fail(error.into_diagnostics(run.module())))?;
     client.notes().iter().for_each(|note| output::inform(&format!("{note}\n")));
     Ok(client)
 }
@@ -97,7 +99,7 @@ fn execute(
 
 /// Compiles and runs the program once.
 pub(super) fn once(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs) -> Result<Vec<Value>> {
-    let client = client(run)?;
+    let client = client(run, grid)?;
     let inputs = own(run, grid, inputs);
     let compiled = compile(run, &*client, grid)?;
     let arguments = upload(&*client, compiled.compiled(), inputs).map_err(|fault| run.failed(fault))?;
@@ -132,7 +134,7 @@ fn traced(run: &Run<'_>, compiled: &dyn LoadedExecutable, arguments: Vec<Vec<Buf
 
 /// Times compiling, and `count` runs after one to warm up.
 pub(super) fn bench(run: &Run<'_>, grid: DeviceGrid, inputs: Inputs, count: u32) -> Result<Timed> {
-    let client = client(run)?;
+    let client = client(run, grid)?;
     client.wait_until_ready();
     let begun = Instant::now();
     let compiled = compile(run, &*client, grid)?;
