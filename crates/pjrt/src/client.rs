@@ -16,7 +16,7 @@ use crate::status::{Code, Status};
 use crate::topology::TopologyDescription;
 use hloom_compiler::{CompileError, Effort};
 use hloom_cpu::{CpuClient, CpuClientOptions, Prewarm};
-use hloom_cuda::CudaClient;
+use hloom_cuda::{CudaClient, CudaClientOptions};
 use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
 
@@ -143,7 +143,11 @@ impl Client {
         let of_cpu = CpuClientOptions { threads: options.threads, ..Default::default() };
         let runtime: Arc<dyn hloom_runtime::Client> = match options.engine {
             Engine::Cpu => Arc::new(CpuClient::new(&of_cpu).map_err(failed)?),
-            Engine::Cuda => Arc::new(CudaClient::new().map_err(failed)?),
+            // Programs may be for some of the devices only, so that those of one process share a GPU.
+            Engine::Cuda => {
+                let process = processes.as_ref().map_or(0, |p| p.on_machine);
+                Arc::new(CudaClient::with(CudaClientOptions { devices: 1, process }).map_err(failed)?)
+            }
         };
         runtime.notes().iter().for_each(|note| log::note(note));
         let nodes = processes.as_ref().map_or_else(|| vec![0; options.devices], |p| p.nodes.clone());

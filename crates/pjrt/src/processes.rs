@@ -33,6 +33,8 @@ pub struct Processes {
     client: i64,
     /// This process, by JAX's count.
     pub node: usize,
+    /// The number of this process among those on its machine.
+    pub on_machine: usize,
     /// The process of each device, by JAX's count.
     pub nodes: Vec<usize>,
     /// The process of each device, by MPI's count.
@@ -64,7 +66,8 @@ impl Processes {
             let message = format!("JAX counts {} processes, MPI {}", node.count, world.size());
             return Err(Status::new(Code::FailedPrecondition, message));
         }
-        let said: Vec<u8> = [node.id as u64, devices as u64].iter().flat_map(|n| n.to_le_bytes()).collect();
+        let mut said: Vec<u8> = [node.id as u64, devices as u64].iter().flat_map(|n| n.to_le_bytes()).collect();
+        said.extend(machine());
         let client = CLIENTS.fetch_add(1, Ordering::Relaxed);
         let all = world.exchange(client, &said, time_limit).map_err(|silent| {
             let why =
@@ -78,6 +81,9 @@ impl Processes {
         };
         let broken = || Status::new(Code::Internal, "a process says what it should not");
         let mut of_nodes = vec![None; node.count];
+        let is_before_here =
+            |bytes: &&Vec<u8>| bytes.get(16..) == said.get(16..) && number(bytes, 0).is_some_and(|id| id < node.id);
+        let on_machine = all.iter().filter(is_before_here).count();
         for (rank, bytes) in all.iter().enumerate() {
             let (id, count) = number(bytes, 0).zip(number(bytes, 1)).ok_or_else(broken)?;
             *of_nodes.get_mut(id).ok_or_else(broken)? = Some((rank, count));
@@ -88,7 +94,8 @@ impl Processes {
             nodes.extend(std::iter::repeat_n(id, count));
             ranks.extend(std::iter::repeat_n(rank, count));
         }
-        Ok(Processes { world, client, node: node.id, nodes, ranks, time_limit, runs: Mutex::default(), store })
+        let runs = Mutex::default();
+        Ok(Processes { world, client, node: node.id, on_machine, nodes, ranks, time_limit, runs, store })
     }
 
     /// How the devices of a program meet in its next run; `None` if all are in this process. Calls are counted: all
@@ -116,6 +123,11 @@ impl Drop for Processes {
             store.closed.store(true, Ordering::Release);
         }
     }
+}
+
+/// What the machine is known by, as long as it is up.
+fn machine() -> Vec<u8> {
+    std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
 /// The processes of the job, brought together now or before.
