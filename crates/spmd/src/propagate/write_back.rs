@@ -13,10 +13,13 @@ use hloom_ir::{Op, Shape};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
+/// What is known of a leaf: a sharding of the graph, or only the array's rank.
+type Known<'g> = Result<&'g TensorSharding, usize>;
+
 struct Writer<'g> {
     built: &'g HloGraph,
     /// What is written for a sharding of the graph, or for none, by rank, and the manual axes around it.
-    written: FxHashMap<(Result<&'g TensorSharding, usize>, &'g [u32]), Arc<Sharding>>,
+    written: FxHashMap<(Known<'g>, &'g [u32]), Arc<Sharding>>,
 }
 
 impl<'g> Writer<'g> {
@@ -37,7 +40,7 @@ impl<'g> Writer<'g> {
     }
 
     /// The sharding of a value, if it is one that an array of that shape can have; else the array's rank.
-    fn known(&self, value: Option<ValueRef>, shape: &Shape) -> Result<&'g TensorSharding, usize> {
+    fn known(&self, value: Option<ValueRef>, shape: &Shape) -> Known<'g> {
         let graph = &self.built.graph;
         let rank = shape.as_array().map_or(0, |a| a.rank());
         let known = value.and_then(|v| graph.values[v.index()].sharding.as_ref());
@@ -45,7 +48,7 @@ impl<'g> Writer<'g> {
     }
 
     /// The sharding of a leaf; what nothing is known of is on all devices alike.
-    fn leaf(&self, known: Result<&TensorSharding, usize>, manual: &[u32]) -> LeafSharding {
+    fn leaf(&self, known: Known<'_>, manual: &[u32]) -> LeafSharding {
         let kind = match (known, self.built.main_mesh) {
             (Ok(s), _) => ShardingKind::Named(self.named(s, manual)),
             (Err(rank), Some(mesh)) => ShardingKind::Named(self.named(&TensorSharding::fully_open(mesh, rank), manual)),
