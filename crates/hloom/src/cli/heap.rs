@@ -24,7 +24,8 @@ mod hints {
 
     /// Asks for huge pages for the heap of this thread.
     pub(crate) fn use_huge_pages() {
-        let block = Box::new([0u8; 64]);
+        // Smaller blocks may be ones that the thread was handed by another, and freed. The compiler is not to leave it out.
+        let block = std::hint::black_box(Box::new([0u8; 4096]));
         let heap = (&raw const *block).map_addr(|a| a & !(THREAD_HEAP - 1)).cast_mut().cast();
         // SAFETY: neither changes what memory holds, or whether it can be used, whatever lies there. The second is for what
         // the thread has touched on its way here; few programs need more than that first page.
@@ -68,7 +69,7 @@ mod tests {
         }
         let command = || {
             super::use_huge_pages();
-            let block = Box::new([0u8; 1000]);
+            let block = std::hint::black_box(Box::new([0u8; 4096]));
             flags((&raw const *block).addr())
         };
         let flags = std::thread::spawn(command).join().expect("a thread");
