@@ -9,6 +9,12 @@ pub trait Parallel: Sync {
     /// Calls `body` with ranges that cover `0..units` without overlap, each but the last at least `chunk` long.
     fn each(&self, units: usize, chunk: usize, body: &(dyn Fn(usize, usize) + Sync));
 
+    /// The same where what is next to each other reads the same: threads take one range after the other in turn, and are
+    /// never far apart.
+    fn each_in_turn(&self, units: usize, chunk: usize, body: &(dyn Fn(usize, usize) + Sync)) {
+        self.each(units, chunk, body);
+    }
+
     /// How many parts run at the same time at best.
     fn threads(&self) -> usize;
 }

@@ -32,6 +32,10 @@ impl Parallel for Threads<'_> {
         self.pool.each(units, chunk, self.most, body);
     }
 
+    fn each_in_turn(&self, units: usize, chunk: usize, body: &(dyn Fn(usize, usize) + Sync)) {
+        self.pool.each_in_turn(units, chunk, self.most, body);
+    }
+
     fn threads(&self) -> usize {
         self.pool.threads().min(self.most)
     }

@@ -52,9 +52,10 @@ struct State {
 /// A loop being worked on.
 struct Loop {
     body: *const Body<'static>,
-    units: usize,
     chunk: usize,
-    next: AtomicUsize,
+    /// One for each thread that may take part. It begins with its own, the same in every loop, so that it finds in its
+    /// caches what it made in the loop before, and goes on with what is left of the others'.
+    ranges: Box<[UnitRange]>,
     /// Helpers that may still join.
     places: AtomicUsize,
     /// Helpers at work.
@@ -67,6 +68,27 @@ struct Loop {
     panicked: AtomicBool,
 }
 
+/// Units that are still to do. Threads write to several at once: each is a line of the caches.
+#[derive(Debug)]
+#[repr(align(64))]
+struct UnitRange {
+    next: AtomicUsize,
+    end: usize,
+}
+
+impl UnitRange {
+    /// `count` ranges of whole chunks that together are `0..units`.
+    fn all(units: usize, chunk: usize, count: usize) -> Box<[UnitRange]> {
+        let parts = units.div_ceil(chunk);
+        let bound = |n: usize| if n == count { units } else { parts * n / count * chunk };
+        (0..count).map(|n| UnitRange { next: AtomicUsize::new(bound(n)), end: bound(n + 1) }).collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.next.load(Ordering::Relaxed) >= self.end
+    }
+}
+
 // SAFETY: `body` is `Sync`, and alive while the loop is offered or anybody is helping: the caller waits for that.
 unsafe impl Send for Loop {}
 // SAFETY: as above.
@@ -74,26 +96,29 @@ unsafe impl Sync for Loop {}
 
 impl std::fmt::Debug for Loop {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Loop").field("units", &self.units).field("next", &self.next).finish_non_exhaustive()
+        f.debug_struct("Loop").field("ranges", &self.ranges).finish_non_exhaustive()
     }
 }
 
 impl Loop {
-    /// Does parts until none is left.
-    fn work(&self) {
-        loop {
-            let begin = self.next.fetch_add(self.chunk, Ordering::Relaxed);
-            if begin >= self.units {
-                return;
+    /// Does parts until none is left, those of the thread's own range first.
+    fn work(&self, thread: usize) {
+        // SAFETY: the caller of `Pool::each` keeps the body alive until nobody helps any more.
+        let body = unsafe { &*self.body };
+        let (before, own) = self.ranges.split_at(thread % self.ranges.len());
+        for range in own.iter().chain(before) {
+            loop {
+                let begin = range.next.fetch_add(self.chunk, Ordering::Relaxed);
+                if begin >= range.end {
+                    break;
+                }
+                body(begin, (begin + self.chunk).min(range.end));
             }
-            // SAFETY: the caller of `Pool::each` keeps the body alive until nobody helps any more.
-            let body = unsafe { &*self.body };
-            body(begin, (begin + self.chunk).min(self.units));
         }
     }
 
     fn is_done(&self) -> bool {
-        self.next.load(Ordering::Relaxed) >= self.units
+        self.ranges.iter().all(UnitRange::is_empty)
     }
 }
 
@@ -102,7 +127,9 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn help(&self, sleeper: &Sleeper) {
+    /// What helper `n` does, from 1 on: the owners of loops are 0.
+    fn help(&self, n: usize) {
+        let sleeper = &self.sleepers[n - 1];
         let mut seen = 0;
         let mut state = self.lock();
         while !self.closing.load(Ordering::Relaxed) {
@@ -119,7 +146,7 @@ impl Shared {
                 drop(state);
                 let work = || {
                     let _float_mode = job.float_mode.enter();
-                    job.work();
+                    job.work(n);
                 };
                 if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
                     job.panicked.store(true, Ordering::Relaxed);
@@ -169,7 +196,7 @@ impl Pool {
         // A thread that cannot be had is one helper less, no more.
         let helpers = (1..permits).filter_map(|n| {
             let shared = shared.clone();
-            let help = move || shared.help(&shared.sleepers[n - 1]);
+            let help = move || shared.help(n);
             std::thread::Builder::new().name(format!("helper {n}")).spawn(help).ok()
         });
         let helpers = helpers.collect();
@@ -199,8 +226,18 @@ impl Pool {
     }
 
     /// Calls `body` for parts of `0..units` that together are all of it, each of `chunk` units or less, on this thread
-    /// and on at most `threads - 1` others that have nothing else to do. Returns when all is done.
+    /// and on at most `threads - 1` others that have nothing else to do. Returns when all is done. Each thread begins with
+    /// a range of its own.
     pub fn each(&self, units: usize, chunk: usize, threads: usize, body: &Body<'_>) {
+        self.in_ranges(units, chunk, threads, threads, body);
+    }
+
+    /// The same with threads that take one part after the other, in turn.
+    pub fn each_in_turn(&self, units: usize, chunk: usize, threads: usize, body: &Body<'_>) {
+        self.in_ranges(units, chunk, threads, 1, body);
+    }
+
+    fn in_ranges(&self, units: usize, chunk: usize, threads: usize, ranges: usize, body: &Body<'_>) {
         let chunk = chunk.max(1);
         let parts = units.div_ceil(chunk);
         let places = (threads.min(self.threads()).min(parts)).saturating_sub(1);
@@ -217,9 +254,8 @@ impl Pool {
         let job = Arc::new(Loop {
             float_mode: FloatMode::current(),
             body,
-            units,
             chunk,
-            next: AtomicUsize::new(0),
+            ranges: UnitRange::all(units, chunk, ranges.min(places + 1)),
             places: AtomicUsize::new(places),
             helping: AtomicUsize::new(0),
             owner: std::thread::current(),
@@ -239,7 +275,7 @@ impl Pool {
         }
         // Also if the body panics the helpers must be done before it is gone.
         let finish = Finish { shared: &self.shared, job: &job };
-        job.work();
+        job.work(0);
         drop(finish);
         assert!(!job.panicked.load(Ordering::Relaxed), "a helper panicked");
     }
@@ -253,7 +289,7 @@ struct Finish<'a> {
 
 impl Drop for Finish<'_> {
     fn drop(&mut self) {
-        self.job.next.store(self.job.units, Ordering::Relaxed);
+        self.job.ranges.iter().for_each(|range| range.next.store(range.end, Ordering::Relaxed));
         self.shared.lock().loops.retain(|l| !Arc::ptr_eq(l, self.job));
         // Helpers are within one part of their end, unless the system has something else to do than to run them.
         let helped = |_| {
@@ -345,6 +381,27 @@ mod tests {
                 assert!(done.iter().all(|d| d.load(Ordering::Relaxed) == 1), "{units} units by {chunk}");
             }
         }
+    }
+
+    #[test]
+    fn threads_begin_with_ranges_of_their_own() {
+        let pool = Pool::new(2);
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        // Where each thread began; none goes on before both have.
+        let begun: Mutex<Vec<(std::thread::ThreadId, usize)>> = Mutex::default();
+        let known = || begun.lock().unwrap();
+        pool.each(100, 3, 2, &|begin, _| {
+            let here = std::thread::current().id();
+            if !known().iter().any(|&(thread, _)| thread == here) {
+                known().push((here, begin));
+            }
+            while known().len() < 2 && std::time::Instant::now() < end {
+                std::thread::yield_now();
+            }
+        });
+        let mut begun: Vec<usize> = known().iter().map(|&(_, begin)| begin).collect();
+        begun.sort();
+        assert_eq!(begun, [0, 51], "the second of two begins in the middle, at a whole chunk");
     }
 
     #[test]

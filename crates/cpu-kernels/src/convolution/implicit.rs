@@ -105,7 +105,7 @@ impl<O: Copy + Default + Send + Sync> Call<'_, O> {
             width: micro.columns,
         };
         source.with_packed([rows, down], parallel, |columns| {
-            parallel.each(count, chunk, &|begin, end| (begin..end).for_each(|at| tile(columns, &weights, at)));
+            parallel.each_in_turn(count, chunk, &|begin, end| (begin..end).for_each(|at| tile(columns, &weights, at)));
         });
         panel.is_some()
     }

@@ -277,7 +277,7 @@ impl Matmul {
         };
         let each_tile = |packed: Option<&[&dyn Columns<W::Unit>]>| {
             let chunk = grain::MULTIPLICATIONS.div_ceil(work);
-            parallel.each(groups * down * across, chunk, &|begin, end| tiles(packed, begin, end));
+            parallel.each_in_turn(groups * down * across, chunk, &|begin, end| tiles(packed, begin, end));
         };
         // There may be very many groups of one tile: for those nothing is made beforehand.
         if down < 2 {
