@@ -113,13 +113,7 @@ impl Assigner<'_, '_> {
         // What runs again and again is worth waiting for once.
         let before = self.start_of_copy(source, &read, copy);
         let before = before.filter(|&b| self.fits(self.time(b), read.time, candidate.bytes)).unwrap_or(tuple);
-        let begin = self.time(before);
-        if self.fits(begin, candidate.end, candidate.bytes) {
-            self.take(begin, candidate.end, candidate.bytes);
-            self.decisions.saved += candidate.saved;
-            self.decisions.moved.extend(&candidate.handed_on);
-            self.decisions.prefetches.push(Prefetch { source, before, slices: None, reads: vec![read] });
-        }
+        self.prefetch_whole(candidate, source, before, read);
     }
 
     /// Has the buffer copied for its first reader, who hands it on to the others.
@@ -129,6 +123,11 @@ impl Assigner<'_, '_> {
             return;
         }
         let Some(before) = self.start_of_copy(source, &read, copy) else { return };
+        self.prefetch_whole(candidate, source, before, read);
+    }
+
+    /// Has the buffer copied before an instruction, for `read` and whoever it is handed on to, if it fits from then on.
+    fn prefetch_whole(&mut self, candidate: &Candidate, source: InstructionId, before: InstructionId, read: Read) {
         let begin = self.time(before);
         if self.fits(begin, candidate.end, candidate.bytes) {
             self.take(begin, candidate.end, candidate.bytes);
