@@ -89,6 +89,28 @@ impl InstructionCost {
         }
     }
 
+    /// What a kernel takes, of which computing and moving its data would be so much by themselves.
+    pub(crate) fn of_kernel(
+        kernel: &Kernel,
+        seconds: f64,
+        compute: f64,
+        memory: f64,
+        target: &Target,
+    ) -> Result<InstructionCost, Diagnostic> {
+        Ok(InstructionCost {
+            seconds,
+            cycles: target.compute.clock_hz.map(|hz| seconds * hz),
+            compute_seconds: compute,
+            memory_seconds: memory,
+            latency_seconds: seconds - compute.max(memory),
+            peak_seconds: InstructionCost::at_peak(&kernel.work, target)?,
+            flops: kernel.work.flops(),
+            matmul_flops: kernel.work.matmul_flops(),
+            bytes: kernel.bytes_in(0),
+            ..InstructionCost::free()
+        })
+    }
+
     /// How long the products of `work` would take at the peak of the data sheet.
     pub(crate) fn at_peak(work: &Work, target: &Target) -> Result<f64, Diagnostic> {
         work.matmuls.iter().map(|m| Ok(m.flops / target.matmul_rate(m.lhs_type, false)?)).sum()

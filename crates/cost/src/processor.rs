@@ -85,18 +85,7 @@ pub(crate) fn cost(kernel: &Kernel, residence: Residence, target: &Target) -> Re
     let cores = c.cores.unwrap_or(1) as f64;
     let work = if cores > 1.0 && is_shared(kernel) { shared + c.thread_seconds } else { shared * cores };
     let seconds = c.launch_seconds + work;
-    Ok(InstructionCost {
-        seconds,
-        cycles: c.clock_hz.map(|hz| seconds * hz),
-        compute_seconds: compute,
-        memory_seconds: memory,
-        latency_seconds: seconds - compute.max(memory),
-        peak_seconds: InstructionCost::at_peak(&kernel.work, target)?,
-        flops: kernel.work.flops(),
-        matmul_flops: kernel.work.matmul_flops(),
-        bytes,
-        ..InstructionCost::free()
-    })
+    InstructionCost::of_kernel(kernel, seconds, compute, memory, target)
 }
 
 /// Whether the compiler has threads share a kernel: by the times that it goes by, which are those of the description that

@@ -34,18 +34,7 @@ pub(crate) fn cost(kernel: &Kernel, target: &Target) -> Result<InstructionCost, 
     let scattered = if is_scattered { 1.0 / SCATTERED_SHARE } else { 1.0 };
     let memory = (moved * scattered + fill) / bandwidth;
     let seconds = c.launch_seconds + compute.max(memory);
-    Ok(InstructionCost {
-        seconds,
-        cycles: c.clock_hz.map(|hz| seconds * hz),
-        compute_seconds: compute,
-        memory_seconds: memory,
-        latency_seconds: seconds - compute.max(memory),
-        peak_seconds: InstructionCost::at_peak(&kernel.work, target)?,
-        flops: kernel.work.flops(),
-        matmul_flops: kernel.work.matmul_flops(),
-        bytes,
-        ..InstructionCost::free()
-    })
+    InstructionCost::of_kernel(kernel, seconds, compute, memory, target)
 }
 
 /// What is computed element by element: functions have units and rates of their own.
