@@ -239,7 +239,17 @@ impl<'c> Ir<'c> {
     pub(crate) fn fdiv(&self, a: Val<'c>, b: Val<'c>) -> Val<'c> {
         match self.is_gpu && self.repr(a) == Repr::F32 {
             true => self.divide_by(a, self.reciprocal(b)),
-            false => self.divide(a, b),
+            false => self.divide(a, self.divisor(b)),
+        }
+    }
+
+    /// A divisor whose lanes are not known to LLVM. Where lanes of both sides are known to be zeros, LLVM 19 takes those
+    /// of the quotient for zeros as well (`SimplifyDemandedVectorElts`), which are NaN, and lets a `select` against zeros
+    /// fall away.
+    fn divisor(&self, b: Val<'c>) -> Val<'c> {
+        match b {
+            Val::VectorValue(v) if !v.is_const() => self.call1("llvm.arithmetic.fence", b),
+            other => other,
         }
     }
 
