@@ -99,6 +99,12 @@ fn together(sum: f64, weight: Weight) -> Option<f64> {
     }
 }
 
+/// How long a program runs on one thread, in nanoseconds: as long as its loops do as is assumed of them. `None` where that is
+/// not known, and for what is worth several threads.
+pub(crate) fn expected_nanoseconds(lists: &[Vec<Thunk>], core: &CoreCost) -> Option<f64> {
+    lists.first()?.iter().map(|step| weight(step, lists, core)).try_fold(0.0, together)
+}
+
 /// Whether a step that lasts so long takes all threads for itself.
 pub(crate) fn is_alone(nanoseconds: f64, core: &CoreCost) -> bool {
     nanoseconds >= ALONE * core.worth_sharing()

@@ -2,13 +2,17 @@
 
 use crate::client::CpuClient;
 use crate::code::CpuCode;
+use crate::concurrent::expected_nanoseconds;
 use crate::executor::{LoadedProgram, RunContext, Workspace, run_device};
 use crate::kernel::LoadedKernels;
 use crate::thunk::{AllocationSource, ThunkProgram};
+use hloom_analysis::cost::known_trip_count;
 use hloom_compiler::CompiledModule;
 use hloom_eval::Options;
 use hloom_eval::interpreter::Device;
 use hloom_eval::run::{Leaving, Prepared, Shared, all_or_fault, constant_value, joined};
+use hloom_ir::entity::InstructionId;
+use hloom_ir::op::Op;
 use hloom_runtime::float_mode::FloatMode;
 use hloom_runtime::memory::Block;
 use hloom_runtime::{Buffer, ExecuteOptions, LoadedExecutable, LocalDevices, check_arguments};
@@ -32,6 +36,8 @@ pub(crate) struct CpuExecutable {
     workspaces: Mutex<Vec<Workspace>>,
     /// What the evaluator needs, made when first needed.
     prepared: OnceLock<Result<EvaluatorState, ExecutionError>>,
+    /// Whether a run is over before another thread would have begun with it.
+    is_short: bool,
 }
 
 /// What the evaluator has worked out of a module.
@@ -49,6 +55,18 @@ fn program(compiled: &CompiledModule) -> Result<&ThunkProgram, ExecutionError> {
     Ok(&code.ok_or_else(|| ExecutionError::bug("the code is of another backend"))?.program)
 }
 
+/// Whether a program of one device, all of whose loops are known to end soon, takes less than is worth a thread.
+fn is_short(compiled: &CompiledModule) -> bool {
+    let Some(code) = compiled.code::<CpuCode>() else { return false };
+    let module = compiled.module.module();
+    let is_open =
+        |&i: &InstructionId| matches!(module[i].op, Op::While { .. }) && known_trip_count(&module[i]).is_none();
+    let time = expected_nanoseconds(&code.program.lists, &code.core);
+    time.is_some_and(|time| time < code.core.worth_sharing())
+        && compiled.grid.devices() == 1
+        && !module.computations().iter().any(|&c| module[c].instructions().iter().any(is_open))
+}
+
 impl CpuExecutable {
     /// Brings a program's kernels and constants into memory.
     pub(crate) fn new(client: CpuClient, compiled: Arc<CompiledModule>) -> Result<CpuExecutable, ExecutionError> {
@@ -58,7 +76,8 @@ impl CpuExecutable {
         let constant = |source: &AllocationSource| constant_block(&client, &compiled, source);
         let constants = program.allocations.iter().map(constant).collect::<Result<_, _>>()?;
         let workspaces = Mutex::new(Vec::new());
-        Ok(CpuExecutable { client, compiled, kernels, constants, workspaces, prepared: OnceLock::new() })
+        let is_short = is_short(&compiled);
+        Ok(CpuExecutable { client, compiled, kernels, constants, workspaces, prepared: OnceLock::new(), is_short })
     }
 
     fn prepared(&self) -> Result<&Prepared, ExecutionError> {
@@ -161,6 +180,10 @@ impl CpuExecutable {
 impl LoadedExecutable for CpuExecutable {
     fn compiled(&self) -> &CompiledModule {
         &self.compiled
+    }
+
+    fn is_short(&self) -> bool {
+        self.is_short
     }
 
     fn execute(

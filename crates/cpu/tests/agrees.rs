@@ -241,6 +241,47 @@ fn an_argument_that_is_given_away_becomes_the_result() {
 }
 
 #[test]
+fn runs_that_end_soon_are_known() {
+    let is_short = |text: &str| compile(&client(2), &parse(text), grid(1)).is_short();
+    let sum = |n: i64| format!("HloModule m\nENTRY e {{ x = f32[{n}] parameter(0)\n ROOT y = f32[{n}] add(x, x) }}");
+    assert!(is_short(&sum(64)) && !is_short(&sum(1 << 20)));
+    // A loop that ends with a count, and one that ends when its values say so.
+    let repeated = |limit: &str| {
+        let text = "HloModule m
+            body {
+              s = (s32[], f32[8], f32[]) parameter(0)
+              i = s32[] get-tuple-element(s), index=0
+              x = f32[8] get-tuple-element(s), index=1
+              y = f32[] get-tuple-element(s), index=2
+              one = s32[] constant(1)
+              j = s32[] add(i, one)
+              z = f32[8] sine(x)
+              h = f32[] multiply(y, y)
+              ROOT t = (s32[], f32[8], f32[]) tuple(j, z, h)
+            }
+            condition {
+              s = (s32[], f32[8], f32[]) parameter(0)
+              i = s32[] get-tuple-element(s), index=0
+              y = f32[] get-tuple-element(s), index=2
+              five = s32[] constant(5)
+              little = f32[] constant(0.1)
+              ROOT more = pred[] LIMIT
+            }
+            ENTRY e {
+              x = f32[8] parameter(0)
+              zero = s32[] constant(0)
+              half = f32[] parameter(1)
+              s = (s32[], f32[8], f32[]) tuple(zero, x, half)
+              w = (s32[], f32[8], f32[]) while(s), condition=condition, body=body
+              ROOT r = f32[8] get-tuple-element(w), index=1
+            }";
+        text.replace("LIMIT", limit)
+    };
+    assert!(is_short(&repeated("compare(i, five), direction=LT")));
+    assert!(!is_short(&repeated("compare(y, little), direction=GT")));
+}
+
+#[test]
 fn wrong_arguments_are_refused() {
     let module = parse("HloModule m\nENTRY e { x = f32[3] parameter(0)\n ROOT y = f32[3] negate(x) }");
     let client = client(1);

@@ -48,7 +48,7 @@ pub(crate) fn execute(args: &mut LoadedExecutableExecuteArgs) -> Result<(), Stat
     let client = &program.client;
     let inline = !program.fixed_shapes
         || program.is_bound_to_process
-        || (here && program.is_short && client.dispatcher.is_idle());
+        || (here && program.executable.is_short() && client.dispatcher.is_idle());
     // Runs with other processes are counted in the order of the calls, which is the same in all of them.
     let communicator = client.processes.as_ref().and_then(|p| p.communicator(&program.options.devices));
     let events = match inline {

@@ -8,7 +8,6 @@ use crate::log;
 use crate::options::CompileOptions;
 use crate::shardings::Shardings;
 use crate::status::{Code, Status};
-use hloom_analysis::cost::cost;
 use hloom_compiler::file;
 use hloom_eval::DeviceGrid;
 use hloom_formats::proto::{Container, write};
@@ -16,7 +15,7 @@ use hloom_ir::attributes::AliasKind;
 use hloom_ir::diagnostic::{Diagnostic, Place};
 use hloom_ir::module::Module;
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
-use hloom_ir::{InstructionId, Op, Shape};
+use hloom_ir::{InstructionId, Shape};
 use hloom_passes::entry_layouts::resolve_entry_layouts;
 use hloom_runtime::LoadedExecutable;
 use hloom_spmd::PropagationOptions;
@@ -146,8 +145,6 @@ pub struct Program {
     pub outputs: Vec<Shape>,
     /// Whether the sizes of the results are known before a run.
     pub fixed_shapes: bool,
-    /// Whether a run takes so little time that a caller may as well wait for it.
-    pub is_short: bool,
     /// Text that is the same for the same program only.
     pub fingerprint: String,
     /// Where what is made of it is written, where that is asked for.
@@ -237,11 +234,9 @@ impl Program {
             .map_err(|missing| located(&[missing], compiled.module.module()))?;
         let is_bound_to_process = custom_calls.iter().any(|t| ffi::is_bound_to_process(t));
         let is_fixed = |shape: &Shape| shape.as_array().is_none_or(|a| (0..a.rank()).all(|d| !a.is_dynamic_dim(d)));
-        let is_short = options.devices.len() == 1 && custom_calls.is_empty() && is_short(&module);
         Ok(Program {
             donates: parameters.iter().any(|p| p.donated),
             fixed_shapes: outputs.iter().all(is_fixed),
-            is_short,
             client: client.clone(),
             source,
             module,
@@ -295,16 +290,6 @@ fn partition(module: &mut Module, options: &CompileOptions) -> Result<(Shardings
     let shardings = (Shardings::of_kinds(parameters), Shardings::of_kinds(results));
     *module = partitioned.module;
     Ok(shardings)
-}
-
-/// Whether a run is over before a thread could be told of it: a few thousand numbers, and no loop.
-fn is_short(module: &VerifiedModule) -> bool {
-    const MOST: u64 = 1 << 16;
-    let loops = |op: &Op| matches!(op, Op::While { .. } | Op::Sort { .. } | Op::CustomCall(_));
-    let m = module.module();
-    let has_loop = m.computations().iter().any(|&c| m[c].instructions().iter().any(|&i| loops(&m[i].op)));
-    let total = cost(module).total;
-    !has_loop && total.flops.saturating_add(total.transcendentals).saturating_add(total.bytes) < MOST
 }
 
 /// The arguments and results of a program.

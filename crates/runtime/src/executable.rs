@@ -17,6 +17,11 @@ pub trait LoadedExecutable: std::fmt::Debug + Send + Sync {
     /// What was compiled.
     fn compiled(&self) -> &CompiledModule;
 
+    /// Whether a run is over before another thread would have begun with it, so that the caller had better run it itself.
+    fn is_short(&self) -> bool {
+        false
+    }
+
     /// Runs the program with `arguments[n]` the leaves of all arguments of the `n`th device that runs here, in order; returns the leaves of
     /// each device's result. Memory of arguments whose last handle is passed may be taken for results.
     fn execute(
