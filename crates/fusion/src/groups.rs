@@ -31,6 +31,13 @@ pub(super) struct Group {
     computed: usize,
 }
 
+impl Group {
+    /// A group that is complete.
+    pub(super) fn new(members: Vec<InstructionId>, results: Vec<InstructionId>) -> Group {
+        Group { computed: members.len(), members, results }
+    }
+}
+
 /// A member's place in a group.
 #[derive(Clone, Debug)]
 struct Place {
@@ -91,6 +98,11 @@ impl Facts {
             copied: SideTable::with_len(slots, 0.0),
             pinned: hloom_passes::facts::pinned(module),
         }
+    }
+
+    /// Whether it costs nothing to make an instruction wherever it is needed.
+    pub(super) fn is_free(&self, i: InstructionId) -> bool {
+        self.roles[i] == Role::Free
     }
 
     /// Whether a control dependency names an instruction.

@@ -2,7 +2,8 @@
 //!
 //! [`short_rows`] prepares what is repeated, [`groups`] decides what is computed with what, [`multi_output`] puts groups
 //! together that run over the same elements and read the same values, [`horizontal`] tiny ones that have nothing in
-//! common, [`output`] adds the products that they follow, and here the groups become fusions. A fusion that ends in a
+//! common, [`output`] adds the products that they follow, [`split`] cuts in two what no kernel is made of, and here the
+//! groups become fusions. A fusion that ends in a
 //! reduction is `kInput`, one that begins with a product `kOutput`, any other `kLoop`, as XLA's are. Only computations of
 //! the program's flow are looked at: functions that are applied to elements have nothing to fuse.
 
@@ -12,6 +13,7 @@ mod horizontal;
 mod multi_output;
 mod output;
 mod short_rows;
+mod split;
 
 use groups::{Facts, Group};
 use hloom_ir::attributes::FusionKind;
@@ -52,21 +54,31 @@ fn fuse(module: &mut Module, context: &Context<'_>) -> usize {
     }
     let counts = output::count_members(module, &found);
     let fuses_products = context.info.fuses_products();
-    let decide = |mut group: Group| {
+    let supports = |group: &Group, product: Option<InstructionId>| {
+        let candidate = FusionCandidate { members: &group.members, results: &group.results, product };
+        context.info.supports_fusion(module, &candidate)
+    };
+    let mut decided: Vec<(Group, bool)> = Vec::new();
+    for mut group in found {
         let absorbed = if fuses_products { output::absorb_producer(module, &mut group, &facts, &counts) } else { 0 };
-        let supports = |group: &Group, product: Option<InstructionId>| {
-            let candidate = FusionCandidate { members: &group.members, results: &group.results, product };
-            context.info.supports_fusion(module, &candidate)
-        };
         if absorbed > 0 {
             if supports(&group, group.members.first().copied()) {
-                return Some((group, true));
+                decided.push((group, true));
+                continue;
             }
             group.members.drain(..absorbed);
         }
-        (is_several(module, &group) && supports(&group, None)).then_some((group, false))
-    };
-    let decided: Vec<(Group, bool)> = found.into_iter().filter_map(decide).collect();
+        let mut pending = vec![group];
+        while let Some(group) = pending.pop() {
+            if !is_several(module, &group) {
+                continue;
+            }
+            match supports(&group, None) {
+                true => decided.push((group, false)),
+                false => pending.extend(split::split(module, &group, &facts).into_iter().flatten()),
+            }
+        }
+    }
     // What is made again in a group may be a result of another: all are copied before users turn to the fusions, or that
     // group would wait for the other, which the order of the groups does not know of.
     let made: Vec<Outlined> =
