@@ -16,6 +16,7 @@ mod cost;
 mod display;
 mod function;
 pub mod graph;
+mod joined_rows;
 pub mod kernel;
 pub mod lower;
 mod lower_data_movement;

@@ -1,0 +1,83 @@
+//! The rows of a result in one loop: where a few rows are stacked that are made of the same values, as the derivatives of
+//! a state of three numbers are, which a loop for each row would make again for every one. The dimension along which they
+//! are stacked may be any, and there may be several.
+
+use crate::affine::Affine;
+use crate::graph::{Graph, NodeOp};
+use crate::lower::{Index, NestOutputs, linear, lower_with};
+use crate::program::{LoopProgram, Store};
+use smallvec::SmallVec;
+
+/// So many rows are made together at most: all their values are at hand at once.
+const MOST_ROWS: i64 = 8;
+/// Rows are at least so long, for vectors.
+const LEAST_LENGTH: i64 = 64;
+/// A loop of more items would be more code than is worth compiling.
+const MOST_ITEMS: usize = 500;
+/// The share of the items of loops for each row that one for all must do with: more stores and fewer registers cost too.
+const LARGEST_SHARE: f64 = 0.75;
+
+/// One loop for all rows of `target`, if rows are stacked in the graph and that saves work.
+pub(crate) fn joined_rows(graph: &Graph, target: &NestOutputs) -> Option<LoopProgram> {
+    let dims = &target.dims;
+    // Of how many rows: which dimension of the result it is after transposes, the number of items tells.
+    let mut heights = SmallVec::<[i64; 4]>::new();
+    heights.extend(graph.nodes.iter().filter_map(|n| match n.op {
+        NodeOp::Concatenate { dimension } => Some(n.dims[dimension]),
+        _ => None,
+    }));
+    let stacked: SmallVec<[usize; 2]> =
+        (0..dims.len()).filter(|&d| dims[d] > 1 && heights.contains(&dims[d])).collect();
+    let rows: i64 = stacked.iter().map(|&d| dims[d]).product();
+    let length: i64 = (0..dims.len()).filter(|d| !stacked.contains(d)).map(|d| dims[d]).product();
+    if !(2..=MOST_ROWS).contains(&rows) || length < LEAST_LENGTH {
+        return None;
+    }
+    let rows: Vec<SmallVec<[i64; 2]>> = (0..rows).map(|row| place(row, &stacked, dims)).collect();
+    let together = lower_rows(graph, target, &stacked, &rows)?;
+    let apart =
+        rows.iter().map(|row| Some(lower_rows(graph, target, &stacked, std::slice::from_ref(row))?.items.len()));
+    let apart: usize = apart.sum::<Option<usize>>()?;
+    let items = together.items.len();
+    (items <= MOST_ITEMS && items as f64 <= LARGEST_SHARE * apart as f64).then_some(together)
+}
+
+/// Where a row lies in the dimensions along which rows are stacked.
+fn place(mut row: i64, stacked: &[usize], dims: &[i64]) -> SmallVec<[i64; 2]> {
+    let mut at: SmallVec<[i64; 2]> = SmallVec::from_elem(0, stacked.len());
+    for (at, &d) in at.iter_mut().zip(stacked).rev() {
+        *at = row % dims[d];
+        row /= dims[d];
+    }
+    at
+}
+
+/// One loop that writes those rows.
+fn lower_rows(
+    graph: &Graph,
+    target: &NestOutputs,
+    stacked: &[usize],
+    rows: &[SmallVec<[i64; 2]>],
+) -> Option<LoopProgram> {
+    let all = 0..target.dims.len();
+    let rest: SmallVec<[i64; 4]> = all.clone().filter(|d| !stacked.contains(d)).map(|d| target.dims[d]).collect();
+    let program = lower_with(graph, &rest, &|lowerer, rest| {
+        for row in rows {
+            let (mut rest, mut row) = (rest.iter(), row.iter());
+            let along = |d: usize| match stacked.contains(&d) {
+                true => row.next().map(|&at| Affine::constant(at)),
+                false => rest.next().cloned(),
+            };
+            let index: Index = all.clone().filter_map(along).collect();
+            for &(buffer, value) in &target.outputs {
+                let item = lowerer.value(value, &index, None)?;
+                let offset = linear(&index, graph.dims(value));
+                let element_type = graph.element_type(value);
+                let store = Store { buffer, offset, item, element_type, combine: None, condition: None };
+                lowerer.program.stores.push(store);
+            }
+        }
+        Ok(())
+    });
+    program.ok()
+}
