@@ -29,7 +29,8 @@ pub mod matmul;
 mod model;
 mod processor;
 mod roofline;
-pub mod windows;
+pub mod window_sizes;
+mod windows;
 pub mod work;
 
 pub use crate::core::CoreCost;

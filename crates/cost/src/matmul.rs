@@ -18,6 +18,8 @@ use smallvec::SmallVec;
 pub struct Matmul {
     /// Rows of each result.
     pub rows: f64,
+    /// Those along the innermost dimension that rows are counted over.
+    pub inner_rows: f64,
     /// Columns of each result.
     pub columns: f64,
     /// Elements that are summed for each.
@@ -70,7 +72,10 @@ impl Matmul {
                 let fastest = rhs.minor_to_major().first().copied();
                 let product = Matmul::dot(lhs, rhs, result, contracted, product(lhs, &dims.lhs_batch), &dot.precision);
                 let is_rhs_by_columns = fastest.is_some_and(|d| dims.rhs_contracting.contains(&d));
-                Some(Matmul { is_rhs_by_columns, ..product })
+                let is_free = |d: &i64| !dims.lhs_batch.contains(d) && !dims.lhs_contracting.contains(d);
+                let innermost = (0..lhs.rank() as i64).rev().find(is_free);
+                let inner_rows = innermost.map_or(1.0, |d| self::product(lhs, &[d])).max(1.0);
+                Some(Matmul { is_rhs_by_columns, inner_rows, ..product })
             }
             Op::RaggedDot(dot) => {
                 let dims = &dot.dims;
@@ -119,7 +124,8 @@ impl Matmul {
         let size = |a: &ArrayShape, d: i64| usize::try_from(d).ok().and_then(|d| a.dims().get(d).copied()).unwrap_or(1);
         let mut contracted = size(rhs, dims.kernel_input_feature).max(1) as f64;
         let mut columns = size(result, dims.output_feature).max(1) as f64;
-        let mut rows = size(result, dims.output_batch).max(1) as f64;
+        let inner_rows = size(result, dims.output_batch).max(1) as f64;
+        let mut rows = inner_rows;
         let (mut batch, mut pairs) = (1.0, 1.0);
         for (i, w) in window.dims.iter().enumerate() {
             let at = |d: &[i64], a: &ArrayShape| d.get(i).map_or(1, |&d| size(a, d)).max(0);
@@ -138,7 +144,8 @@ impl Matmul {
         }
         let features = size(rhs, dims.kernel_input_feature).max(0) as f64 * size(result, dims.output_feature) as f64;
         let flops = 2.0 * features * size(lhs, dims.input_batch) as f64 / batch_groups * pairs;
-        Matmul::new([rows, columns, contracted, batch, flops], [lhs, rhs, result], precision)
+        let product = Matmul::new([rows, columns, contracted, batch, flops], [lhs, rhs, result], precision);
+        Matmul { inner_rows, ..product }
     }
 
     fn new(sizes: [f64; 5], arrays: [&ArrayShape; 3], precision: &PrecisionConfig) -> Matmul {
@@ -154,6 +161,7 @@ impl Matmul {
         let (lhs, rhs) = (Producer::default(), Producer::default());
         Matmul {
             rows,
+            inner_rows: rows,
             columns,
             contracted,
             batch,

@@ -9,6 +9,7 @@ use crate::dumped::WindowConfig;
 use crate::kernel::{ArrayUse, Kernel, KernelKind};
 use crate::matmul::{Matmul, Producer};
 use crate::model::InstructionCost;
+use crate::window_sizes::{self, RowCuts};
 use crate::work::Elementwise;
 use hloom_ir::ElementType;
 use hloom_ir::diagnostic::Diagnostic;
@@ -22,12 +23,16 @@ const SINGLE_WINDOW_TILES: f64 = 128.0;
 const SINGLE_WINDOW_TILE: f64 = 4.43;
 /// How often the window of an array in main memory is held by it.
 const SINGLE_COPIES: f64 = 6.0;
-/// What windows of results cost for each tile when the sum goes on in another window.
-const REVISIT_TILE: f64 = 0.55;
-/// What each tile of an f32 operand costs when it is converted again for another window.
-const RECONVERT_TILE: f64 = 2.9;
-/// What each fused element-wise operation costs on a tile in a large product.
+/// Cycles for each window of a large product.
+const WINDOW: f64 = 400.0;
+/// What each tile of an f32 operand costs when it is converted again for another window of columns.
+const RECONVERT_TILE: f64 = 2.3;
+/// What each tile of the second operand costs when the matrix units take it again for another window of rows.
+const REFILL_TILE: f64 = 1.4;
+/// What each element-wise operation that is fused with a large product costs on a tile: most of it is hidden.
 const FUSED_TILE: f64 = 0.15;
+/// The same where it is done again for another window, which the matrix units wait for.
+const REPEATED_TILE: f64 = 1.0;
 /// Cycles for each piece that is contiguous in main memory, where a window is narrower than the array.
 const PIECE: f64 = 3.63;
 
@@ -36,6 +41,8 @@ const PIECE: f64 = 3.63;
 pub struct MatmulWindows {
     /// Rows of a window of the result.
     pub rows: f64,
+    /// How many of them are along the innermost dimension that rows are counted over.
+    pub inner_rows: f64,
     /// Columns of a window of the result.
     pub columns: f64,
     /// Elements that are summed in a window.
@@ -223,17 +230,23 @@ impl<'t> Machine<'t> {
 
     /// A product that takes many windows: the cycles of the best that fit.
     fn search(&self, sides: &Sides, p: &Matmul, rate: f64) -> Option<Cycles> {
+        let row_cuts = RowCuts::new(p);
         let mut best: Option<Cycles> = None;
-        for rows in sizes(&[256, 512, 640, 1024, 1280, 2048, 4096, 8192], p.rows) {
-            for columns in sizes(&[256, 512, 1024, 1792, 2048, 4096, 8192], p.columns) {
-                for contracted in sizes(&[256, 512, 1024, 2048, 4096], p.contracted) {
-                    let windows = MatmulWindows { rows, columns, contracted };
-                    if sides.held(windows) <= self.model.scoped_bytes {
-                        let found = self.windowed(sides, p, rate, WindowCounts::in_windows(p, windows));
-                        if best.as_ref().is_none_or(|b| found.total < b.total) {
-                            best = Some(found);
-                        }
-                    }
+        for columns in window_sizes::columns(p) {
+            for contracted in window_sizes::contracted(p) {
+                // Fewer windows of rows never cost more.
+                let room = sides.most_rows(columns, contracted, self.model.scoped_bytes);
+                let Some(cut) = row_cuts.fewest(room) else { continue };
+                let windows = MatmulWindows { rows: cut.rows, inner_rows: cut.inner, columns, contracted };
+                let counts = WindowCounts {
+                    rows: cut.count,
+                    columns: (p.columns / columns).ceil(),
+                    contracted: (p.contracted / contracted).ceil(),
+                    windows,
+                };
+                let found = self.windowed(sides, p, rate, counts);
+                if best.as_ref().is_none_or(|b| found.total < b.total) {
+                    best = Some(found);
                 }
             }
         }
@@ -253,19 +266,26 @@ impl<'t> Machine<'t> {
         let rhs = s.rhs * rhs_times * pieces(s.rhs_bytes);
         let copied = (lhs + rhs + s.others) / stream;
         let result_tiles = p.batch * p.rows * p.columns / TILE;
-        let mut compute = self.padded_flops(p) / rate + REVISIT_TILE * result_tiles * (n.contracted - 1.0);
+        let count = n.rows * n.columns * n.contracted;
+        let mut compute = self.padded_flops(p) / rate + WINDOW * p.batch * count;
         compute += if p.result_type == ElementType::F32 { 0.0 } else { m.search_narrow_tile * result_tiles };
         if p.lhs_type == ElementType::F32 && n.columns > 1.0 {
             compute += RECONVERT_TILE * p.batch * p.rows * p.contracted / TILE * n.columns;
         }
-        // What is fused in front of an operand is done again with every window of it.
-        compute += FUSED_TILE * (s.behind + s.lhs_work * lhs_times + s.rhs_work * rhs_times);
+        if n.rows > 1.0 {
+            compute += REFILL_TILE * p.batch * p.columns * p.contracted / TILE * n.rows;
+        }
+        compute += FUSED_TILE * s.behind + in_front(s.lhs_work, lhs_times) + in_front(s.rhs_work, rhs_times);
         let back = s.result / stream;
-        let count = n.rows * n.columns * n.contracted;
         let total = m.search_start + compute.max(copied) + compute.min(copied) / count + back;
         let (start, held) = (m.search_start, s.held(n.windows));
         Cycles { total, compute, memory: copied + back, start, windows: Some(n.windows), count, held }
     }
+}
+
+/// Cycles for work in front of an operand, which is done with every window of it: on so many tiles, so many times.
+fn in_front(tiles: f64, times: f64) -> f64 {
+    tiles * if times > 1.0 { REPEATED_TILE * times } else { FUSED_TILE }
 }
 
 /// How many windows a product takes along each of its dimensions, and how large they are.
@@ -277,15 +297,6 @@ struct WindowCounts {
 }
 
 impl WindowCounts {
-    fn in_windows(p: &Matmul, windows: MatmulWindows) -> WindowCounts {
-        WindowCounts {
-            rows: (p.rows / windows.rows).ceil(),
-            columns: (p.columns / windows.columns).ceil(),
-            contracted: (p.contracted / windows.contracted).ceil(),
-            windows,
-        }
-    }
-
     /// The windows that a compiler wrote down: how many along columns, along rows and batches, and along what is summed.
     /// `None` where they are not those of the product's result.
     fn of(config: &WindowConfig, kernel: &Kernel, p: &Matmul) -> Option<WindowCounts> {
@@ -297,8 +308,12 @@ impl WindowCounts {
         let covered = tiles * columns * around / kernel.results.first()?.tiles.max(1.0);
         let rows = (around / p.batch).max(1.0);
         let is_possible = rows <= p.rows && columns <= p.columns && contracted <= p.contracted;
-        let windows =
-            MatmulWindows { rows: p.rows / rows, columns: p.columns / columns, contracted: p.contracted / contracted };
+        let windows = MatmulWindows {
+            rows: p.rows / rows,
+            inner_rows: p.inner_rows.min(p.rows / rows),
+            columns: p.columns / columns,
+            contracted: p.contracted / contracted,
+        };
         (is_possible && (0.99..2.0).contains(&covered)).then_some(WindowCounts { rows, columns, contracted, windows })
     }
 }
@@ -312,7 +327,7 @@ struct Sides {
     /// Bytes of an element of each side.
     lhs_bytes: f64,
     rhs_bytes: f64,
-    /// The same where a window of it is held in fast memory, none where all of it is there.
+    /// Bytes in main memory for each element of it: of all arrays that it is made of, none where they are in fast memory.
     lhs_held: f64,
     rhs_held: f64,
     /// Tiles of element-wise work on each side and behind the product.
@@ -325,9 +340,10 @@ impl Sides {
     fn new(kernel: &Kernel, p: &Matmul) -> Sides {
         let all: f64 = in_memory(&kernel.operands).sum();
         let (lhs_bytes, rhs_bytes) = (bytes_of(p.lhs_type), bytes_of(p.rhs_type));
-        let lhs = side(kernel, &p.lhs, p.rows * p.contracted * p.batch * lhs_bytes, 0);
-        let rhs = side(kernel, &p.rhs, p.columns * p.contracted * p.batch * rhs_bytes, 1);
-        let held = |moved: f64, bytes: f64| if moved > 0.0 { bytes } else { 0.0 };
+        let lhs_elements = p.rows * p.contracted * p.batch;
+        let rhs_elements = p.columns * p.contracted * p.batch;
+        let lhs = side(kernel, &p.lhs, lhs_elements * lhs_bytes, 0);
+        let rhs = side(kernel, &p.rhs, rhs_elements * rhs_bytes, 1);
         let result: f64 = in_memory(&kernel.results).sum();
         let units = |w: &Elementwise| (w.simple + 3.0 * w.transcendental + w.convert) / TILE;
         let (lhs_work, rhs_work) = (units(&p.lhs.work), units(&p.rhs.work));
@@ -338,8 +354,8 @@ impl Sides {
             result,
             lhs_bytes,
             rhs_bytes,
-            lhs_held: held(lhs, lhs_bytes),
-            rhs_held: held(rhs, rhs_bytes),
+            lhs_held: lhs / lhs_elements,
+            rhs_held: rhs / rhs_elements,
             lhs_work,
             rhs_work,
             behind: (units(&kernel.work.elementwise) - lhs_work - rhs_work).max(0.0),
@@ -349,8 +365,17 @@ impl Sides {
     /// The bytes of fast memory that such windows take: two of each operand, so that the next is copied behind this one,
     /// and two of a result that is copied back.
     fn held(&self, w: MatmulWindows) -> f64 {
-        let operands = 2.0 * (w.rows * w.contracted * self.lhs_held + w.contracted * w.columns * self.rhs_held);
-        operands + 4.0 * w.rows * w.columns * if self.result > 0.0 { 2.0 } else { 1.0 }
+        2.0 * w.contracted * w.columns * self.rhs_held + w.rows * self.row(w.columns, w.contracted)
+    }
+
+    /// The most rows of windows that take no more than `bytes`.
+    fn most_rows(&self, columns: f64, contracted: f64, bytes: f64) -> f64 {
+        (bytes - 2.0 * contracted * columns * self.rhs_held) / self.row(columns, contracted)
+    }
+
+    /// The bytes that each row takes in windows of the first operand and of the result.
+    fn row(&self, columns: f64, contracted: f64) -> f64 {
+        2.0 * contracted * self.lhs_held + 4.0 * columns * if self.result > 0.0 { 2.0 } else { 1.0 }
     }
 }
 
@@ -372,13 +397,6 @@ fn in_memory(arrays: &[ArrayUse]) -> impl Iterator<Item = f64> + '_ {
 
 fn bytes_of(element_type: ElementType) -> f64 {
     f64::from(element_type.bits()) / 8.0
-}
-
-/// The sizes of windows that are tried: these, as far as the whole is larger, and the whole where the last is not.
-fn sizes(candidates: &[i64], whole: f64) -> impl Iterator<Item = f64> + '_ {
-    let smaller = candidates.iter().map(|&c| c as f64).filter(move |&c| c < whole);
-    let largest = candidates.last().map_or(0.0, |&c| c as f64);
-    smaller.chain((whole <= largest).then_some(whole))
 }
 
 fn up(n: f64, granule: f64) -> f64 {

@@ -127,14 +127,13 @@ fn product_windows(
     let of_rows = |n: usize| if roles[n] == Spatial::Rows { spatial[n] } else { 1 };
     let around: i64 = (0..spatial.len()).map(of_rows).product();
     let more_columns: i64 = (0..spatial.len()).filter(|&n| roles[n] == Spatial::Columns).map(|n| spatial[n]).product();
-    // Searched windows count rows over all dimensions; the inner ones are cut last.
+    // Searched windows count rows over all dimensions.
     let (mut batch, mut outer, mut n, mut k) = (rows, around, columns, contracted);
     if let Some(w) = cost.windows {
         n = columns.min(w.columns as i64 / more_columns.max(1));
         k = contracted.min(w.contracted as i64);
-        let all = (w.rows as i64).clamp(1, rows.saturating_mul(around).max(1));
-        outer = (1..=around.min(all)).rev().find(|o| around % o == 0 && (all / o) % SUBLANES == 0).unwrap_or(1);
-        batch = (all / outer).clamp(1, rows);
+        batch = rows.min(w.inner_rows as i64);
+        outer = around.min((w.rows / w.inner_rows).round() as i64).max(1);
     }
     let (n, k) = (n.max(1), k.max(1));
     let mut left = outer;

@@ -4,7 +4,7 @@
 //! notes (windows, cycles, used memory) is set aside there and compared on its own.
 #![allow(clippy::print_stderr, reason = "tests talk to whoever runs them")]
 
-use hloom_cost::dumped::estimated_cycles;
+use hloom_cost::dumped::{WindowConfig, estimated_cycles, window_config};
 use hloom_formats::hlo_text::{self, PrintOptions};
 use hloom_ir::verify::{VerifiedModule, VerifyOptions, verify};
 use hloom_plan::dump::dump_a;
@@ -156,11 +156,17 @@ fn a_sharded_mlp_becomes_the_module_of_its_dump() {
     let (got, want) = (compiled(SHARDED_MLP), module(&want));
     assert_equal(&got, &want);
     assert_eq!(places(&plan(&got)), places(&assignment));
-    let cycles = |m: &VerifiedModule| -> f64 {
+    let noted = |m: &VerifiedModule| -> Vec<(u64, Option<WindowConfig>)> {
         let module = m.module();
         let entry = module.entry().expect("there is an entry");
-        module[entry].instructions().iter().filter_map(|&i| estimated_cycles(&module[i])).sum::<u64>() as f64
+        let steps = module[entry].instructions().iter().map(|&i| &module[i]);
+        steps.filter_map(|i| Some((estimated_cycles(i)?, window_config(i)))).collect()
     };
-    let ratio = cycles(&got) / cycles(&want);
-    assert!((0.9..1.1).contains(&ratio), "estimated cycles are {ratio:.3} times the dump's");
+    let (got, want) = (noted(&got), noted(&want));
+    assert_eq!(got.len(), want.len());
+    for ((got, windows), (want, same)) in got.into_iter().zip(want) {
+        assert_eq!(windows, same);
+        let ratio = got as f64 / want as f64;
+        assert!((0.98..1.02).contains(&ratio), "{got} estimated cycles are {ratio:.3} times the dump's");
+    }
 }
