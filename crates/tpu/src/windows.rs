@@ -9,11 +9,12 @@ use crate::stage::{StageContext, staged};
 use hloom_cost::{CostModel, InstructionCost};
 use hloom_ir::attributes::FusionKind;
 use hloom_ir::diagnostic::Diagnostic;
-use hloom_ir::entity::InstructionId;
+use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::{Convolution, Op};
 use hloom_ir::shape::ArrayShape;
 use hloom_passes::Pass;
+use rustc_hash::FxHashSet;
 
 /// The stage.
 pub(crate) static STAGE: Pass = Pass {
@@ -30,7 +31,9 @@ fn note_windows(module: &mut Module, context: &StageContext<'_>) -> Result<usize
     let mut notes = Vec::new();
     {
         let model = CostModel::new(module, context.target)?.with_searched_windows();
-        for c in flow_computations(module) {
+        let flow = flow_computations(module);
+        let beside: FxHashSet<ComputationId> = flow.iter().flat_map(|&c| run_beside(module, c)).collect();
+        for c in flow.into_iter().filter(|c| !beside.contains(c)) {
             for &i in module[c].instructions() {
                 if let Some(gathered) = gathered(module, i, context) {
                     notes.push((i, gathered));
@@ -47,6 +50,14 @@ fn note_windows(module: &mut Module, context: &StageContext<'_>) -> Result<usize
         note.set(module, i);
     }
     Ok(changes)
+}
+
+/// The computations that a computation starts beside its own steps: copies, which are cut into no windows.
+fn run_beside(module: &Module, c: ComputationId) -> impl Iterator<Item = ComputationId> + '_ {
+    module[c].instructions().iter().filter_map(|&i| match &module[i].op {
+        Op::AsyncStart(start) => Some(start.calls),
+        _ => None,
+    })
 }
 
 fn note(module: &Module, i: InstructionId, cost: &InstructionCost) -> Option<BackendConfig> {
