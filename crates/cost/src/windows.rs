@@ -19,8 +19,8 @@ use hloom_target::{Target, WindowModel};
 const TILE: f64 = 1024.0;
 /// Tiles in each window of a large unfused instruction.
 const SINGLE_WINDOW_TILES: f64 = 128.0;
-/// Cycles for each tile of it.
-const SINGLE_WINDOW_TILE: f64 = 4.43;
+/// Bytes of a tile of elements of 32 bits.
+const TILE_BYTES: f64 = 4096.0;
 /// How often the window of an array in main memory is held by it.
 const SINGLE_COPIES: f64 = 6.0;
 /// Cycles for each window of a large product.
@@ -116,9 +116,14 @@ impl<'t> Machine<'t> {
             None if kernel.bytes() <= m.single_limit => 1.0,
             None => (tiles / SINGLE_WINDOW_TILES).ceil(),
         };
+        // Windows and reductions go through the vector units as slowly as tiles come from main memory, wherever they lie.
+        let streamed = tiles * TILE_BYTES / stream;
         if windows <= 1.0 {
             let memory = kernel.bytes_in(0) / stream;
-            let compute = tiles * if is_narrow { m.single_narrow_tile } else { m.single_tile };
+            let compute = match kernel.work.elementwise.reduced > 0.0 {
+                true => streamed,
+                false => tiles * if is_narrow { m.single_narrow_tile } else { m.single_tile },
+            };
             return Cycles {
                 total: m.single_first + memory + compute,
                 compute,
@@ -132,7 +137,7 @@ impl<'t> Machine<'t> {
         let narrow_results = |a: &&ArrayUse| a.space == 0 && a.element_type.bits() < 32;
         let read: f64 = in_memory(&kernel.operands).sum::<f64>();
         let written: f64 = kernel.results.iter().filter(narrow_results).map(|a| a.bytes).sum();
-        let (memory, compute) = ((read + written) / stream, tiles * SINGLE_WINDOW_TILE);
+        let (memory, compute) = ((read + written) / stream, streamed);
         let start = windows * m.single_start;
         let held = SINGLE_COPIES * kernel.bytes_in(0) / windows;
         Cycles { total: start + memory + compute, compute, memory, start, windows: None, count: windows, held }

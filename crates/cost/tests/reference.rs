@@ -64,6 +64,29 @@ fn cycles_of_products_with_operands_in_fast_memory_are_near_the_compilers() {
     assert_near(&rows);
 }
 
+/// A reduction on its own, of which the compiler's estimates are known for every machine.
+#[test]
+fn cycles_of_a_single_reduction_are_near_the_compilers() {
+    let text = "HloModule m
+sum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b) }
+ENTRY e {
+  x = f32[1024,2048]{1,0:T(8,128)} parameter(0)
+  zero = f32[]{:T(128)} constant(0)
+  ROOT s = f32[1024]{0:T(1024)S(1)} reduce(x, zero), dimensions={1}, to_apply=sum
+}
+";
+    let module = hlo_text::read(text.as_bytes()).module.unwrap();
+    for (name, given) in [("tpu-v4", 45_568.0), ("tpu-v5e", 63_200.0), ("tpu-v5p", 14_863.0), ("tpu-v6e", 20_552.0)] {
+        let target = Target::named(name).unwrap();
+        let model = CostModel::new(&module, &target).unwrap();
+        let cost = model.instruction(module.root(module.entry().unwrap()).unwrap()).unwrap();
+        let ratio = cost.cycles.unwrap() / given;
+        assert!((0.97..1.03).contains(&ratio), "{name}: {ratio:.3} times the compiler's estimate");
+    }
+}
+
 #[test]
 fn rows_are_gathered_at_the_speed_of_memory_and_single_elements_are_not() {
     let gathered = |width: usize| {
