@@ -21,11 +21,32 @@ struct Numbers {
     more: Option<Box<MoreNumbers>>,
 }
 
+/// Numbers below this have a bit each.
+const SMALL: i64 = 1 << 12;
+
 #[derive(Clone, Debug, Default)]
 struct MoreNumbers {
-    taken: FxHashSet<i64>,
+    /// A bit for each of the small numbers that are taken, as far as there are such.
+    small: Vec<u64>,
+    large: FxHashSet<i64>,
     /// Every smaller number is taken.
     next: i64,
+}
+
+impl MoreNumbers {
+    /// Takes a number, which is not negative; `false` if it is taken.
+    fn insert(&mut self, number: i64) -> bool {
+        if number >= SMALL {
+            return self.large.insert(number);
+        }
+        let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
+        if self.small.len() <= word {
+            self.small.resize(word + 1, 0);
+        }
+        let is_free = self.small[word] & bit == 0;
+        self.small[word] |= bit;
+        is_free
+    }
 }
 
 impl Numbers {
@@ -34,13 +55,13 @@ impl Numbers {
         let first = self.first;
         let more = self.more.get_or_insert_with(|| {
             let mut more = MoreNumbers::default();
-            more.taken.insert(first);
+            more.insert(first);
             Box::new(more)
         });
-        if more.taken.insert(wanted) {
+        if more.insert(wanted) {
             return wanted;
         }
-        while !more.taken.insert(more.next) {
+        while !more.insert(more.next) {
             more.next += 1;
         }
         more.next += 1;
