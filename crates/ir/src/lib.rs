@@ -96,6 +96,7 @@ pub mod entity;
 pub mod infer;
 pub mod instruction;
 pub mod kernel_config;
+pub mod laid_out;
 pub mod layout;
 pub mod literal;
 pub mod metadata;

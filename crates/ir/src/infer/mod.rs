@@ -24,6 +24,7 @@ mod tests;
 use crate::diagnostic::{Code, Part, codes};
 use crate::element_type::ElementType;
 use crate::entity::InstructionId;
+use crate::laid_out::LaidOutShapes;
 use crate::module::Module;
 use crate::op::Op;
 use crate::shape::{ArrayShape, Shape};
@@ -81,6 +82,18 @@ pub fn infer_shape(
 ) -> Result<Shape, ShapeError> {
     let site = Site { module, op, operands, declared, mixed_precision: MixedPrecision::Refused };
     Ok(infer(&site)?.into_shape(module))
+}
+
+/// The same, with default layouts.
+pub fn infer_laid_out(
+    module: &Module,
+    op: &Op,
+    operands: &[InstructionId],
+    declared: Option<&Shape>,
+    shapes: &mut LaidOutShapes,
+) -> Result<Shape, ShapeError> {
+    let site = Site { module, op, operands, declared, mixed_precision: MixedPrecision::Refused };
+    Ok(infer(&site)?.into_laid_out(module, shapes))
 }
 
 /// Whether `declared` is the shape of `op` applied to `operands`, as the verifier wants it: as in [`infer_shape`], but
@@ -166,6 +179,17 @@ impl Inferred<'_> {
             Inferred::Array(a) => a.into(),
             Inferred::TupleOf(operands) => Shape::tuple(operands.iter().map(|&o| module[o].shape.without_layout())),
             Inferred::Tuple(elements) => Shape::tuple(elements.into_iter().map(|e| e.into_shape(module))),
+            Inferred::Token => Shape::Token,
+        }
+    }
+
+    fn into_laid_out(self, module: &Module, shapes: &mut LaidOutShapes) -> Shape {
+        match self {
+            Inferred::Like(shape) => shapes.of(shape),
+            Inferred::Typed(a, t) => shapes.like(a, t),
+            Inferred::Array(a) => shapes.like(&a, a.element_type),
+            Inferred::TupleOf(operands) => Shape::tuple(operands.iter().map(|&o| shapes.of(&module[o].shape))),
+            Inferred::Tuple(elements) => Shape::tuple(elements.into_iter().map(|e| e.into_laid_out(module, shapes))),
             Inferred::Token => Shape::Token,
         }
     }

@@ -12,8 +12,9 @@ use super::{Change, Emit, Note, Partitioner, Reason};
 use hloom_ir::attributes::{ComparisonDirection, PaddingDim, SliceDim};
 use hloom_ir::diagnostic::{Diagnostic, Part as DiagnosticPart};
 use hloom_ir::entity::{ComputationId, InstructionId};
-use hloom_ir::infer::infer_shape;
+use hloom_ir::infer::infer_laid_out;
 use hloom_ir::instruction::Common;
+use hloom_ir::layout::DimVec;
 use hloom_ir::literal::{Element, Literal};
 use hloom_ir::module::NewInstruction;
 use hloom_ir::op::{AllGather, AllReduce, BinaryOp, Collective, CollectivePermute, ReduceScatter};
@@ -65,7 +66,8 @@ pub(crate) struct Body<'p, 's> {
     /// Other forms that a value has been brought into.
     pub variants: Variants,
     coordinates: FxHashMap<AxisList, InstructionId>,
-    constants: FxHashMap<(ElementType, Vec<u8>), InstructionId>,
+    /// Scalar constants by type and bytes.
+    constants: FxHashMap<(ElementType, u128), InstructionId>,
     logical: Option<InstructionId>,
     /// Of the program's arguments, by device, which shard it has.
     pub entries: FxHashMap<InstructionId, Vec<i64>>,
@@ -126,9 +128,9 @@ impl<'p, 's> Body<'p, 's> {
         operands: &[InstructionId],
         shape: Option<Shape>,
     ) -> Emit<InstructionId> {
-        let inferred = infer_shape(&self.p.target, &op, operands, shape.as_ref())
+        let Partitioner { target, shapes, .. } = &mut *self.p;
+        let shape = infer_laid_out(target, &op, operands, shape.as_ref(), shapes)
             .map_err(|e| self.error(format!("writing {}: {}", op.opcode(), e.message)))?;
-        let shape = self.p.laid_out(inferred);
         let mut common = Common::default();
         let mut name = op.opcode().name();
         if let Some(at) = self.at {
@@ -148,8 +150,13 @@ impl<'p, 's> Body<'p, 's> {
     }
 
     /// The sizes of an instruction's result.
-    pub(crate) fn dims(&self, id: InstructionId) -> Vec<i64> {
-        self.p.target[id].shape.as_array().map_or_else(Vec::new, |a| a.dims().to_vec())
+    pub(crate) fn dims(&self, id: InstructionId) -> DimVec {
+        self.p.target[id].shape.as_array().map_or_else(DimVec::new, |a| DimVec::from_slice(a.dims()))
+    }
+
+    /// The shape of an array in the target.
+    pub(crate) fn shape(&mut self, element_type: ElementType, dims: &[i64]) -> Shape {
+        self.p.shapes.array(element_type, dims)
     }
 
     pub(crate) fn element_type(&self, id: InstructionId) -> ElementType {
@@ -157,14 +164,25 @@ impl<'p, 's> Body<'p, 's> {
     }
 
     pub(crate) fn literal(&mut self, literal: Literal) -> Emit<InstructionId> {
-        let key = literal.as_array().filter(|a| a.shape().is_scalar()).map(|a| (a.element_type(), a.bytes().to_vec()));
-        if let Some(&id) = key.as_ref().and_then(|k| self.constants.get(k)) {
+        let scalar = literal.as_array().filter(|a| a.shape().is_scalar());
+        match scalar.and_then(|a| Some((a.element_type(), low_bytes(a.bytes())?))) {
+            Some((element_type, bytes)) => self.scalar_of(element_type, bytes, || literal),
+            None => self.add(Op::constant(literal), &[]),
+        }
+    }
+
+    /// The scalar of those bytes, which `literal` makes where it is not there yet.
+    fn scalar_of(
+        &mut self,
+        element_type: ElementType,
+        bytes: u128,
+        literal: impl FnOnce() -> Literal,
+    ) -> Emit<InstructionId> {
+        if let Some(&id) = self.constants.get(&(element_type, bytes)) {
             return Ok(id);
         }
-        let id = self.add(Op::constant(literal), &[])?;
-        if let Some(key) = key {
-            self.constants.insert(key, id);
-        }
+        let id = self.add(Op::constant(literal()), &[])?;
+        self.constants.insert((element_type, bytes), id);
         Ok(id)
     }
 
@@ -173,11 +191,12 @@ impl<'p, 's> Body<'p, 's> {
     }
 
     pub(crate) fn s32(&mut self, value: i64) -> Emit<InstructionId> {
-        self.scalar(value as i32)
+        let value = value as i32;
+        self.scalar_of(ElementType::S32, u128::from(value as u32), || Literal::scalar(value))
     }
 
     pub(crate) fn zero(&mut self, element_type: ElementType) -> Emit<InstructionId> {
-        self.literal(Literal::zero(element_type))
+        self.scalar_of(element_type, 0, || Literal::zero(element_type))
     }
 
     pub(crate) fn binary(&mut self, op: BinaryOp, x: InstructionId, y: InstructionId) -> Emit<InstructionId> {
@@ -202,15 +221,15 @@ impl<'p, 's> Body<'p, 's> {
     }
 
     pub(crate) fn broadcast(&mut self, x: InstructionId, dims: &[i64], dimensions: &[i64]) -> Emit<InstructionId> {
-        let shape = Shape::array(self.element_type(x), dims.iter().copied());
+        let shape = self.shape(self.element_type(x), dims);
         self.add_shaped(Op::Broadcast { dimensions: dimensions.into() }, &[x], Some(shape))
     }
 
     pub(crate) fn reshape(&mut self, x: InstructionId, dims: &[i64]) -> Emit<InstructionId> {
-        if self.dims(x) == dims {
+        if self.dims(x)[..] == *dims {
             return Ok(x);
         }
-        let shape = Shape::array(self.element_type(x), dims.iter().copied());
+        let shape = self.shape(self.element_type(x), dims);
         self.add_shaped(Op::Reshape { inferred_dimension: None }, &[x], Some(shape))
     }
 
@@ -225,12 +244,12 @@ impl<'p, 's> Body<'p, 's> {
         if self.element_type(x) == to {
             return Ok(x);
         }
-        let shape = Shape::array(to, self.dims(x));
+        let shape = self.shape(to, &self.dims(x));
         self.add_shaped(Op::Convert, &[x], Some(shape))
     }
 
     pub(crate) fn iota(&mut self, element_type: ElementType, dims: &[i64], dimension: usize) -> Emit<InstructionId> {
-        let shape = Shape::array(element_type, dims.iter().copied());
+        let shape = self.shape(element_type, dims);
         self.add_shaped(Op::Iota { dimension: dimension as i64 }, &[], Some(shape))
     }
 
@@ -267,7 +286,7 @@ impl<'p, 's> Body<'p, 's> {
         let zero = self.zero(self.element_type(start))?;
         let mut operands = vec![x];
         operands.extend((0..sizes.len()).map(|d| if d == dim { start } else { zero }));
-        self.add(Op::DynamicSlice { sizes: sizes.into() }, &operands)
+        self.add(Op::DynamicSlice { sizes: sizes.as_slice().into() }, &operands)
     }
 
     /// More elements before and after along `dim`; zeros where no value is given.
@@ -474,7 +493,7 @@ impl<'p, 's> Body<'p, 's> {
         let collective = self.collective(list);
         let mut dims = self.dims(x);
         dims[dim] /= self.axes().product(list);
-        let shape = Shape::array(self.element_type(x), dims);
+        let shape = self.shape(self.element_type(x), &dims);
         let op = ReduceScatter { collective, dimension: dim as i64, to_apply };
         let id = self.add_shaped(Op::ReduceScatter(Box::new(op)), &[x], Some(shape))?;
         self.note(id, list);
@@ -485,7 +504,7 @@ impl<'p, 's> Body<'p, 's> {
         let collective = self.collective(list);
         let mut dims = self.dims(x);
         dims[dim] *= self.axes().product(list);
-        let shape = Shape::array(self.element_type(x), dims);
+        let shape = self.shape(self.element_type(x), &dims);
         let op = AllGather { collective, dimension: dim as i64 };
         let id = self.add_shaped(Op::AllGather(Box::new(op)), &[x], Some(shape))?;
         self.note(id, list);
@@ -532,4 +551,11 @@ impl<'p, 's> Body<'p, 's> {
         self.note(id, list);
         Ok(id)
     }
+}
+
+/// The bytes of a scalar as a number; none is longer than that.
+fn low_bytes(bytes: &[u8]) -> Option<u128> {
+    let mut all = [0; 16];
+    all.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    Some(u128::from_le_bytes(all))
 }

@@ -5,11 +5,11 @@ use super::axes::AxisSet;
 use super::body::{Body, Part, Val};
 use super::rule::{FactorDims, FactorKind, Rule};
 use super::spec::{Reduction, Spec};
+use hloom_ir::Op;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::instruction::Operands;
 use hloom_ir::op::{BinaryOp, UnaryOp};
 use hloom_ir::shape::ArrayShape;
-use hloom_ir::{Op, Shape};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -209,7 +209,8 @@ impl Body<'_, '_> {
         spec: &Spec,
     ) -> Emit<InstructionId> {
         let dims = spec.local_dims(self.axes(), shape.dims());
-        self.add_shaped(op, operands, Some(Shape::array(shape.element_type, dims)))
+        let shape = self.shape(shape.element_type, &dims);
+        self.add_shaped(op, operands, Some(shape))
     }
 }
 

@@ -50,11 +50,11 @@ use annotations::{Annotations, Stated};
 use axes::{AxisList, AxisSet, DeviceAxes};
 use custom::{CustomPartitioner, NoCustomPartitioner};
 use hloom_ir::diagnostic::{Diagnostic, codes::passes as codes};
+use hloom_ir::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
-use hloom_ir::layout::DimVec;
+use hloom_ir::laid_out::LaidOutShapes;
 use hloom_ir::module::Module;
 use hloom_ir::sharding::TileAssignment;
-use hloom_ir::{ElementType, Shape};
 use known_plans::KnownPlans;
 use placement::Placement;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -142,8 +142,8 @@ pub(crate) struct Partitioner<'s> {
     /// What stands for each computation of the source.
     pub computations: FxHashMap<ComputationId, ComputationId>,
     pub reducers: FxHashMap<(Reduction, ElementType), ComputationId>,
-    /// Shapes of the target by type and sizes, in the order that every array has there.
-    pub shapes: FxHashMap<(ElementType, DimVec), Shape>,
+    /// The shapes of the target.
+    pub shapes: LaidOutShapes,
     /// Instructions of the target that several instructions of the source use.
     pub shared: FxHashSet<InstructionId>,
     /// Axes along which a value is expected to come out in parts.
@@ -164,17 +164,6 @@ pub(crate) struct Partitioner<'s> {
 }
 
 impl Partitioner<'_> {
-    /// A shape with the default layout. Shards of a few sizes make up a program, so equal shapes are shared.
-    pub(crate) fn laid_out(&mut self, shape: Shape) -> Shape {
-        match &shape {
-            Shape::Array(a) if a.layout.is_none() && !a.is_dynamic() => {
-                let key = (a.element_type, DimVec::from_slice(a.dims()));
-                self.shapes.entry(key).or_insert_with(|| shape.with_default_layout()).clone()
-            }
-            _ => shape.with_default_layout(),
-        }
-    }
-
     pub(crate) fn next_channel(&mut self) -> i64 {
         self.channel += 1;
         self.channel
@@ -236,7 +225,7 @@ pub fn partition_with(
         signatures: FxHashMap::default(),
         computations: FxHashMap::default(),
         reducers: FxHashMap::default(),
-        shapes: FxHashMap::default(),
+        shapes: LaidOutShapes::default(),
         shared: FxHashSet::default(),
         predicted: SideTable::with_len(source.instruction_slots(), AxisSet::EMPTY),
         notes: Vec::new(),
