@@ -4,7 +4,8 @@
 //! single collectives. Kept true: every device runs the same collectives in the same order, and every channel is new.
 
 use super::axes::{AxisList, DeviceAxes};
-use super::plan::ReshardPlan;
+use super::known_plans::Question;
+use super::plan::PlanCost;
 use super::spec::{Reduction, Spec};
 use super::values::Values;
 use super::variants::Variants;
@@ -21,7 +22,6 @@ use hloom_ir::op::{AllGather, AllReduce, BinaryOp, Collective, CollectivePermute
 use hloom_ir::shape::ArrayShape;
 use hloom_ir::{ElementType, Op, Shape};
 use rustc_hash::FxHashMap;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// A value of the program of one device.
@@ -107,9 +107,9 @@ impl<'p, 's> Body<'p, 's> {
         &self.p.axes
     }
 
-    /// How an array of those sizes gets from one form to another.
-    pub(crate) fn plan(&self, sizes: &[i64], element_bits: u32, from: &Spec, to: &Spec) -> Rc<ReshardPlan> {
-        self.p.plans.plan(self.axes(), sizes, element_bits, from, to)
+    /// What it costs to bring an array of those sizes from one form into another.
+    pub(crate) fn plan_cost(&self, sizes: &[i64], element_bits: u32, from: &Spec, to: &Spec) -> PlanCost {
+        self.p.plans.cost(self.axes(), Question { sizes, element_bits, from, to })
     }
 
     /// A failure that names the instruction of the source.

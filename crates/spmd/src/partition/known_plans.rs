@@ -1,10 +1,10 @@
 //! Plans of resharding that have been made before.
 //!
-//! Choosing how an operation is cut asks for the plans of every candidate, and the layers of a model ask for the same ones
-//! over and over. Kept true: an answer is what [`plan`] would give; what is remembered is bounded.
+//! Choosing how an operation is cut asks what the plans of every candidate cost, and the layers of a model ask for the same
+//! ones over and over. Kept true: an answer is what [`plan`] would give; what is remembered is bounded.
 
 use super::axes::DeviceAxes;
-use super::plan::{ReshardPlan, plan};
+use super::plan::{PlanCost, ReshardPlan, plan, plan_cost};
 use super::spec::Spec;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
@@ -15,13 +15,16 @@ use std::rc::Rc;
 /// How many plans are remembered: a program of more kinds than that forgets them and begins anew.
 const MOST_PLANS: usize = 1 << 16;
 
+/// Room for so many is made at once.
+const USUAL_PLANS: usize = 256;
+
 /// An array of which sizes and elements is brought from which form into which.
-#[derive(Hash, PartialEq, Eq)]
-struct Question<'q> {
-    sizes: &'q [i64],
-    element_bits: u32,
-    from: &'q Spec,
-    to: &'q Spec,
+#[derive(Clone, Copy, Hash, PartialEq, Eq)]
+pub(crate) struct Question<'q> {
+    pub sizes: &'q [i64],
+    pub element_bits: u32,
+    pub from: &'q Spec,
+    pub to: &'q Spec,
 }
 
 struct Known {
@@ -29,7 +32,11 @@ struct Known {
     element_bits: u32,
     from: Spec,
     to: Spec,
-    plan: Rc<ReshardPlan>,
+    cost: PlanCost,
+    /// The plan, once it has been carried out.
+    plan: Option<Rc<ReshardPlan>>,
+    /// Another question of the same hash.
+    other: Option<u32>,
 }
 
 impl Known {
@@ -39,41 +46,61 @@ impl Known {
     }
 }
 
+#[derive(Default)]
+struct Memory {
+    all: Vec<Known>,
+    /// By the hash of the question, so that one can be asked without being copied.
+    last: FxHashMap<u64, u32>,
+}
+
+impl Memory {
+    /// What is known in answer to a question.
+    fn answer(&mut self, axes: &DeviceAxes, question: Question<'_>) -> &mut Known {
+        let hash = FxBuildHasher.hash_one(question);
+        let mut at = self.last.get(&hash).copied();
+        while let Some(n) = at {
+            let known = &self.all[n as usize];
+            if known.answers(&question) {
+                return &mut self.all[n as usize];
+            }
+            at = known.other;
+        }
+        if self.all.len() >= MOST_PLANS {
+            *self = Memory::default();
+        }
+        if self.all.is_empty() {
+            self.all.reserve(USUAL_PLANS);
+        }
+        let Question { sizes, element_bits, from, to } = question;
+        let cost = plan_cost(axes, sizes, element_bits, from, to);
+        let other = self.last.insert(hash, self.all.len() as u32);
+        let (sizes, from, to) = (SmallVec::from_slice(sizes), from.clone(), to.clone());
+        self.all.push(Known { sizes, element_bits, from, to, cost, plan: None, other });
+        let last = self.all.len() - 1;
+        &mut self.all[last]
+    }
+}
+
 /// The plans made so far for one grid of devices.
 #[derive(Default)]
 pub(crate) struct KnownPlans {
-    /// By the hash of the question, so that one can be asked without being copied.
-    plans: RefCell<FxHashMap<u64, SmallVec<[Box<Known>; 1]>>>,
-    /// That of what lies as it is to lie.
-    nothing: Rc<ReshardPlan>,
+    memory: RefCell<Memory>,
 }
 
 impl KnownPlans {
-    /// What [`plan`] answers; all questions must be of the same `axes`.
-    pub(crate) fn plan(
-        &self,
-        axes: &DeviceAxes,
-        sizes: &[i64],
-        element_bits: u32,
-        from: &Spec,
-        to: &Spec,
-    ) -> Rc<ReshardPlan> {
-        if from == to {
-            return self.nothing.clone();
+    /// What the plan costs; all questions must be of the same `axes`.
+    pub(crate) fn cost(&self, axes: &DeviceAxes, question: Question<'_>) -> PlanCost {
+        if question.from == question.to {
+            return PlanCost::default();
         }
-        let question = Question { sizes, element_bits, from, to };
-        let mut plans = self.plans.borrow_mut();
-        let hash = FxBuildHasher.hash_one(&question);
-        if let Some(known) = plans.get(&hash).and_then(|all| all.iter().find(|k| k.answers(&question))) {
-            return known.plan.clone();
-        }
-        let plan = Rc::new(plan(axes, sizes, element_bits, from, to));
-        if plans.len() >= MOST_PLANS {
-            plans.clear();
-        }
-        let sizes = SmallVec::from_slice(sizes);
-        let known = Known { sizes, element_bits, from: from.clone(), to: to.clone(), plan: plan.clone() };
-        plans.entry(hash).or_default().push(Box::new(known));
-        plan
+        self.memory.borrow_mut().answer(axes, question).cost
+    }
+
+    /// What [`plan`] answers.
+    pub(crate) fn plan(&self, axes: &DeviceAxes, question: Question<'_>) -> Rc<ReshardPlan> {
+        let mut memory = self.memory.borrow_mut();
+        let known = memory.answer(axes, question);
+        let made = || Rc::new(plan(axes, question.sizes, question.element_bits, question.from, question.to));
+        known.plan.get_or_insert_with(made).clone()
     }
 }

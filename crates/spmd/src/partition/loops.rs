@@ -109,7 +109,7 @@ impl Body<'_, '_> {
         }
         let Some(Val::Array(part)) = self.values.get(next) else { return None };
         let shape = &part.shape;
-        let cost = |to: &Spec| self.plan(shape.dims(), shape.element_type.bits(), of, to).wire;
+        let cost = |to: &Spec| self.plan_cost(shape.dims(), shape.element_type.bits(), of, to).wire;
         let forms = self.variants.of(part).iter().map(|(spec, _)| (cost(spec), spec));
         let (most, form) = forms.max_by(|a, b| a.0.total_cmp(&b.0))?;
         (most > 0.0 && form.partial.is_empty()).then(|| form.clone())

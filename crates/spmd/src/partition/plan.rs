@@ -10,6 +10,7 @@ use super::axes::{AxisList, AxisSet, DeviceAxes};
 use super::spec::{Reduction, Spec, shard_size};
 use super::windows::Recut;
 use smallvec::SmallVec;
+use std::borrow::Cow;
 
 /// One step of a plan.
 #[derive(Clone, PartialEq, Debug)]
@@ -83,13 +84,26 @@ pub struct ReshardPlan {
     pub wire: f64,
 }
 
+/// What a plan comes to.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct PlanCost {
+    /// Bytes that a device sends, in a ring.
+    pub wire: f64,
+    /// How many steps there are.
+    pub steps: usize,
+}
+
 #[derive(Clone)]
 struct Planner<'a> {
     axes: &'a DeviceAxes,
     sizes: &'a [i64],
     element_bytes: f64,
     current: Spec,
-    plan: ReshardPlan,
+    cost: PlanCost,
+    /// Whether a step is a permute.
+    permutes: bool,
+    /// The steps, where more is asked than what they cost: most plans are only compared with others.
+    steps: Option<Vec<ReshardStep>>,
     /// A plan that sends as much is of no use, and is left unfinished.
     most: f64,
 }
@@ -107,30 +121,51 @@ enum Stuck {
 
 /// The plan from `from` to `to` for an array of those sizes. What `to` leaves partial stays so.
 pub fn plan(axes: &DeviceAxes, sizes: &[i64], element_bits: u32, from: &Spec, to: &Spec) -> ReshardPlan {
-    let element_bytes = f64::from(element_bits) / 8.0;
-    let start =
-        |most| Planner { axes, sizes, element_bytes, current: from.clone(), plan: ReshardPlan::default(), most };
-    let by = |stuck: Stuck, most: f64| {
-        let mut planner = start(most);
-        let any = planner.run(to, stuck);
-        (planner.plan, any)
+    let best = best(axes, sizes, element_bits, from, to, Some(Vec::new()));
+    ReshardPlan { steps: best.steps.unwrap_or_default(), wire: best.cost.wire }
+}
+
+/// What that plan costs.
+pub(crate) fn plan_cost(axes: &DeviceAxes, sizes: &[i64], element_bits: u32, from: &Spec, to: &Spec) -> PlanCost {
+    best(axes, sizes, element_bits, from, to, None).cost
+}
+
+/// The planner that has come to `to` for the least, with the steps added to `steps` where these are kept.
+fn best<'a>(
+    axes: &'a DeviceAxes,
+    sizes: &'a [i64],
+    element_bits: u32,
+    from: &Spec,
+    to: &Spec,
+    steps: Option<Vec<ReshardStep>>,
+) -> Planner<'a> {
+    let start = |most| Planner {
+        axes,
+        sizes,
+        element_bytes: f64::from(element_bits) / 8.0,
+        current: from.clone(),
+        cost: PlanCost::default(),
+        permutes: false,
+        steps: steps.clone(),
+        most,
     };
-    let (mut best, any) = by(Stuck::GatherLast, f64::INFINITY);
-    if any {
+    let mut best = start(f64::INFINITY);
+    if best.run(to, Stuck::GatherLast) {
         for stuck in [Stuck::GatherFirst, Stuck::Recut] {
-            let (other, _) = by(stuck, best.wire);
-            if other.wire < best.wire {
+            let mut other = start(best.cost.wire);
+            other.run(to, stuck);
+            if other.cost.wire < best.cost.wire {
                 best = other;
             }
         }
     }
-    if from.partial.is_empty() && best.steps.iter().any(|s| matches!(s, ReshardStep::Permute { .. })) {
-        start(best.wire).slice_elsewhere(to, &mut best, 2);
+    if from.partial.is_empty() && best.permutes {
+        start(best.cost.wire).slice_elsewhere(to, &mut best, 2);
     }
     best
 }
 
-impl Planner<'_> {
+impl<'a> Planner<'a> {
     fn bytes(&self) -> f64 {
         let local = self.sizes.iter().zip(&self.current.dims).map(|(&n, l)| shard_size(n, self.axes.product(l)) as f64);
         local.product::<f64>() * self.element_bytes
@@ -161,35 +196,36 @@ impl Planner<'_> {
     }
 
     fn push(&mut self, step: ReshardStep) {
-        let before = self.bytes();
         let axes = self.axes;
+        let before = if matches!(step, ReshardStep::Slice { .. }) { 0.0 } else { self.bytes() };
         match &step {
             ReshardStep::Slice { dim, axes: list } => self.current.dims[*dim].extend_from_slice(list),
             ReshardStep::AllReduce { axes: list, .. } => {
                 let g = axes.product(list) as f64;
-                self.plan.wire += 2.0 * (g - 1.0) / g * before;
+                self.cost.wire += 2.0 * (g - 1.0) / g * before;
                 self.current.partial = self.current.partial.without(AxisSet::of(list));
             }
             ReshardStep::ReduceScatter { dim, axes: list, .. } => {
                 let g = axes.product(list) as f64;
-                self.plan.wire += (g - 1.0) / g * before * self.padded(*dim, list);
+                self.cost.wire += (g - 1.0) / g * before * self.padded(*dim, list);
                 self.current.partial = self.current.partial.without(AxisSet::of(list));
                 self.current.dims[*dim].extend_from_slice(list);
             }
             ReshardStep::Permute { to } => {
-                self.plan.wire += before;
+                self.permutes = true;
+                self.cost.wire += before;
                 self.current.dims = SmallVec::from_slice(to);
             }
             ReshardStep::AllToAll { from, to, axes: list } => {
                 let g = axes.product(list) as f64;
-                self.plan.wire += (g - 1.0) / g * before * self.padded(*to, list);
+                self.cost.wire += (g - 1.0) / g * before * self.padded(*to, list);
                 let keep = self.current.dims[*from].len() - list.len();
                 self.current.dims[*from].truncate(keep);
                 self.current.dims[*to].extend_from_slice(list);
             }
             ReshardStep::AllGather { dim, axes: list } => {
                 let g = axes.product(list) as f64;
-                self.plan.wire += (g - 1.0) * before;
+                self.cost.wire += (g - 1.0) * before;
                 let keep = self.current.dims[*dim].len() - list.len();
                 self.current.dims[*dim].truncate(keep);
             }
@@ -202,19 +238,22 @@ impl Planner<'_> {
                 let (n, from) = (self.sizes[*dim], &self.current.dims[*dim]);
                 let shard = shard_size(n, axes.product(from));
                 let sent = Recut::new(axes, n, from, to).sent_of(axes, shard, from);
-                self.plan.wire += sent as f64 * before / shard.max(1) as f64;
+                self.cost.wire += sent as f64 * before / shard.max(1) as f64;
                 self.current.dims[*dim] = *to;
             }
         }
         if self.current.partial.is_empty() {
             self.current.reduction = Reduction::Sum;
         }
-        self.plan.steps.push(step);
+        self.cost.steps += 1;
+        if let Some(steps) = &mut self.steps {
+            steps.push(step);
+        }
     }
 
     /// Whether as much is sent already as the plan is not to.
     fn is_futile(&self) -> bool {
-        self.plan.wire >= self.most
+        self.cost.wire >= self.most
     }
 
     /// Plans the way to `to`; returns whether shards of a dimension do not nest, so that there are other ways.
@@ -231,12 +270,15 @@ impl Planner<'_> {
         let apart: SmallVec<[bool; 8]> = (0..rank)
             .map(|d| self.current.dims[d] != to.dims[d] && !self.nests(d, &self.current.dims[d], &to.dims[d]))
             .collect();
-        let mut target = to.clone();
+        let any_apart = apart.contains(&true);
+        let mut target = Cow::Borrowed(to);
         for d in (0..rank).filter(|&d| apart[d]) {
-            target.dims[d].clear();
+            target.to_mut().dims[d].clear();
         }
         // What is replaced one for one is only permuted.
-        if self.current.partial.is_empty() && self.same_counts(&target) && self.current.dims != target.dims {
+        let is_other = any_apart || !to.partial.is_empty();
+        if is_other && self.current.partial.is_empty() && self.same_counts(&target) && self.current.dims != target.dims
+        {
             self.push(ReshardStep::Permute { to: SmallVec::from_slice(&target.dims) });
         }
         self.slice(&target, to, &apart);
@@ -248,7 +290,7 @@ impl Planner<'_> {
             match stuck {
                 Stuck::Recut if self.is_free_for(d, to) => {
                     self.push(ReshardStep::Recut { dim: d, to: to.dims[d] });
-                    target.dims[d] = to.dims[d];
+                    target.to_mut().dims[d] = to.dims[d];
                 }
                 Stuck::GatherLast => {}
                 _ => {
@@ -256,11 +298,11 @@ impl Planner<'_> {
                     if !axes.is_empty() {
                         self.push(ReshardStep::AllGather { dim: d, axes });
                     }
-                    target.dims[d] = to.dims[d];
+                    target.to_mut().dims[d] = to.dims[d];
                 }
             }
         }
-        if stuck != Stuck::GatherLast {
+        if any_apart && stuck != Stuck::GatherLast {
             self.slice(&target, to, &[]);
         }
         self.rearrange(&target);
@@ -270,7 +312,7 @@ impl Planner<'_> {
                 self.push(ReshardStep::Slice { dim: d, axes: to.dims[d] });
             }
         }
-        apart.contains(&true)
+        any_apart
     }
 
     /// Shards become parts of a sum where one is wanted along their axes.
@@ -302,7 +344,7 @@ impl Planner<'_> {
 
     /// Better plans that begin by slicing other dimensions than the target's: what a permute exchanges anyway may come from
     /// wherever it makes shards as small and as many as they are to be. Up to `most` axes are tried elsewhere.
-    fn slice_elsewhere(&self, to: &Spec, best: &mut ReshardPlan, most: usize) {
+    fn slice_elsewhere(&self, to: &Spec, best: &mut Planner<'a>, most: usize) {
         let taken = self.current.used().union(self.current.manual).union(to.partial);
         let fresh = to.used().without(taken).list();
         for &axis in &fresh {
@@ -316,10 +358,10 @@ impl Planner<'_> {
                 if most > 1 && fresh.len() > 1 {
                     sliced.slice_elsewhere(to, best, most - 1);
                 }
-                sliced.most = best.wire;
+                sliced.most = best.cost.wire;
                 sliced.run(to, Stuck::GatherLast);
-                if sliced.plan.wire < best.wire && sliced.current == *to {
-                    *best = sliced.plan;
+                if sliced.cost.wire < best.cost.wire && sliced.current == *to {
+                    *best = sliced;
                 }
             }
         }
@@ -339,6 +381,9 @@ impl Planner<'_> {
     /// Slices along the axes that are free, but for dimensions whose shards lie `apart`.
     fn slice(&mut self, target: &Spec, to: &Spec, apart: &[bool]) {
         let taken = self.current.used().union(self.current.partial).union(to.partial);
+        if target.used().without(taken).is_empty() {
+            return;
+        }
         for d in (0..self.sizes.len()).filter(|&d| !apart.get(d).is_some_and(|&a| a)) {
             let fresh: AxisList = target.dims[d].iter().copied().filter(|&a| !taken.has(a)).collect();
             if !fresh.is_empty() && self.may_append(d, &fresh, target) {
@@ -365,6 +410,9 @@ impl Planner<'_> {
     fn reduce(&mut self, target: &Spec) {
         let reduction = self.current.reduction;
         let due = self.current.partial.without(target.partial);
+        if due.is_empty() {
+            return;
+        }
         for d in 0..self.sizes.len() {
             let scatter: AxisList = target.dims[d].iter().copied().filter(|&a| due.has(a)).collect();
             if !scatter.is_empty() && self.may_append(d, &scatter, target) {
@@ -412,7 +460,8 @@ impl Planner<'_> {
 
     /// Moves by all-to-all and gathers as long as that leads on without a permute; nothing is done if it does not.
     fn settle(&mut self, target: &Spec) -> bool {
-        let mut steps: SmallVec<[ReshardStep; 4]> = SmallVec::new();
+        // From which dimension axes go, and to which, if to one.
+        let mut steps: SmallVec<[(usize, Option<usize>, AxisList); 4]> = SmallVec::new();
         let mut dims: SmallVec<[AxisList; 4]> = SmallVec::from_slice(&self.current.dims);
         let used = target.used();
         loop {
@@ -423,7 +472,7 @@ impl Planner<'_> {
                 let keep = dims[from].len() - axes.len();
                 dims[from].truncate(keep);
                 dims[to].extend_from_slice(&axes);
-                steps.push(ReshardStep::AllToAll { from, to, axes });
+                steps.push((from, Some(to), axes));
                 continue;
             }
             let gathered = (0..dims.len()).find_map(|d| {
@@ -435,11 +484,14 @@ impl Planner<'_> {
             let Some((dim, axes)) = gathered else { return false };
             let keep = dims[dim].len() - axes.len();
             dims[dim].truncate(keep);
-            steps.push(ReshardStep::AllGather { dim, axes });
+            steps.push((dim, None, axes));
         }
         // Gathers of a dimension's axes one after another are one.
-        for step in steps {
-            self.push(step);
+        for (from, to, axes) in steps {
+            self.push(match to {
+                Some(to) => ReshardStep::AllToAll { from, to, axes },
+                None => ReshardStep::AllGather { dim: from, axes },
+            });
         }
         true
     }

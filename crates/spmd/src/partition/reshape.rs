@@ -301,7 +301,7 @@ impl Body<'_, '_> {
             let bits = shape.element_type.bits();
             let goal = if keep.is_empty() { wanted.clone() } else { wanted.complete().with_partial(keep, reduction) };
             let goal = Spec { manual: part.spec.manual, ..goal };
-            let cost = self.reshard_cost(&part, &before) + self.plan(&to, bits, &after, &goal).wire;
+            let cost = self.reshard_cost(&part, &before) + self.plan_cost(&to, bits, &after, &goal).wire;
             if best.as_ref().is_none_or(|b| cost < b.0) {
                 best = Some((cost, before, after));
             }

@@ -5,6 +5,7 @@
 
 use super::axes::{AxisList, AxisSet};
 use super::body::{Body, Free, Part, Val};
+use super::known_plans::Question;
 use super::plan::{ReshardPlan, ReshardStep};
 use super::spec::{Spec, shard_size};
 use super::windows::Recut;
@@ -21,16 +22,19 @@ impl Body<'_, '_> {
     /// The cheapest plan for `part` in the form `to`, and the form to start from.
     fn cheapest(&self, part: &Part, to: &Spec) -> (Rc<ReshardPlan>, Spec, InstructionId) {
         let bits = self.bits_sent(part, to);
-        let of = |spec: &Spec| self.plan(part.shape.dims(), bits, spec, to);
-        let mut best = (of(&part.spec), &part.spec, part.id);
+        let sizes = part.shape.dims();
+        let cost = |spec: &Spec| self.plan_cost(sizes, bits, spec, to);
+        let mut best = (cost(&part.spec), &part.spec, part.id);
         for (spec, id) in self.variants.of(part) {
             // Another form may leave less, or as much in fewer steps.
-            let other = of(spec);
-            if (other.wire, other.steps.len()) < (best.0.wire, best.0.steps.len()) {
+            let other = cost(spec);
+            if (other.wire, other.steps) < (best.0.wire, best.0.steps) {
                 best = (other, spec, *id);
             }
         }
-        (best.0, best.1.clone(), best.2)
+        let (_, from, id) = best;
+        let plan = self.p.plans.plan(self.axes(), Question { sizes, element_bits: bits, from, to });
+        (plan, from.clone(), id)
     }
 
     /// Bytes that a device sends to bring `part` into the form `to`.
@@ -43,7 +47,7 @@ impl Body<'_, '_> {
             return 0.0;
         }
         let bits = self.bits_sent(part, to);
-        let of = |spec: &Spec| self.plan(part.shape.dims(), bits, spec, to).wire;
+        let of = |spec: &Spec| self.plan_cost(part.shape.dims(), bits, spec, to).wire;
         forms.iter().map(|(spec, _)| of(spec)).fold(of(&part.spec), f64::min)
     }
 

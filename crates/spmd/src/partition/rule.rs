@@ -304,7 +304,7 @@ impl Body<'_, '_> {
                 return None;
             }
             let Some(shape) = self.result_shape(i) else { continue };
-            cost += self.plan(shape.dims(), shape.element_type.bits(), &made, wanted).wire;
+            cost += self.plan_cost(shape.dims(), shape.element_type.bits(), &made, wanted).wire;
         }
         Some(cost + work).filter(|&c| c < most)
     }
