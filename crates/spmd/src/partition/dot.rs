@@ -110,7 +110,7 @@ impl Body<'_, '_> {
         let manual = self.manual_of(&parts, &wanted);
         let mut ids = Vec::new();
         for (i, part) in parts.iter().enumerate() {
-            ids.push(self.reshard(part, &rule.operand(i, &assignment, manual))?);
+            ids.push(self.operand(&rule, i, &assignment, manual, part)?);
         }
         let spec = rule.result(0, &assignment, manual);
         let op = self.local_op(&self.p.source[at].op)?;

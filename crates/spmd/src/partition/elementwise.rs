@@ -48,11 +48,13 @@ impl Body<'_, '_> {
         let manual = self.manual_of(&parts, &wanted);
         let mut ids = Operands::new();
         for (i, part) in parts.iter().enumerate() {
-            let mut spec = rule.operand(i, &assignment, manual);
-            if !keep.is_empty() && (!part.spec.partial.is_empty() || is_sum(&op)) {
-                spec = spec.with_partial(keep, Reduction::Sum);
-            }
-            ids.push(self.reshard(part, &spec)?);
+            ids.push(match !keep.is_empty() && (!part.spec.partial.is_empty() || is_sum(&op)) {
+                true => {
+                    let spec = rule.operand(i, &assignment, manual).with_partial(keep, Reduction::Sum);
+                    self.reshard(part, &spec)?
+                }
+                false => self.operand(&rule, i, &assignment, manual, part)?,
+            });
         }
         let spec = rule.result(0, &assignment, manual).with_partial(keep, Reduction::Sum);
         let id = self.add_local(op, &ids, &shape, &spec)?;

@@ -30,6 +30,7 @@ mod one_device;
 pub mod placement;
 pub mod plan;
 mod predict;
+mod prices;
 mod product_convolution;
 mod reduce;
 mod relocate;

@@ -5,9 +5,12 @@
 //! The choice takes candidates from how operands lie and how the results are wanted, and is by the bytes that a device
 //! sends, with the work that it does weighed in.
 
+use super::Emit;
 use super::axes::{AxisList, AxisSet};
 use super::body::{Body, Part};
+use super::prices::{Extra, Prices};
 use super::spec::{Reduction, Spec};
+use hloom_ir::entity::InstructionId;
 use smallvec::SmallVec;
 
 /// What cutting a factor does.
@@ -37,6 +40,9 @@ pub(crate) struct Rule {
 /// The axes of each factor.
 pub(crate) type Assignment = SmallVec<[AxisList; 6]>;
 
+/// The axes along which an array lies in parts that are still to be combined, and how.
+pub(super) type Parts = (AxisSet, Reduction);
+
 /// How an array lies or is wanted, with its factors: where axes of an assignment come from.
 type Seed<'a> = (&'a FactorDims, &'a Spec);
 
@@ -57,40 +63,77 @@ impl Rule {
     }
 
     /// How an array with those factors lies.
-    pub(crate) fn project(&self, dims: &FactorDims, assignment: &Assignment, manual: AxisSet) -> Spec {
-        let list = |f: &Option<u8>| f.map_or_else(AxisList::new, |f| assignment[f as usize]);
-        Spec { manual, ..Spec::tiled(dims.iter().map(list)) }
+    pub(super) fn project(&self, dims: &FactorDims, assignment: &Assignment, manual: AxisSet, parts: Parts) -> Spec {
+        let mut lists: SmallVec<[AxisList; 4]> = SmallVec::from_elem(AxisList::new(), dims.len());
+        for (list, f) in lists.iter_mut().zip(dims) {
+            if let Some(f) = f {
+                *list = assignment[usize::from(*f)];
+            }
+        }
+        Spec { dims: lists, partial: parts.0, reduction: parts.1, manual }
     }
 
-    /// How operand `i` must lie.
-    pub(crate) fn operand(&self, i: usize, assignment: &Assignment, manual: AxisSet) -> Spec {
-        self.project(&self.operands[i], assignment, manual)
+    /// Whether that is how it lies.
+    pub(super) fn projects_to(
+        &self,
+        dims: &FactorDims,
+        assignment: &Assignment,
+        manual: AxisSet,
+        parts: Parts,
+        spec: &Spec,
+    ) -> bool {
+        let lies = |(f, list): (&Option<u8>, &AxisList)| match f {
+            Some(f) => assignment[usize::from(*f)] == *list,
+            None => list.is_empty(),
+        };
+        spec.manual == manual
+            && (spec.partial, spec.reduction) == parts
+            && spec.dims.len() == dims.len()
+            && dims.iter().zip(&spec.dims).all(lies)
     }
 
-    /// How result `i` comes out.
-    pub(crate) fn result(&self, i: usize, assignment: &Assignment, manual: AxisSet) -> Spec {
-        let mut spec = self.project(&self.results[i], assignment, manual);
+    /// The parts that results come out in.
+    pub(super) fn parts(&self, assignment: &Assignment) -> Parts {
+        let mut parts = Parts::default();
         for ((_, kind), list) in self.factors.iter().zip(assignment) {
             if let FactorKind::Reduce(reduction) = kind
                 && !list.is_empty()
             {
-                spec.partial = spec.partial.union(AxisSet::of(list));
-                spec.reduction = *reduction;
+                parts = (parts.0.union(AxisSet::of(list)), *reduction);
             }
         }
-        spec
+        parts
+    }
+
+    /// How operand `i` must lie.
+    pub(crate) fn operand(&self, i: usize, assignment: &Assignment, manual: AxisSet) -> Spec {
+        self.project(&self.operands[i], assignment, manual, Parts::default())
+    }
+
+    /// How result `i` comes out.
+    pub(crate) fn result(&self, i: usize, assignment: &Assignment, manual: AxisSet) -> Spec {
+        self.project(&self.results[i], assignment, manual, self.parts(assignment))
     }
 }
 
 impl Body<'_, '_> {
-    /// The best assignment. `extra` gives what else an assignment costs, or refuses it.
-    pub(crate) fn choose(
-        &self,
+    /// Operand `i` of an operation, which is `part`, as an assignment has it.
+    pub(crate) fn operand(
+        &mut self,
         rule: &Rule,
-        operands: &[Part],
-        wanted: &[Spec],
-        extra: &dyn Fn(&Body<'_, '_>, &Assignment) -> Option<f64>,
-    ) -> Assignment {
+        i: usize,
+        assignment: &Assignment,
+        manual: AxisSet,
+        part: &Part,
+    ) -> Emit<InstructionId> {
+        if rule.projects_to(&rule.operands[i], assignment, manual, Parts::default(), &part.spec) {
+            return Ok(part.id);
+        }
+        self.reshard(part, &rule.operand(i, assignment, manual))
+    }
+
+    /// The best assignment. `extra` gives what else an assignment costs, or refuses it.
+    pub(crate) fn choose(&self, rule: &Rule, operands: &[Part], wanted: &[Spec], extra: &Extra<'_>) -> Assignment {
         self.choose_priced(rule, operands, wanted, extra).1
     }
 
@@ -100,11 +143,11 @@ impl Body<'_, '_> {
         rule: &Rule,
         operands: &[Part],
         wanted: &[Spec],
-        extra: &dyn Fn(&Body<'_, '_>, &Assignment) -> Option<f64>,
+        extra: &Extra<'_>,
     ) -> (f64, Assignment) {
         let none: Assignment = SmallVec::from_elem(AxisList::new(), rule.factors.len());
-        let manual = operands.iter().fold(AxisSet::EMPTY, |m, o| m.union(o.spec.manual));
-        let manual = wanted.iter().fold(manual, |m, w| m.union(w.manual));
+        let prices = Prices::new(self, rule, operands, wanted, extra);
+        let manual = prices.manual;
         let mut seeds: SmallVec<[Seed<'_>; 6]> = SmallVec::new();
         for (dims, spec) in rule.results.iter().zip(wanted) {
             seeds.push((dims, spec));
@@ -120,6 +163,20 @@ impl Body<'_, '_> {
             }
         }
         seeds.truncate(12);
+        let free = rule.flops == 0.0;
+        let mut best: Option<(f64, Assignment)> = None;
+        let mut tried: SmallVec<[Assignment; 4]> = SmallVec::new();
+        // Mostly everything lies as it is wanted already.
+        if free {
+            let mut candidate = Assignment::from_slice(&none);
+            seeds.iter().for_each(|seed| self.merge(rule, &mut candidate, seed, manual, Taken::Ends));
+            let cost = prices.of(&candidate, f64::INFINITY);
+            if cost == Some(0.0) {
+                return (0.0, candidate);
+            }
+            tried.push(Assignment::from_slice(&candidate));
+            best = cost.map(|cost| (cost, candidate));
+        }
         // What lies alike gives the same candidates.
         let mut distinct: SmallVec<[Seed<'_>; 6]> = SmallVec::new();
         for seed in seeds {
@@ -128,15 +185,12 @@ impl Body<'_, '_> {
             }
         }
         let seeds = distinct;
-        let free = rule.flops == 0.0;
-        let mut best: Option<(f64, Assignment)> = None;
-        let mut tried: Vec<Assignment> = Vec::new();
         let mut consider = |candidate: Assignment| -> bool {
             if tried.contains(&candidate) {
                 return false;
             }
             let least = best.as_ref().map_or(f64::INFINITY, |(b, _)| *b * 0.999_999 - 1e-9);
-            let cost = self.assignment_cost(rule, operands, wanted, &candidate, manual, extra, least);
+            let cost = prices.of(&candidate, least);
             tried.push(Assignment::from_slice(&candidate));
             let Some(cost) = cost else { return false };
             if cost < least {
@@ -176,11 +230,9 @@ impl Body<'_, '_> {
         consider(none.clone());
         // Operands that want the same axes for different factors leave others idle, which may take over some of the work.
         if rule.flops > 0.0 && clash(&seeds) {
-            let bases = tried.clone();
-            for base in bases.into_iter().take(8) {
-                let price =
-                    |a: &Assignment, most: f64| self.assignment_cost(rule, operands, wanted, a, manual, extra, most);
-                if let Some(found) = self.with_idle_axes(rule, base, manual, &price)
+            let mut visited: Vec<Assignment> = Vec::new();
+            for base in tried.into_iter().take(8) {
+                if let Some(found) = self.with_idle_axes(base, &prices, &mut visited)
                     && best.as_ref().is_none_or(|(b, _)| found.0 < *b * 0.999_999 - 1e-9)
                 {
                     best = Some(found);
@@ -190,16 +242,21 @@ impl Body<'_, '_> {
         best.unwrap_or((f64::INFINITY, none))
     }
 
-    /// An assignment with axes added that it does not use, one by one, as long as that makes it better.
+    /// An assignment with axes added that it does not use, one by one, as long as that makes it better; `None` if that
+    /// comes to one of those `visited` before, from which it would go the same way.
     fn with_idle_axes(
         &self,
-        rule: &Rule,
         base: Assignment,
-        manual: AxisSet,
-        price: &dyn Fn(&Assignment, f64) -> Option<f64>,
+        prices: &Prices<'_, '_, '_>,
+        visited: &mut Vec<Assignment>,
     ) -> Option<(f64, Assignment)> {
-        let mut current = (price(&base, f64::INFINITY)?, base);
+        let (rule, manual) = (prices.rule, prices.manual);
+        let mut current = (prices.of(&base, f64::INFINITY)?, base);
         loop {
+            if visited.contains(&current.1) {
+                return None;
+            }
+            visited.push(Assignment::from_slice(&current.1));
             let used = current.1.iter().fold(manual, |u, l| u.union(AxisSet::of(l)));
             let mut better: Option<(f64, Assignment)> = None;
             for &axis in &self.axes().all().without(used).list() {
@@ -208,12 +265,13 @@ impl Body<'_, '_> {
                     if kind == FactorKind::Whole || size % pieces != 0 {
                         continue;
                     }
-                    let mut more = Assignment::from_slice(&current.1);
-                    more[f].push(axis);
                     let most = better.as_ref().map_or(current.0, |b| b.0);
-                    if let Some(cost) = price(&more, most) {
-                        better = Some((cost, more));
+                    current.1[f].push(axis);
+                    if let Some(cost) = prices.of(&current.1, most) {
+                        better = Some((cost, Assignment::from_slice(&current.1)));
                     }
+                    let before = current.1[f].len() - 1;
+                    current.1[f].truncate(before);
                 }
             }
             match better {
@@ -273,55 +331,6 @@ impl Body<'_, '_> {
         }
         candidate
     }
-
-    /// What an assignment costs; `None` if it is refused, or costs `most` or more.
-    #[allow(clippy::too_many_arguments, reason = "all that an operation is chosen by")]
-    fn assignment_cost(
-        &self,
-        rule: &Rule,
-        operands: &[Part],
-        wanted: &[Spec],
-        assignment: &Assignment,
-        manual: AxisSet,
-        extra: &dyn Fn(&Body<'_, '_>, &Assignment) -> Option<f64>,
-        most: f64,
-    ) -> Option<f64> {
-        let mut cost = extra(self, assignment)?;
-        let share = assignment.iter().map(|list| self.axes().product(list)).product();
-        let work = work_penalty(rule.flops, share, self.axes().devices());
-        for (i, operand) in operands.iter().enumerate().take(rule.operands.len()) {
-            if cost + work >= most {
-                return None;
-            }
-            cost += self.reshard_cost(operand, &rule.operand(i, assignment, manual)) / self.sharing(operand);
-        }
-        for (i, wanted) in wanted.iter().enumerate() {
-            let made = rule.result(i, assignment, manual);
-            if made == *wanted {
-                continue;
-            }
-            if cost + work >= most {
-                return None;
-            }
-            let Some(shape) = self.result_shape(i) else { continue };
-            cost += self.plan_cost(shape.dims(), shape.element_type.bits(), &made, wanted).wire;
-        }
-        Some(cost + work).filter(|&c| c < most)
-    }
-
-    /// The whole shape of result `i` of the instruction at hand.
-    fn result_shape(&self, i: usize) -> Option<&hloom_ir::shape::ArrayShape> {
-        let shape = &self.p.source[self.at?].shape;
-        match shape.as_tuple() {
-            Some(elements) => elements.get(i)?.as_array(),
-            None => shape.as_array(),
-        }
-    }
-
-    /// Among how many users the cost of bringing an operand into another form is likely to be shared.
-    fn sharing(&self, operand: &Part) -> f64 {
-        if self.p.shared.contains(&operand.id) { 1.25 } else { 1.0 }
-    }
 }
 
 /// Whether an axis is wanted for two factors.
@@ -333,11 +342,4 @@ fn clash(seeds: &[Seed<'_>]) -> bool {
             list.iter().any(|&a| *of[usize::from(a)].get_or_insert(factor) != factor)
         })
     })
-}
-
-/// The bytes that work is worth: as many as a device does more operations than it would if all shared them.
-fn work_penalty(flops: f64, share: i64, devices: i64) -> f64 {
-    let least = flops / devices as f64;
-    let excess = devices as f64 / share as f64 - 1.0;
-    least * excess
 }
