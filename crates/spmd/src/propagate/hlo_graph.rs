@@ -10,7 +10,7 @@ use crate::axes::{Axis, AxisList};
 use crate::factors::{
     Direction, Graph, GraphOp, ManualView, MeshId, OpClass, OpRef, TensorRef, TensorSharding, ValueRef,
 };
-use crate::rules::{Dims, identity};
+use crate::rules::{Dims, Ranks, Rules};
 use hloom_ir::device_list::{Mesh, MeshDevices};
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
@@ -43,6 +43,7 @@ pub(crate) struct HloGraph {
     meshes: FxHashMap<Arc<Mesh>, MeshId>,
     /// The mesh of most shardings.
     pub main_mesh: Option<MeshId>,
+    rules: Rules,
     /// Whether the program is annotated with tiles: then indices that count up are as good as batch dimensions.
     tiles: bool,
 }
@@ -80,6 +81,7 @@ impl HloGraph {
             manual: ManualAxes::new(module, computations),
             meshes: FxHashMap::default(),
             main_mesh: None,
+            rules: Rules::default(),
             tiles,
         };
         for &c in computations {
@@ -258,8 +260,9 @@ impl HloGraph {
     }
 
     fn edge(&mut self, i: InstructionId, sources: &[Option<ValueRef>], target: TensorRef) -> OpRef {
-        let dims = target.value.map(|v| self.graph.values[v.index()].dims.clone()).unwrap_or_default();
-        let rule = Arc::new(identity(&dims, sources.len(), 1));
+        let dims = target.value.map(|v| Dims::from_slice(&self.graph.values[v.index()].dims)).unwrap_or_default();
+        let ranks = Ranks::from_elem(dims.len() as u32, sources.len() + 1);
+        let rule = self.rules.pointwise(dims, ranks, sources.len());
         let mut tensors: SmallVec<[TensorRef; 3]> = sources.iter().map(|&v| v.into()).collect();
         tensors.push(target);
         self.add_op(i, GraphOp { rule, tensors, class: OpClass::PassThrough, has_shared_operands: false })
@@ -346,9 +349,13 @@ impl HloGraph {
                 _ => Direction::None,
             };
             let dims = leaf_dims(&module[i].shape);
-            (dims.first().map(|d| identity(d, 1, 1)), OpClass::Barrier(direction))
+            let rule = dims.into_iter().next().map(|d| {
+                let ranks = Ranks::from_elem(d.len() as u32, 2);
+                self.rules.pointwise(d, ranks, 1)
+            });
+            (rule, OpClass::Barrier(direction))
         } else {
-            (rule_of(module, i, self.tiles), class_of(module, i, self.tiles))
+            (rule_of(module, i, self.tiles, &mut self.rules), class_of(module, i, self.tiles))
         };
         let Some(rule) = rule else { return };
         if self.tiles && matches!(module[i].op, Op::Scatter(_)) && self.values(module, i).len() > 1 {
@@ -364,7 +371,7 @@ impl HloGraph {
             return;
         }
         let has_shared_operands = operands.iter().any(|&x| is_shared(module, i, x));
-        self.add_op(i, GraphOp { rule: Arc::new(rule), tensors, class, has_shared_operands });
+        self.add_op(i, GraphOp { rule, tensors, class, has_shared_operands });
     }
 
     /// A scatter of several arrays as one of each: GSPMD does not tie them.

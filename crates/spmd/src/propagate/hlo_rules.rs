@@ -4,13 +4,14 @@ use crate::counting::counting_dims;
 use crate::factors::OpClass;
 use crate::rules::FactorKind::{NeedReplication, PassThrough, Permutation};
 use crate::rules::ops::{self, ConvolutionDims, DotDims, IndexedDims, RaggedMode, Shapes};
-use crate::rules::{Dims, Rule, RuleBuilder, parse};
+use crate::rules::{Dims, Ranks, Rule, RuleBuilder, Rules, parse};
 use hloom_ir::attributes::{DotDimensionNumbers, TransposeA, Window};
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, Scan};
 use hloom_ir::{Op, Shape};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// The dimensions of leaves.
 type LeafDims = SmallVec<[Dims; 3]>;
@@ -60,9 +61,56 @@ fn keeps_elements(module: &Module, i: InstructionId) -> bool {
     module[i].operands().first().is_some_and(|&x| count(x).is_some() && count(x) == count(i))
 }
 
+/// Whether the rule of an instruction is one factor for each dimension of its result, at its place in all arrays.
+pub(super) fn is_pointwise(module: &Module, i: InstructionId) -> bool {
+    let instruction = &module[i];
+    let pointwise = match &instruction.op {
+        Op::BitcastConvert => false,
+        Op::Copy
+        | Op::StochasticConvert
+        | Op::Map { .. }
+        | Op::AllReduce(_)
+        | Op::CollectivePermute(_)
+        | Op::CollectiveBroadcast { .. } => true,
+        // A scalar has no dimension to be found again.
+        Op::Broadcast { .. } => {
+            instruction.operands().iter().all(|&x| module[x].shape.as_array().is_some_and(|a| a.is_scalar()))
+        }
+        Op::CustomCall(call) => {
+            &*call.target == "Sharding" && instruction.common.frontend_attribute("num_batch_dims").is_none()
+        }
+        op => op.is_elementwise(),
+    };
+    pointwise && instruction.common.frontend_attribute("xla.sdy.sharding_rule").is_none()
+}
+
 /// The rule of an instruction, over the leaves of its operands and of its result; `None` if shardings do not go through.
 /// With `tiles`, indices that count up along a dimension make it one of the batch, as GSPMD has it.
-pub(super) fn rule_of(module: &Module, i: InstructionId, tiles: bool) -> Option<Rule> {
+pub(super) fn rule_of(module: &Module, i: InstructionId, tiles: bool, rules: &mut Rules) -> Option<Arc<Rule>> {
+    if !is_pointwise(module, i) {
+        return own_rule(module, i, tiles).map(|rule| rules.shared(rule));
+    }
+    let mut ranks = Ranks::new();
+    module[i].operands().iter().for_each(|&x| add_leaf_ranks(&module[x].shape, &mut ranks));
+    let operands = ranks.len();
+    add_leaf_ranks(&module[i].shape, &mut ranks);
+    let dims = match &module[i].shape {
+        Shape::Array(array) => Dims::from_slice(array.dims()),
+        shape => leaf_dims(shape).into_iter().next().unwrap_or_default(),
+    };
+    Some(rules.pointwise(dims, ranks, operands))
+}
+
+fn add_leaf_ranks(shape: &Shape, ranks: &mut Ranks) {
+    match shape {
+        Shape::Tuple(elements) => elements.iter().for_each(|e| add_leaf_ranks(e, ranks)),
+        Shape::Array(array) => ranks.push(array.rank() as u32),
+        _ => ranks.push(0),
+    }
+}
+
+/// The rule of an instruction that is not pointwise.
+fn own_rule(module: &Module, i: InstructionId, tiles: bool) -> Option<Rule> {
     let instruction = &module[i];
     let mut operands = LeafDims::new();
     instruction.operands().iter().for_each(|&x| add_leaf_dims(&module[x].shape, &mut operands));
@@ -76,13 +124,6 @@ pub(super) fn rule_of(module: &Module, i: InstructionId, tiles: bool) -> Option<
     }
     Some(match &instruction.op {
         Op::BitcastConvert => ops::bitcast_convert(s),
-        op if op.is_elementwise() => ops::elementwise(s),
-        Op::Copy
-        | Op::StochasticConvert
-        | Op::Map { .. }
-        | Op::AllReduce(_)
-        | Op::CollectivePermute(_)
-        | Op::CollectiveBroadcast { .. } => ops::elementwise(s),
         Op::Broadcast { dimensions } => ops::broadcast(s, dimensions),
         Op::Transpose { dimensions } => ops::transpose(s, dimensions),
         Op::Reshape { .. } | Op::Bitcast => return ops::reshape(s),
@@ -192,10 +233,7 @@ pub(super) fn rule_of(module: &Module, i: InstructionId, tiles: bool) -> Option<
             if let Some(batch) = instruction.common.frontend_attribute("num_batch_dims") {
                 return Some(ops::batched(s, batch.parse().ok()?));
             }
-            match &*call.target {
-                "Sharding" => ops::elementwise(s),
-                target => return ops::custom_call(s, target),
-            }
+            return ops::custom_call(s, &call.target);
         }
         _ => return None,
     })

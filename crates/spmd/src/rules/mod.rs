@@ -13,7 +13,10 @@ mod reshape;
 pub(crate) use parse::parse;
 pub(crate) use reshape::gcd;
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 /// The sizes of the dimensions of an array.
 pub(crate) type Dims = SmallVec<[i64; 4]>;
@@ -73,13 +76,15 @@ pub(crate) type Places<'a> = &'a [Option<usize>];
 
 impl RuleBuilder {
     /// For arrays of those ranks.
-    pub(crate) fn new<'d>(operands: &[Dims], results: impl IntoIterator<Item = &'d Dims>) -> RuleBuilder {
-        let mut tensors: SmallVec<[TensorFactors; 3]> =
-            operands.iter().map(|d| SmallVec::from_elem(DimFactors::new(), d.len())).collect();
-        tensors.extend(results.into_iter().map(|d| SmallVec::from_elem(DimFactors::new(), d.len())));
-        RuleBuilder {
-            rule: Rule { factors: SmallVec::new(), tensors, operands: operands.len(), custom: false, leading: None },
-        }
+    pub(crate) fn new<'d>(operands: &'d [Dims], results: impl IntoIterator<Item = &'d Dims>) -> RuleBuilder {
+        let ranks = operands.iter().chain(results).map(|d| d.len());
+        RuleBuilder::of_ranks(ranks, operands.len())
+    }
+
+    /// For arrays of those ranks, of which the first `operands` are operands.
+    fn of_ranks(ranks: impl Iterator<Item = usize>, operands: usize) -> RuleBuilder {
+        let tensors = ranks.map(|rank| SmallVec::from_elem(DimFactors::new(), rank)).collect();
+        RuleBuilder { rule: Rule { factors: SmallVec::new(), tensors, operands, custom: false, leading: None } }
     }
 
     fn reserve(&mut self, size: i64, kind: FactorKind, blocked: bool) -> u16 {
@@ -151,6 +156,43 @@ impl RuleBuilder {
             }
         }
         self.rule
+    }
+}
+
+/// The ranks of an operation's arrays, operands first.
+pub(crate) type Ranks = SmallVec<[u32; 4]>;
+
+/// The rules of a program's operations, equal ones shared: there are few.
+#[derive(Default, Debug)]
+pub(crate) struct Rules {
+    /// Those with one factor for each dimension, at its place in all arrays, by what they are made of.
+    pointwise: FxHashMap<(Dims, Ranks, usize), Arc<Rule>>,
+    others: FxHashSet<Arc<Rule>>,
+}
+
+impl Rules {
+    /// The rule with one factor for each dimension of those sizes, at its place in all arrays. The arrays have those ranks;
+    /// the first `operands` are operands.
+    pub(crate) fn pointwise(&mut self, dims: Dims, ranks: Ranks, operands: usize) -> Arc<Rule> {
+        match self.pointwise.entry((dims, ranks, operands)) {
+            Entry::Occupied(known) => known.get().clone(),
+            Entry::Vacant(place) => {
+                let (dims, ranks, operands) = place.key();
+                let mut b = RuleBuilder::of_ranks(ranks.iter().map(|&r| r as usize), *operands);
+                b.pointwise(dims);
+                place.insert(Arc::new(b.build())).clone()
+            }
+        }
+    }
+
+    /// That rule.
+    pub(crate) fn shared(&mut self, rule: Rule) -> Arc<Rule> {
+        if let Some(known) = self.others.get(&rule) {
+            return known.clone();
+        }
+        let rule = Arc::new(rule);
+        self.others.insert(rule.clone());
+        rule
     }
 }
 
