@@ -66,6 +66,15 @@ impl Axis {
     }
 }
 
+/// The list of those axes. Most lists have one or none, for which no block is copied.
+pub(crate) fn list_of(axes: &[Axis]) -> AxisList {
+    match *axes {
+        [] => AxisList::new(),
+        [axis] => AxisList::from_buf([axis]),
+        _ => AxisList::from_slice(axes),
+    }
+}
+
 /// The number of shards along all of them.
 pub(crate) fn total_size(axes: &[Axis]) -> i64 {
     axes.iter().fold(1i64, |n, a| n.saturating_mul(a.size))
@@ -76,6 +85,14 @@ pub(crate) fn push_merged(axes: &mut AxisList, axis: Axis) {
     match axes.last_mut() {
         Some(last) if last.index == axis.index && last.end() == axis.pre => last.size *= axis.size,
         _ => axes.push(axis),
+    }
+}
+
+/// Appends axes, each as one with the last where they are neighbours.
+pub(crate) fn extend_merged(list: &mut AxisList, axes: &[Axis]) {
+    match *axes {
+        [axis] if list.is_empty() => *list = AxisList::from_buf([axis]),
+        _ => axes.iter().for_each(|&a| push_merged(list, a)),
     }
 }
 

@@ -5,6 +5,7 @@
 //! the latest change first.
 
 use super::graph::{Direction, Graph, GraphOp, MeshId, OpClass, OpRef, Origin, TensorSharding, ValueRef};
+use super::memo::{Along, Memo, Updates};
 use super::projection::TensorProjection;
 use super::strategy::{Step, Strategy};
 use crate::axes::Axis;
@@ -131,25 +132,6 @@ fn propagate_results(graph: &mut Graph, strategy: Strategy, settled: &mut Settle
     }
 }
 
-/// In which direction an operation hands axes on along its factors: those that pass through, and the others.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Along {
-    pass: Direction,
-    other: Direction,
-}
-
-impl Along {
-    fn by(of: impl Fn(FactorKind) -> Direction) -> Along {
-        Along { pass: of(FactorKind::PassThrough), other: of(FactorKind::Reduction) }
-    }
-    fn of(self, kind: FactorKind) -> Direction {
-        if kind == FactorKind::PassThrough { self.pass } else { self.other }
-    }
-    fn is_none(self) -> bool {
-        self.pass == Direction::None && self.other == Direction::None
-    }
-}
-
 /// Which operations have nothing to hand on: those that handed on nothing when they were last looked at, in the same
 /// directions, if no value of theirs has changed since.
 struct Settled {
@@ -159,11 +141,13 @@ struct Settled {
     changed: Vec<u32>,
     /// When each operation had nothing to hand on, and in which directions.
     at: Vec<Option<(u32, Along)>>,
+    memo: Memo,
 }
 
 impl Settled {
     fn new(graph: &Graph) -> Settled {
-        Settled { now: 0, changed: vec![0; graph.values.len()], at: vec![None; graph.ops.len()] }
+        let (changed, at) = (vec![0; graph.values.len()], vec![None; graph.ops.len()]);
+        Settled { now: 0, changed, at, memo: Memo::new(graph) }
     }
     fn is_settled(&self, graph: &Graph, op: OpRef, along: Along) -> bool {
         let since = |at: u32| {
@@ -323,20 +307,60 @@ fn propagate_op(
 ) -> SmallVec<[ValueRef; 4]> {
     let mut changed = SmallVec::new();
     if !settled.is_settled(graph, op, along) {
-        hand_on(graph, op, strategy, along, &mut changed);
+        hand_on(graph, op, strategy, along, &mut settled.memo, &mut changed);
         settled.note(op, along, &changed);
     }
     changed
 }
 
-fn hand_on(graph: &mut Graph, op: OpRef, strategy: Strategy, along: Along, changed: &mut SmallVec<[ValueRef; 4]>) {
+fn hand_on(
+    graph: &mut Graph,
+    op: OpRef,
+    strategy: Strategy,
+    along: Along,
+    memo: &mut Memo,
+    changed: &mut SmallVec<[ValueRef; 4]>,
+) {
     let node = &graph.ops[op.index()];
-    let of = |value: Option<ValueRef>| value.and_then(|v| graph.values[v.index()].sharding.as_ref());
-    let Some(mesh) = common_mesh(graph, node.tensors.iter().filter_map(|t| of(t.value))) else { return };
-    let rule = node.rule.clone();
-    if agrees(graph, node) {
-        return;
+    let question = memo.question(graph, node, along);
+    let known = question.as_ref().and_then(|q| memo.answer(q));
+    let updates = known.unwrap_or_else(|| {
+        let updates = work_out(graph, node, strategy, along, memo);
+        if let Some(question) = question {
+            memo.remember(question, &updates);
+        }
+        updates
+    });
+    for (i, number) in updates {
+        let Some(value) = graph.ops[op.index()].tensors[i as usize].value else { continue };
+        let old = memo.of_value(graph, value);
+        let Some(new) = memo.sharding(number) else { continue };
+        if old == number || old == 0 && new.has_no_axes() {
+            continue;
+        }
+        let first = changed.len();
+        changed.push(value);
+        set(graph, value, new.clone(), Origin::Through(op));
+        let group = graph.values[value.index()].group;
+        for member in group.map_or_else(Vec::new, |g| graph.groups[g as usize].clone()) {
+            if member != value {
+                set(graph, member, new.clone(), Origin::Group(value));
+                changed.push(member);
+            }
+        }
+        changed[first..].iter().for_each(|&v| memo.set(v, number));
     }
+}
+
+/// The shardings that an operation gives its arrays.
+fn work_out(graph: &Graph, node: &GraphOp, strategy: Strategy, along: Along, memo: &mut Memo) -> Updates {
+    let mut updates = Updates::new();
+    let of = |value: Option<ValueRef>| value.and_then(|v| graph.values[v.index()].sharding.as_ref());
+    let Some(mesh) = common_mesh(graph, node.tensors.iter().filter_map(|t| of(t.value))) else { return updates };
+    if agrees(graph, node) {
+        return updates;
+    }
+    let rule = &*node.rule;
     let mut tensors: SmallVec<[TensorProjection; 3]> = SmallVec::new();
     for (tensor, factors) in node.tensors.iter().zip(&rule.tensors) {
         let sharding = of(tensor.value);
@@ -357,33 +381,15 @@ fn hand_on(graph: &mut Graph, op: OpRef, strategy: Strategy, along: Along, chang
     let (operands, leading) = (rule.operands, rule.leading);
     let mut step = Step { tensors: &mut tensors, operands, factors: &rule.factors, elementwise, leading };
     let updated = step.run(strategy, direction);
-    for (i, updated) in updated.into_iter().enumerate() {
-        let tensor = &graph.ops[op.index()].tensors[i];
-        let (true, Some(value)) = (updated, tensor.value) else { continue };
-        let mut new = tensors[i].sharding(mesh, &rule.factors, &rule.tensors[i]);
-        if let Some(view) = &tensor.view {
-            new = view.revert(&new);
-        }
-        let same = match &graph.values[value.index()].sharding {
-            None => new.has_no_axes(),
-            Some(old) => *old == new,
+    for (i, _) in updated.into_iter().enumerate().filter(|&(i, updated)| updated && node.tensors[i].value.is_some()) {
+        let new = tensors[i].sharding(mesh, &rule.factors, &rule.tensors[i]);
+        let new = match &node.tensors[i].view {
+            Some(view) => view.revert(&new),
+            None => new,
         };
-        if same {
-            continue;
-        }
-        changed.push(value);
-        let Some(group) = graph.values[value.index()].group else {
-            set(graph, value, new, Origin::Through(op));
-            continue;
-        };
-        set(graph, value, new.clone(), Origin::Through(op));
-        for member in graph.groups[group as usize].clone() {
-            if member != value {
-                set(graph, member, new.clone(), Origin::Group(value));
-                changed.push(member);
-            }
-        }
+        updates.push((i as u32, memo.number(new)));
     }
+    updates
 }
 
 /// Whether all arrays of an operation are cut alike along its factors, so that there is nothing to hand on. Asked of what

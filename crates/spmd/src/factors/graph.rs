@@ -1,6 +1,6 @@
 //! The graph that propagation works on.
 
-use crate::axes::{Axis, AxisList, push_merged};
+use crate::axes::{Axis, AxisList, list_of, push_merged};
 use crate::rules::{Dims, Rule};
 use hloom_ir::device_list::{AxisRef, Mesh, MeshDevices};
 use hloom_ir::sharding::{DimSharding, NamedSharding, UnreducedReduction};
@@ -41,18 +41,26 @@ pub(crate) struct TensorDim {
 
 impl Clone for TensorDim {
     fn clone(&self) -> TensorDim {
-        TensorDim { axes: AxisList::from_slice(&self.axes), ..*self }
+        TensorDim { axes: list_of(&self.axes), ..*self }
     }
 }
 
 /// The sharding of a value.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(PartialEq, Eq, Hash, Debug)]
 pub(crate) struct TensorSharding {
     pub mesh: MeshId,
     pub dims: SmallVec<[TensorDim; 4]>,
     pub replicated: AxisList,
     pub unreduced: AxisList,
     pub reduction: UnreducedReduction,
+}
+
+impl Clone for TensorSharding {
+    fn clone(&self) -> TensorSharding {
+        let mut dims = SmallVec::with_capacity(self.dims.len());
+        self.dims.iter().for_each(|d| dims.push(d.clone()));
+        TensorSharding { dims, replicated: list_of(&self.replicated), unreduced: list_of(&self.unreduced), ..*self }
+    }
 }
 
 impl TensorSharding {

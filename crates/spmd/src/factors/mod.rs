@@ -6,6 +6,7 @@
 
 pub(crate) mod engine;
 mod graph;
+mod memo;
 mod projection;
 mod strategy;
 

@@ -1,7 +1,7 @@
 //! A sharding in terms of factors, and back.
 
 use super::graph::{MeshId, TensorDim, TensorSharding};
-use crate::axes::{Axis, AxisList, Prefix, prefix_of, push_merged, total_size};
+use crate::axes::{Axis, AxisList, Prefix, extend_merged, list_of, prefix_of, push_merged, total_size};
 use crate::rules::{Factor, TensorFactors, gcd};
 use hloom_ir::sharding::UnreducedReduction;
 use smallvec::SmallVec;
@@ -64,6 +64,12 @@ impl TensorProjection {
         for (d, dim) in tensor.iter().enumerate() {
             let of_dim = sharding.and_then(|s| s.dims.get(d));
             let closed = of_dim.is_some_and(|d| d.closed);
+            if let &[factor] = dim.as_slice() {
+                let f = &mut all[usize::from(factor)];
+                (f.present, f.minor_most, f.closed) = (true, true, closed);
+                extend_merged(&mut f.axes, of_dim.map_or(&[], |d| &d.axes));
+                continue;
+            }
             let mut rest = Rest::new(of_dim.map_or(&[], |d| &d.axes));
             let mut overflows = false;
             for (i, &factor) in dim.iter().enumerate() {
@@ -98,7 +104,7 @@ impl TensorProjection {
                 }
             }
         }
-        let list = |axes: Option<&AxisList>| axes.map_or_else(AxisList::new, |a| AxisList::from_slice(a));
+        let list = |axes: Option<&AxisList>| axes.map_or_else(AxisList::new, |a| list_of(a));
         TensorProjection {
             factors: all,
             replicated: list(sharding.map(|s| &s.replicated)),
@@ -113,7 +119,7 @@ impl TensorProjection {
         if !f.present || prefix_of(&f.axes, axes) != Prefix::Strict {
             return false;
         }
-        f.axes = AxisList::from_slice(axes);
+        f.axes = list_of(axes);
         true
     }
 
@@ -124,9 +130,9 @@ impl TensorProjection {
             for &factor in dim {
                 let f = &self.factors[usize::from(factor)];
                 out.closed |= f.closed;
-                f.axes.iter().for_each(|&a| push_merged(&mut out.axes, a));
+                extend_merged(&mut out.axes, &f.axes);
                 if !f.overflow.is_empty() {
-                    f.overflow.iter().for_each(|&a| push_merged(&mut out.axes, a));
+                    extend_merged(&mut out.axes, &f.overflow);
                     break;
                 }
                 // What is minor to a factor that is not cut through cannot be cut without strides.
@@ -139,8 +145,8 @@ impl TensorProjection {
         TensorSharding {
             mesh,
             dims: dims.collect(),
-            replicated: AxisList::from_slice(&self.replicated),
-            unreduced: AxisList::from_slice(&self.unreduced),
+            replicated: list_of(&self.replicated),
+            unreduced: list_of(&self.unreduced),
             reduction: self.reduction,
         }
     }

@@ -51,14 +51,14 @@ impl Step<'_> {
         for tensor in first {
             let f = &tensor.factors[factor];
             if f.present {
-                (axes, can_expand) = compatible(&axes, &f.axes, can_expand);
+                meet(&mut axes, &f.axes, &mut can_expand);
             }
         }
         can_expand &= direction == Direction::Both;
         for tensor in second {
             let f = &tensor.factors[factor];
             if f.present {
-                (axes, can_expand) = compatible(&axes, &f.axes, can_expand);
+                meet(&mut axes, &f.axes, &mut can_expand);
             }
         }
         axes
@@ -161,6 +161,18 @@ impl Step<'_> {
             let ways = if self.elementwise { total_size(axes) } else { 0 };
             (-source.0, -ways, source.1, *i)
         });
+    }
+}
+
+/// Makes of `axes` what is [`compatible`] with `more`, which mostly is the same, or one of the two is empty.
+fn meet(axes: &mut AxisList, more: &[Axis], can_expand: &mut bool) {
+    if more.is_empty() || axes.as_slice() == more {
+        return;
+    }
+    if !axes.is_empty() {
+        (*axes, *can_expand) = compatible(axes, more, *can_expand);
+    } else if *can_expand {
+        axes.extend_from_slice(more);
     }
 }
 
