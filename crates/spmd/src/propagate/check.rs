@@ -9,6 +9,7 @@ use hloom_ir::diagnostic::{Diagnostic, Part};
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::sharding::{NamedSharding, Sharding, ShardingKind};
+use rustc_hash::FxHashSet;
 
 /// Where an instruction comes from, and what is said of it.
 fn origin(module: &Module, i: InstructionId, named: &NamedSharding) -> String {
@@ -50,8 +51,12 @@ pub(super) fn check(module: &Module, computations: &[ComputationId]) -> Result<(
 }
 
 /// Lists of axes for as many dimensions as there are, of axes that the mesh has, each used once.
-fn fits(module: &Module, computations: &[ComputationId], errors: &mut Vec<Diagnostic>) {
+fn fits<'m>(module: &'m Module, computations: &'m [ComputationId], errors: &mut Vec<Diagnostic>) {
     let (mut of, mut leaves) = (None, Vec::new());
+    // Few shardings are stated many times.
+    let mut sound: FxHashSet<&NamedSharding> = FxHashSet::default();
+    let mut is_sound =
+        |named: &'m NamedSharding| sound.contains(named) || named.to_tiles().is_some() && sound.insert(named);
     for (i, n, named) in named_shardings(module, computations) {
         if matches!(named.mesh.devices, MeshDevices::Maximal(_)) || named.mesh.axes.is_empty() {
             continue;
@@ -64,7 +69,7 @@ fn fits(module: &Module, computations: &[ComputationId], errors: &mut Vec<Diagno
             Some(rank) if rank != named.dims.len() => {
                 format!("the sharding is of {} dimensions, the value has {rank}", named.dims.len())
             }
-            _ if named.to_tiles().is_none() => "an axis is not in the mesh, or is used twice".to_owned(),
+            _ if !is_sound(named) => "an axis is not in the mesh, or is used twice".to_owned(),
             _ => continue,
         };
         let error = Diagnostic::error(&codes::BAD_SHARDING, message).note(origin(module, i, named));
