@@ -48,6 +48,7 @@ impl Partitioner<'_> {
                 }
                 order.retain(|&i| live[i]);
                 self.predict(&order);
+                self.find_elements(&order);
                 self.find_accumulators(c);
                 self.write_computation(c, &order)?;
             } else {

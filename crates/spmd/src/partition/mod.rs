@@ -50,8 +50,8 @@ mod windows;
 use annotations::{Annotations, Stated};
 use axes::{AxisList, AxisSet, DeviceAxes};
 use custom::{CustomPartitioner, NoCustomPartitioner};
-use hloom_ir::diagnostic::{Diagnostic, codes::passes as codes};
 use hloom_ir::ElementType;
+use hloom_ir::diagnostic::{Diagnostic, codes::passes as codes};
 use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::laid_out::LaidOutShapes;
 use hloom_ir::module::Module;
@@ -60,6 +60,7 @@ use known_plans::KnownPlans;
 use placement::Placement;
 use rustc_hash::{FxHashMap, FxHashSet};
 use spec::{Reduction, Spec};
+use values::Element;
 
 /// What writing the program answers.
 pub(crate) type Emit<T> = Result<T, Diagnostic>;
@@ -149,6 +150,8 @@ pub(crate) struct Partitioner<'s> {
     pub shared: FxHashSet<InstructionId>,
     /// Axes along which a value is expected to come out in parts.
     pub predicted: SideTable<InstructionId, AxisSet>,
+    /// Which elements of tuples values are.
+    pub elements: SideTable<InstructionId, Element>,
     pub notes: Vec<Note>,
     pub gathered: Vec<InstructionId>,
     /// How the leaves of the program's parameters lie.
@@ -229,6 +232,7 @@ pub fn partition_with(
         shapes: LaidOutShapes::default(),
         shared: FxHashSet::default(),
         predicted: SideTable::with_len(source.instruction_slots(), AxisSet::EMPTY),
+        elements: SideTable::with_len(source.instruction_slots(), Element::None),
         notes: Vec::new(),
         gathered: Vec::new(),
         parameters: Vec::new(),

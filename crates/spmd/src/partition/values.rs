@@ -1,9 +1,9 @@
 //! What stands for the values of the source: parts of arrays as operations ask for them, and tuples taken apart and packed.
 
-use super::Emit;
 use super::axes::AxisSet;
 use super::body::{Body, Part, Val};
 use super::spec::Spec;
+use super::{Emit, Partitioner};
 use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::shape::ArrayShape;
 use hloom_ir::{Op, Shape};
@@ -34,6 +34,32 @@ impl Values {
             Entry::Vacant(place) => {
                 place.insert(self.all.len() as u32);
                 self.all.push(value);
+            }
+        }
+    }
+}
+
+/// Which element of a tuple a value is that nothing but the tuple uses.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Element {
+    /// Of no tuple.
+    #[default]
+    None,
+    /// The one of that number.
+    At(u32),
+    /// More than one.
+    Several,
+}
+
+impl Partitioner<'_> {
+    /// Finds out which elements of tuples the values of a computation are.
+    pub(crate) fn find_elements(&mut self, order: &[InstructionId]) {
+        for &tuple in order.iter().filter(|&&i| matches!(self.source[i].op, Op::Tuple)) {
+            for (&x, n) in self.source[tuple].operands().iter().zip(0..) {
+                if let [_] = self.source[x].users() {
+                    let is_first = self.elements[x] == Element::None;
+                    self.elements.set(x, if is_first { Element::At(n) } else { Element::Several });
+                }
             }
         }
     }
@@ -121,7 +147,6 @@ impl Body<'_, '_> {
                 return spec.map_or(own.clone(), |s| Spec { manual: own.manual, ..s.clone() });
             }
             let [user] = source[at].users() else { return own };
-            let operands = source[*user].operands();
             match &source[*user].op {
                 Op::Copy if element.is_none() && source[*user].common.sharding.is_some() => {
                     return Spec { manual: own.manual, ..self.annotated_array(*user) };
@@ -129,9 +154,10 @@ impl Body<'_, '_> {
                 Op::CustomCall(call) if element.is_none() && &*call.target == "Sharding" => {
                     return Spec { manual: own.manual, ..self.annotated_array(*user) };
                 }
-                Op::Tuple if element.is_none() && operands.iter().filter(|&&o| o == at).count() == 1 => {
-                    element = operands.iter().position(|&o| o == at);
-                }
+                Op::Tuple if element.is_none() => match self.p.elements[at] {
+                    Element::At(n) => element = Some(n as usize),
+                    Element::None | Element::Several => return own,
+                },
                 Op::GetTupleElement { index } if element == Some(*index as usize) => element = None,
                 _ => return own,
             }

@@ -153,6 +153,11 @@ impl HloGraph {
         self.leaves.get(start..).and_then(|rest| rest.get(..module[i].shape.leaf_count())).unwrap_or(&[])
     }
 
+    /// The value of one of an instruction's leaves.
+    fn leaf(&self, i: InstructionId, leaf: usize) -> Option<ValueRef> {
+        self.leaves.get(self.starts[i.index()] as usize + leaf).copied().flatten()
+    }
+
     /// The leaf that a leaf of an instruction has its sharding from, which may be itself.
     pub(crate) fn owner(&self, i: InstructionId, leaf: usize) -> (InstructionId, usize) {
         let start = self.starts.get(i.index()).map_or(usize::MAX, |&s| s as usize);
@@ -281,8 +286,12 @@ impl HloGraph {
             Op::Tuple if module[i].common.sharding.is_some() && !self.is_result(module, i) => self.handed(module, i),
             Op::Copy if module[i].shape.is_tuple() => self.handed(module, i),
             Op::Tuple => {
-                let all: Vec<_> = operands.iter().flat_map(|&x| self.values(module, x).to_vec()).collect();
-                all.into_iter().enumerate().for_each(|(leaf, value)| self.set(i, leaf, value));
+                let mut to = self.starts[i.index()] as usize;
+                for &x in operands {
+                    let (from, count) = (self.starts[x.index()] as usize, module[x].shape.leaf_count());
+                    self.leaves.copy_within(from..from + count, to);
+                    to += count;
+                }
             }
             Op::GetTupleElement { index } => {
                 let Some(&x) = operands.first() else { return };
@@ -531,7 +540,7 @@ impl HloGraph {
                 let handed_on = handed_on(module, *body);
                 let targets = self.values(module, i).to_vec();
                 for (leaf, target) in targets.into_iter().enumerate() {
-                    let sources = [init, root].map(|x| self.values(module, x).get(leaf).copied().flatten());
+                    let sources = [init, root].map(|x| self.leaf(x, leaf));
                     if target.is_some() && handed_on.get(leaf) != Some(&true) {
                         self.edge(i, &sources, target.into());
                     }
@@ -542,8 +551,7 @@ impl HloGraph {
                 let roots: Vec<InstructionId> = called.iter().filter_map(|&b| module.root(b)).collect();
                 let targets = self.values(module, i).to_vec();
                 for (leaf, target) in targets.into_iter().enumerate() {
-                    let sources: Vec<_> =
-                        roots.iter().map(|&r| self.values(module, r).get(leaf).copied().flatten()).collect();
+                    let sources: Vec<_> = roots.iter().map(|&r| self.leaf(r, leaf)).collect();
                     if target.is_some() {
                         self.edge(i, &sources, target.into());
                     }
