@@ -262,3 +262,41 @@ ENTRY main {
         assert_eq!(sharding(&module, name), "{mesh['x'=2,'y'=2], [{}, {'y'}], manual={'x'}}", "{name}");
     }
 }
+
+#[test]
+fn a_constant_of_a_manual_region_is_not_the_one_outside() {
+    let named = "HloModule m, num_partitions=4
+ENTRY main {
+  x = f32[8] parameter(0), sharding={mesh['x'=4], [{'x'}]}
+  two = f32[] constant(2)
+  half = f32[] divide(two, two)
+  inside = f32[2] custom-call(x), custom_call_target=\"SPMDFullToShardShape\",
+    sharding={mesh['x'=4], [{}], manual={'x'}}
+  scale = f32[2] broadcast(half), dimensions={}
+  scaled = f32[2] multiply(inside, scale)
+  last = f32[2] custom-call(scaled), custom_call_target=\"Sharding\",
+    sharding={mesh['x'=4], [{}], manual={'x'}}
+  y = f32[8] custom-call(last), custom_call_target=\"SPMDShardToFullShape\", sharding={mesh['x'=4], [{'x'}]}
+  shift = f32[8] broadcast(half), dimensions={}
+  ROOT sum = f32[8] add(y, shift), sharding={mesh['x'=4], [{'x'}]}
+}";
+    let tiles = "HloModule m, num_partitions=4
+ENTRY main {
+  x = f32[8] parameter(0), sharding={devices=[4]<=[4]}
+  two = f32[] constant(2)
+  half = f32[] divide(two, two)
+  inside = f32[2] custom-call(x), custom_call_target=\"SPMDFullToShardShape\", sharding={manual}
+  scale = f32[2] broadcast(half), dimensions={}, sharding={manual}
+  scaled = f32[2] multiply(inside, scale), sharding={manual}
+  y = f32[8] custom-call(scaled), custom_call_target=\"SPMDShardToFullShape\", sharding={devices=[4]<=[4]}
+  shift = f32[8] broadcast(half), dimensions={}, sharding={devices=[4]<=[4]}
+  ROOT sum = f32[8] add(y, shift), sharding={devices=[4]<=[4]}
+}";
+    for text in [named, tiles] {
+        let module = propagated(text);
+        let made = hloom_spmd::partition(&module, 4).unwrap_or_else(|d| panic!("{}: {text}", d.message));
+        let shape = |name| made.module[made.module.instruction_by_name(name).expect(name)].shape.without_layout();
+        assert_eq!(shape("sum").to_string(), "f32[2]", "{text}");
+        assert_eq!(shape("shift").to_string(), "f32[2]", "{text}");
+    }
+}

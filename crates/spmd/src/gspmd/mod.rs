@@ -10,7 +10,7 @@ mod virtual_mesh;
 
 use crate::factors::engine::{self, Order, Rounds};
 use crate::factors::{Strategy, TensorSharding, ValueRef};
-use crate::propagate::{HloGraph, PropagationOptions, PropagationReport, sequential};
+use crate::propagate::{HloGraph, PropagationOptions, PropagationReport, regions, sequential};
 use hloom_ir::Op;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::InstructionId;
@@ -55,6 +55,7 @@ pub fn propagate_known(
         let named = edges.named(module, i, sharding, &meshes);
         module.instruction_mut(i).common.sharding = named.map(Arc::new);
     }
+    regions::separate(module, &computations)?;
     let mut built = HloGraph::for_tiles(module, &computations);
     built.mesh(&meshes.main);
     let mut known = replicated::Known::new(module, &computations, &built, &given, &edges);

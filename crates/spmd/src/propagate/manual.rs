@@ -17,16 +17,7 @@ impl ManualAxes {
     /// What is said at the edges of manual computations, carried to what is between them: first to users, then to
     /// operands of which nothing is known (constants, the number of the device).
     pub(super) fn new(module: &Module, computations: &[ComputationId]) -> ManualAxes {
-        let mut found = ManualAxes { of: vec![None; module.instruction_slots()] };
-        // Callers come before what they call.
-        for &c in computations {
-            for &i in module[c].instructions() {
-                if found.of[i.index()].is_none() {
-                    found.of[i.index()] = found.forward(module, i);
-                }
-                found.enter_bodies(module, i);
-            }
-        }
+        let mut found = ManualAxes::from_operands(module, computations);
         for &c in computations.iter().rev() {
             for &i in module[c].instructions().iter().rev() {
                 let Some(own) = found.of[i.index()].clone() else { continue };
@@ -47,6 +38,26 @@ impl ManualAxes {
             }
         }
         found
+    }
+
+    /// What is said at the edges of manual computations, carried to users only.
+    pub(super) fn from_operands(module: &Module, computations: &[ComputationId]) -> ManualAxes {
+        let mut found = ManualAxes { of: vec![None; module.instruction_slots()] };
+        // Callers come before what they call.
+        for &c in computations {
+            for &i in module[c].instructions() {
+                if found.of[i.index()].is_none() {
+                    found.of[i.index()] = found.forward(module, i);
+                }
+                found.enter_bodies(module, i);
+            }
+        }
+        found
+    }
+
+    /// The manual axes of an instruction, if it is inside a manual computation.
+    pub(super) fn side(&self, i: InstructionId) -> Option<Arc<[u32]>> {
+        self.of.get(i.index()).cloned().flatten()
     }
 
     /// The manual axes of an instruction.

@@ -11,6 +11,7 @@ mod hlo_rules;
 mod manual;
 mod named;
 mod prepare;
+pub(crate) mod regions;
 mod report;
 mod write_back;
 

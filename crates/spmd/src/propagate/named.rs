@@ -2,7 +2,7 @@
 
 use super::hlo_graph::HloGraph;
 use super::report::PropagationReport;
-use super::{check, prepare, write_back};
+use super::{check, prepare, regions, write_back};
 use crate::factors::engine::{self, Order, Rounds};
 use crate::factors::{Strategy, ValueRef};
 use hloom_ir::Op;
@@ -31,6 +31,7 @@ pub(super) fn propagate(module: &mut Module) -> Result<PropagationReport, Vec<Di
     let computations = sequential(module);
     check::check(module, &computations)?;
     apply_constraints(module, &computations)?;
+    regions::separate(module, &computations)?;
     let mut built = HloGraph::new(module, &computations);
     built.apply_annotations(module, &computations);
     let rounds =
