@@ -141,8 +141,8 @@ impl Edges {
         meshes: &virtual_mesh::Meshes,
     ) -> Option<Sharding> {
         let unspecified = unspecified_dims(module, i);
+        let shapes = module[i].shape.leaves();
         let leaf = |n: usize, l: &LeafSharding| -> LeafSharding {
-            let shapes = module[i].shape.leaves();
             let rank = shapes.get(n).and_then(|(_, s)| s.as_array()).map_or(0, |a| a.rank());
             let may_change = self.may_change(module, i, n) == Some(true);
             let is_maximal = matches!(l.kind, ShardingKind::Maximal { .. });
