@@ -80,11 +80,17 @@ impl Transpose {
     /// Copies runs of `inner` elements.
     fn copy(&self, inner: usize, outer: &[(usize, usize)], from: &[u8], to: &Shared<'_, u8>, parallel: &dyn Parallel) {
         let run = inner * self.element_bytes;
+        let (&(line, stride), outer) = outer.split_last().unwrap_or((&(1, 0), &[]));
         parallel.each(self.elements / inner, grain::BYTES.div_ceil(run), &|begin, end| {
-            for at in begin..end {
-                let start = offset(outer, at) * self.element_bytes;
+            let mut at = begin;
+            while at < end {
+                // As many as lie along one dimension, whose place is worked out once.
+                let count = (line - at % line).min(end - at);
+                let start = (offset(outer, at / line) + at % line * stride) * self.element_bytes;
                 // SAFETY: these runs are this thread's.
-                unsafe { to.slice(at * run, (at + 1) * run) }.copy_from_slice(&from[start..start + run]);
+                let to = unsafe { to.slice(at * run, (at + count) * run) };
+                copy_runs(&from[start..], stride * self.element_bytes, to, run);
+                at += count;
             }
         });
     }
@@ -130,6 +136,23 @@ impl Transpose {
             }
         });
         Some(())
+    }
+}
+
+/// Copies runs that lie `stride` bytes apart to `to`, one after another. Short ones of usual lengths are moved by a few
+/// instructions each, where a call would take longer than the copy.
+fn copy_runs(from: &[u8], stride: usize, to: &mut [u8], run: usize) {
+    #[inline(always)]
+    fn of_length(from: &[u8], stride: usize, to: &mut [u8], run: usize) {
+        for (n, to) in to.chunks_exact_mut(run).enumerate() {
+            to.copy_from_slice(&from[n * stride..n * stride + run]);
+        }
+    }
+    match run {
+        64 => of_length(from, stride, to, 64),
+        128 => of_length(from, stride, to, 128),
+        256 => of_length(from, stride, to, 256),
+        run => of_length(from, stride, to, run),
     }
 }
 
