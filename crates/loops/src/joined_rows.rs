@@ -39,7 +39,10 @@ pub(crate) fn joined_rows(graph: &Graph, target: &NestOutputs) -> Option<LoopPro
         rows.iter().map(|row| Some(lower_rows(graph, target, &stacked, std::slice::from_ref(row))?.items.len()));
     let apart: usize = apart.sum::<Option<usize>>()?;
     let items = together.items.len();
-    (items <= MOST_ITEMS && items as f64 <= LARGEST_SHARE * apart as f64).then_some(together)
+    // Where the rows are the innermost dimension, the loop would otherwise be as short as there are rows.
+    let is_short = stacked.last() == Some(&(dims.len() - 1));
+    let share = if is_short { 1.0 } else { LARGEST_SHARE };
+    (items <= MOST_ITEMS && items as f64 <= share * apart as f64).then_some(together)
 }
 
 /// Where a row lies in the dimensions along which rows are stacked.
