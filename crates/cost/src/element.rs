@@ -1,8 +1,9 @@
 //! What one element of an operation takes on a core with vectors, in additions of f32.
 //!
 //! The one table of it: fusion weighs by it what is made twice, loops what is kept for a later pass, hoisting what is
-//! carried through a loop. The numbers are those of 512-bit vectors in loops that find their data in a near cache,
-//! rounded; what an addition takes on a machine is [`CoreCost`](crate::CoreCost)'s.
+//! carried through a loop, and the model of processors how long all of it takes. The numbers are those of 512-bit vectors
+//! in loops that find their data in a near cache, rounded; what an addition takes on a machine is
+//! [`CoreCost`](crate::CoreCost)'s.
 
 use hloom_ir::element_type::ElementType;
 use hloom_ir::op::{BinaryOp, Op, UnaryOp};
@@ -12,9 +13,12 @@ const COMPLEX_FUNCTION: f64 = 80.0;
 /// A quotient or a root holds its unit for about as long as so many additions.
 const QUOTIENT: f64 = 4.0;
 /// Integers are divided one at a time.
-const INTEGER_QUOTIENT: f64 = 12.0;
+const INTEGER_QUOTIENT: f64 = 160.0;
+/// More units take operations on bits, and a rotation that is written as three of them is one.
+const BITWISE: f64 = 0.6;
 
-/// What a function of a type of 16 bits takes longer than one of f32, rounding aside.
+/// What a function of a type of 16 bits takes longer than one of f32, rounding aside: its parts are computed for half a
+/// vector of such elements at a time.
 const NARROW_FUNCTION: f64 = 8.0;
 /// The longest chain of operations in a function.
 const FUNCTION_DEPTH: f64 = 8.0;
@@ -54,8 +58,20 @@ pub fn unary(op: UnaryOp, t: ElementType) -> f64 {
         | UnaryOp::RoundNearestEven => 1.0,
         UnaryOp::CountLeadingZeros | UnaryOp::PopulationCount => 4.0,
         UnaryOp::Sqrt | UnaryOp::Rsqrt => QUOTIENT + rounding(t),
-        UnaryOp::Exponential => 12.0 + rounding(t),
-        _ => 20.0 + rounding(t),
+        UnaryOp::Exponential => function(12.0, t),
+        UnaryOp::Log => function(26.0, t),
+        UnaryOp::LogPlusOne | UnaryOp::ExponentialMinusOne => function(32.0, t),
+        UnaryOp::Sine | UnaryOp::Cosine | UnaryOp::Tan => function(44.0, t),
+        UnaryOp::Cbrt => function(180.0, t),
+        _ => function(20.0, t),
+    }
+}
+
+/// A function of the type, which takes so much for f32.
+fn function(additions: f64, t: ElementType) -> f64 {
+    match rounding(t) {
+        0.0 => additions,
+        rounding => additions + NARROW_FUNCTION + rounding,
     }
 }
 
@@ -67,7 +83,16 @@ pub fn binary(op: BinaryOp, t: ElementType) -> f64 {
         BinaryOp::Divide | BinaryOp::Remainder if !t.is_float() && !t.is_complex() => INTEGER_QUOTIENT,
         BinaryOp::Divide => QUOTIENT + rounding(t),
         BinaryOp::Remainder => 30.0 + rounding(t),
-        BinaryOp::Power | BinaryOp::Atan2 => 80.0 + rounding(t),
+        BinaryOp::Power if t.is_complex() => COMPLEX_FUNCTION,
+        BinaryOp::Power if t == ElementType::F64 => 500.0,
+        BinaryOp::Power => 180.0 + rounding(t),
+        BinaryOp::Atan2 => 96.0 + rounding(t),
+        BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::ShiftLeft
+        | BinaryOp::ShiftRightArithmetic
+        | BinaryOp::ShiftRightLogical => BITWISE,
         BinaryOp::Add | BinaryOp::Subtract | BinaryOp::Multiply => 1.0 + rounding(t),
         _ => 1.0,
     }
@@ -84,58 +109,18 @@ pub const GATHER: f64 = 4.0;
 /// Taking an index apart by a division, which is done for each element by itself.
 pub const INDEX_QUOTIENT: f64 = 40.0;
 
-/// What one element of type `t` takes as time: [`instruction`], but for functions that take far longer than those that
-/// choices are made between, for which any large number will do.
-pub fn time(op: &Op, operands: usize, t: ElementType) -> Option<f64> {
-    let is_integer = !t.is_float() && !t.is_complex();
-    let function = match op {
-        _ if t.is_complex() => None,
-        Op::Unary { op: UnaryOp::Log, .. } => Some(26.0),
-        Op::Unary { op: UnaryOp::LogPlusOne | UnaryOp::ExponentialMinusOne, .. } => Some(32.0),
-        Op::Unary { op: UnaryOp::Sine | UnaryOp::Cosine | UnaryOp::Tan, .. } => Some(44.0),
-        Op::Unary { op: UnaryOp::Cbrt, .. } => Some(180.0),
-        Op::Binary(BinaryOp::Power) if t == ElementType::F64 => Some(500.0),
-        Op::Binary(BinaryOp::Power) => Some(180.0),
-        Op::Binary(BinaryOp::Atan2) => Some(96.0),
-        Op::Binary(BinaryOp::Divide | BinaryOp::Remainder) if is_integer => Some(160.0),
-        // More units take these, and a rotation that is written as three of them is one.
-        Op::Binary(
-            BinaryOp::And
-            | BinaryOp::Or
-            | BinaryOp::Xor
-            | BinaryOp::ShiftLeft
-            | BinaryOp::ShiftRightArithmetic
-            | BinaryOp::ShiftRightLogical,
-        ) => Some(0.6),
-        _ => None,
-    };
-    match (function, op) {
-        (Some(each), _) if is_integer => Some(each),
-        (Some(each), _) => Some(each + rounding(t)),
-        // By itself each piece is copied to its place.
-        (None, Op::Concatenate { .. }) => Some(1.0),
-        // What is found by an index that is computed is counted by the places where it lies.
-        (None, Op::Gather(_)) => Some(1.0),
-        // The parts of a function are computed for half a vector of such elements at a time.
-        (None, Op::Unary { op, .. }) if rounding(t) > 0.0 && unary(*op, t) > CHEAP + rounding(t) => {
-            Some(unary(*op, t) + NARROW_FUNCTION)
-        }
-        (None, op) => instruction(op, operands, t),
-    }
-}
-
 /// How long the result for one element is waited for, in additions.
 pub fn depth(op: &Op, operands: usize, t: ElementType) -> f64 {
     match op {
         Op::Broadcast { .. } | Op::Reshape { .. } | Op::Slice { .. } | Op::Transpose { .. } => 0.0,
-        Op::Concatenate { .. } | Op::Reverse { .. } => 1.0,
+        Op::Concatenate { .. } | Op::Gather(_) | Op::Reverse { .. } => 1.0,
         Op::Reduce { .. } => REDUCE_DEPTH,
         // Plain work on integers is done in a cycle.
         op if !t.is_float() && !t.is_complex() => {
-            time(op, operands, t).map_or(0.0, |each| (INTEGER_DEPTH * each).clamp(INTEGER_DEPTH, FUNCTION_DEPTH))
+            instruction(op, operands, t).map_or(0.0, |each| (INTEGER_DEPTH * each).clamp(INTEGER_DEPTH, FUNCTION_DEPTH))
         }
         // Most terms of a series do not wait for each other.
-        op => time(op, operands, t).map_or(0.0, |each| each.clamp(1.0, FUNCTION_DEPTH)),
+        op => instruction(op, operands, t).map_or(0.0, |each| each.clamp(1.0, FUNCTION_DEPTH)),
     }
 }
 

@@ -5,6 +5,7 @@ use crate::matmul::Matmul;
 use hloom_ir::ElementType;
 use hloom_ir::attributes::{Window, WindowDim};
 use hloom_ir::entity::{ComputationId, InstructionId};
+use hloom_ir::instruction::Instruction;
 use hloom_ir::module::Module;
 use hloom_ir::op::{BinaryOp, Op, UnaryOp};
 use hloom_ir::shape::{ArrayShape, Shape};
@@ -254,7 +255,7 @@ impl Work {
         if moves_fastest(module, id) {
             work.transposed = n;
         }
-        if let Some(each) = element::time(&instruction.op, instruction.operands().len(), computed) {
+        if let Some(each) = additions(instruction, computed) {
             work.additions = each * n * vectors_of(computed);
         }
         work.depth = element::depth(&instruction.op, instruction.operands().len(), computed);
@@ -269,6 +270,16 @@ impl Work {
     fn reduced(&mut self, element_type: ElementType, n: f64) {
         self.elementwise.reduced = n;
         self.add_plain(element_type, n, 0.0);
+    }
+}
+
+/// What an element of type `t` takes, in additions, as far as the vector units are concerned.
+fn additions(instruction: &Instruction, t: ElementType) -> Option<f64> {
+    match &instruction.op {
+        // By itself each piece is copied to its place, and what is found by an index that is computed is counted by the
+        // places where it lies.
+        Op::Concatenate { .. } | Op::Gather(_) => Some(1.0),
+        op => element::instruction(op, instruction.operands().len(), t),
     }
 }
 
@@ -299,7 +310,7 @@ fn combining(module: &Module, computation: ComputationId) -> f64 {
         let instruction = &module[id];
         let array = first_array(&instruction.shape)?;
         let computed = instruction.operands().first().and_then(|&o| first_array(&module[o].shape)).unwrap_or(array);
-        let each = element::time(&instruction.op, instruction.operands().len(), computed.element_type)?;
+        let each = additions(instruction, computed.element_type)?;
         Some(each * vectors_of(computed.element_type))
     };
     module[computation].instructions().iter().filter_map(each).sum::<f64>().max(1.0)
