@@ -1,5 +1,6 @@
 //! The Cholesky decomposition.
 
+use super::lanes::{self, LANES, Lanes};
 use super::{BLOCK, Scalar, each_matrix, part, subtract, subtract_product, two_rows};
 use crate::matmul::Matmul;
 use crate::parallel::Parallel;
@@ -30,9 +31,16 @@ impl Cholesky {
             && i32::try_from(n).is_ok();
         fits.then_some(())?;
         let multiplications = n.saturating_mul(n).saturating_mul(n) / 6;
-        each_matrix(self.batch, multiplications, (matrices, failed), parallel, |_, matrix, failed, parallel| {
+        let at = |r: usize, c: usize| if self.lower { c * n + r } else { r * n + c };
+        let groups = lanes::groups(self.batch, n);
+        let (grouped, matrices) = matrices.split_at_mut(groups * LANES * n * n);
+        let (grouped_failed, failed) = failed.split_at_mut(groups * LANES);
+        each_matrix(groups, LANES * multiplications, (grouped, grouped_failed), parallel, |_, matrices, failed, _| {
+            with_vectors!(factorize_lanes(matrices, failed, n, at));
+        });
+        let single = self.batch - groups * LANES;
+        each_matrix(single, multiplications, (matrices, failed), parallel, |_, matrix, failed, parallel| {
             // The upper triangle, row by row; the matrix stays until it is known that there is a factor.
-            let at = |r: usize, c: usize| if self.lower { c * n + r } else { r * n + c };
             let mut factor: Vec<T> = (0..n * n).map(|i| matrix[at(i / n, i % n)]).collect();
             let outcome = with_vectors!(factorize(&mut factor, n, parallel));
             failed[0] = outcome.err().map_or(0, |row| row as i32 + 1);
@@ -86,4 +94,35 @@ fn factorize<T: Scalar>(a: &mut [T], n: usize, parallel: &dyn Parallel) -> Resul
         }
     }
     Ok(())
+}
+
+/// The same for a group of small matrices, whose upper triangle at row and column is `at`.
+#[inline(always)]
+fn factorize_lanes<T: Scalar>(matrices: &mut [T], failed: &mut [i32], n: usize, at: impl Fn(usize, usize) -> usize) {
+    let mut a: Vec<Lanes<T>> = vec![[T::default(); LANES]; n * n];
+    for r in 0..n {
+        (r..n).for_each(|c| a[r * n + c] = lanes::gather(matrices, n * n, at(r, c)));
+    }
+    failed.fill(0);
+    for k in 0..n {
+        let pivots = a[k * n + k];
+        for (failed, pivot) in failed.iter_mut().zip(&pivots).filter(|(failed, _)| **failed == 0) {
+            if pivot.partial_cmp(&T::default()) != Some(std::cmp::Ordering::Greater) {
+                *failed = k as i32 + 1;
+            }
+        }
+        let roots = pivots.map(T::sqrt);
+        a[k * n + k + 1..(k + 1) * n].iter_mut().for_each(|x| lanes::divide(x, &roots));
+        a[k * n + k] = roots;
+        for r in k + 1..n {
+            let (above, below) = a.split_at_mut(r * n);
+            let upper = &above[k * n + r..(k + 1) * n];
+            below[r..n].iter_mut().zip(upper).for_each(|(x, y)| lanes::subtract(x, &upper[0], y));
+        }
+    }
+    for (lane, matrix) in matrices.chunks_exact_mut(n * n).enumerate().filter(|(lane, _)| failed[*lane] == 0) {
+        for r in 0..n {
+            (r..n).for_each(|c| matrix[at(r, c)] = a[r * n + c][lane]);
+        }
+    }
 }

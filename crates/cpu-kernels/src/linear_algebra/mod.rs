@@ -1,9 +1,11 @@
 //! Factors of matrices and systems of equations with triangular ones, for batches of dense row-major matrices.
 //!
 //! A matrix is worked on by blocks of columns or rows: within a block by plain loops over rows, and what a block means for
-//! the rest of the matrix is a product of matrices. Everything is done in place.
+//! the rest of the matrix is a product of matrices. Small matrices of a batch are worked on side by side. Everything is done
+//! in place.
 
 mod cholesky;
+mod lanes;
 mod lu;
 #[cfg(test)]
 mod tests;

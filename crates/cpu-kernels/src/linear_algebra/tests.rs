@@ -103,18 +103,45 @@ fn a_matrix_that_is_not_positive_stays_as_it_is() {
 }
 
 #[test]
+fn small_factors_are_the_same_side_by_side() {
+    for n in [2, 5, 16, 32, 33] {
+        let batch = 37;
+        let mut matrices: Vec<f64> = Vec::new();
+        for m in 0..batch {
+            let x = random(n * n, 5 + m as u64);
+            let transposed: Vec<f64> = (0..n * n).map(|i| x[i % n * n + i / n]).collect();
+            let mut matrix = times(&x, &transposed, n, n, n);
+            // Some have no factor.
+            (0..n).for_each(|k| matrix[k * n + k] += if m % 7 == 3 && k > 0 { -9.0 * n as f64 } else { 1.0 });
+            matrices.extend(matrix);
+        }
+        for lower in [true, false] {
+            let (mut factors, mut failed) = (matrices.clone(), vec![7; batch]);
+            Cholesky { batch, n, lower }.run(&mut factors, &mut failed, &Serial).expect("the sizes fit");
+            let (mut alone, mut alone_failed) = (matrices.clone(), vec![7; batch]);
+            for (matrix, failed) in alone.chunks_exact_mut(n * n).zip(alone_failed.chunks_exact_mut(1)) {
+                Cholesky { batch: 1, n, lower }.run(matrix, failed, &Serial).expect("the sizes fit");
+            }
+            assert_eq!((factors, &failed), (alone, &alone_failed), "{n}");
+            assert!(failed.contains(&0) && failed.iter().any(|&f| f > 0));
+        }
+    }
+}
+
+#[test]
 fn solutions_solve_their_systems() {
-    for (n, others) in [(1, 1), (3, 1), (5, 4), (60, 1), (60, 3), (60, 20), (130, 17)] {
+    let sizes = [(2, 1, 1), (2, 3, 1), (2, 5, 4), (2, 60, 1), (2, 60, 3), (2, 60, 20), (2, 130, 17)];
+    for (batch, n, others) in sizes.into_iter().chain([(19, 2, 1), (35, 7, 3), (16, 32, 5)]) {
         for case in 0..16 {
             let has = |bit: i32| case & (1 << bit) != 0;
             let (left, lower, unit_diagonal, transposed) = (has(0), has(1), has(2), has(3));
-            let solve = TriangularSolve { batch: 2, n, others, left, lower, unit_diagonal, transposed };
-            let mut a = random(2 * n * n, 3);
+            let solve = TriangularSolve { batch, n, others, left, lower, unit_diagonal, transposed };
+            let mut a = random(batch * n * n, 3);
             a.iter_mut().for_each(|x| *x /= n as f64);
             for matrix in a.chunks_exact_mut(n * n) {
                 (0..n).for_each(|k| matrix[k * n + k] += 2.0);
             }
-            let x = random(2 * n * others, 4);
+            let x = random(batch * n * others, 4);
             let mut b = Vec::new();
             for (a, x) in a.chunks_exact(n * n).zip(x.chunks_exact(n * others)) {
                 let given = |r: usize, c: usize| match r == c {
@@ -130,4 +157,11 @@ fn solutions_solve_their_systems() {
             assert!(distance(&b, &x) < 1e-12, "{solve:?}: {:e}", distance(&b, &x));
         }
     }
+}
+
+#[test]
+fn many_systems_of_nothing_are_solved() {
+    let (left, lower, unit_diagonal, transposed) = (true, true, false, false);
+    let solve = TriangularSolve { batch: 40, n: 4, others: 0, left, lower, unit_diagonal, transposed };
+    solve.run(&[1.0f32; 640], &mut [], &Serial).expect("the sizes fit");
 }

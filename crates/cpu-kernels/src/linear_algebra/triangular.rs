@@ -1,5 +1,6 @@
 //! Systems of equations with triangular matrices.
 
+use super::lanes::{self, LANES, Lanes};
 use super::{BLOCK, Scalar, dot, each_matrix, part, subtract, subtract_product, two_rows};
 use crate::matmul::Matmul;
 use crate::parallel::Parallel;
@@ -35,8 +36,14 @@ impl TriangularSolve {
         let multiplications = size.saturating_mul(self.others) / 2;
         // There is nothing to write besides.
         let nothing: &mut [u8] = &mut [];
-        each_matrix(self.batch, multiplications, (b, nothing), parallel, |m, b, _, parallel| {
-            let a = &a[m * size..(m + 1) * size];
+        let groups = if self.others > 0 { lanes::groups(self.batch, self.n) } else { 0 };
+        let (a, b) = (a.split_at(groups * LANES * size), b.split_at_mut(groups * LANES * self.n * self.others));
+        each_matrix(groups, LANES * multiplications, (b.0, &mut *nothing), parallel, |group, b, _, _| {
+            let a = &a.0[group * LANES * size..][..LANES * size];
+            with_vectors!(self.lanes(a, b));
+        });
+        each_matrix(self.batch - groups * LANES, multiplications, (b.1, nothing), parallel, |m, b, _, parallel| {
+            let a = &a.1[m * size..(m + 1) * size];
             with_vectors!(if self.left { self.columns(a, b, parallel) } else { self.rows(a, b, parallel) });
         });
         Some(())
@@ -136,6 +143,37 @@ impl TriangularSolve {
             for x in b.chunks_exact_mut(n) {
                 inner.vector(&block, &mut x[start..start + width], !self.transposed, forward);
             }
+        }
+    }
+
+    /// The systems of a group of small matrices.
+    #[inline(always)]
+    fn lanes<T: Scalar>(&self, a: &[T], b: &mut [T]) {
+        let (n, others) = (self.n, self.others);
+        // On the right each row is a system with the transposed matrix on the left.
+        let ((row, column), forward) = match (self.strides(), self.left) {
+            (strides, true) => (strides, self.is_forward()),
+            ((row, column), false) => ((column, row), !self.is_forward()),
+        };
+        let at = |unknown: usize, other: usize| if self.left { unknown * others + other } else { other * n + unknown };
+        let gathered = |i: usize| lanes::gather(b, n * others, at(i / others, i % others));
+        let mut x: Vec<Lanes<T>> = (0..n * others).map(gathered).collect();
+        for k in 0..n {
+            let r = if forward { k } else { n - 1 - k };
+            let known = if forward { 0..r } else { r + 1..n };
+            for c in known {
+                let factor = lanes::gather(a, n * n, r * row + c * column);
+                let (above, below) = two_rows(&mut x, others, r.min(c), r.max(c));
+                let (to, from) = if c < r { (below, above) } else { (above, below) };
+                to.iter_mut().zip(from).for_each(|(to, from)| lanes::subtract(to, &factor, from));
+            }
+            if !self.unit_diagonal {
+                let divisor = lanes::gather(a, n * n, r * n + r);
+                x[r * others..(r + 1) * others].iter_mut().for_each(|x| lanes::divide(x, &divisor));
+            }
+        }
+        for (lane, b) in b.chunks_exact_mut(n * others).enumerate() {
+            x.iter().enumerate().for_each(|(i, x)| b[at(i / others, i % others)] = x[lane]);
         }
     }
 
