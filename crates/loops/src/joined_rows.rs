@@ -1,9 +1,9 @@
 //! The rows of a result in one loop: where a few rows are stacked that are made of the same values, as the derivatives of
 //! a state of three numbers are, which a loop for each row would make again for every one. The dimension along which they
-//! are stacked may be any, and there may be several.
+//! are stacked may be any, and there may be several. For processors, whose loops have the values of all rows in registers.
 
 use crate::affine::Affine;
-use crate::graph::{Graph, NodeOp};
+use crate::graph::{Graph, NodeOp, ValueRef};
 use crate::lower::{Index, NestOutputs, linear, lower_with};
 use crate::program::{LoopProgram, Store};
 use smallvec::SmallVec;
@@ -17,9 +17,19 @@ const MOST_ITEMS: usize = 500;
 /// The share of the items of loops for each row that one for all must do with: more stores and fewer registers cost too.
 const LARGEST_SHARE: f64 = 0.75;
 
-/// One loop for all rows of `target`, if rows are stacked in the graph and that saves work.
-pub(crate) fn joined_rows(graph: &Graph, target: &NestOutputs) -> Option<LoopProgram> {
-    let dims = &target.dims;
+/// One loop for all rows of all outputs, if rows are stacked in the graph and that saves work.
+pub(crate) fn joined_rows(graph: &Graph) -> Option<LoopProgram> {
+    let outputs: Vec<(u32, ValueRef)> = (graph.inputs..).zip(graph.outputs.iter().copied()).collect();
+    let dims = graph.dims(outputs.first()?.1);
+    let is_plain = |v: ValueRef| {
+        let has_own_nests =
+            matches!(graph.node(v).op, NodeOp::DynamicUpdateSlice | NodeOp::Scatter(_) | NodeOp::ReduceWindow { .. });
+        graph.dims(v) == dims && !has_own_nests
+    };
+    if dims.contains(&0) || !outputs.iter().all(|&(_, v)| is_plain(v)) {
+        return None;
+    }
+    let target = &NestOutputs { dims: dims.into(), outputs };
     // Of how many rows: which dimension of the result it is after transposes, the number of items tells.
     let mut heights = SmallVec::<[i64; 4]>::new();
     heights.extend(graph.nodes.iter().filter_map(|n| match n.op {

@@ -1,6 +1,7 @@
 //! Kernels that are wanted, and the loops they become: equal ones once.
 
 use crate::graph::Graph;
+use crate::joined_rows::joined_rows;
 use crate::nests::programs;
 use crate::peel::peel;
 use crate::program::LoopProgram;
@@ -63,7 +64,7 @@ fn has_programs(graph: Graph) -> Result<(), Unsupported> {
         if let Some(answer) = answers.get(&graph) {
             return answer.clone();
         }
-        let answer = programs(&graph, false).map(|_| ());
+        let answer = loop_programs(&graph, false).map(|_| ());
         if answers.len() >= MOST_ANSWERS {
             answers.clear();
         }
@@ -96,6 +97,11 @@ impl KernelLoops {
     }
 }
 
+/// The loop programs of a graph, as a processor does best.
+fn loop_programs(graph: &Graph, in_place: bool) -> Result<Vec<LoopProgram>, Unsupported> {
+    joined_rows(graph).map_or_else(|| programs(graph, in_place), |program| Ok(vec![program]))
+}
+
 /// The different kernels of the requests, and for each request the number of its kernel.
 pub fn lower_requests(
     module: &Module,
@@ -117,7 +123,7 @@ pub fn lower_requests(
         };
         let key = (graph, request.in_place, request.producer.map(|p| p.row));
         let number = *numbers.entry(key).or_insert_with_key(|(graph, in_place, row)| {
-            work.push(programs(graph, *in_place).map(|programs| {
+            work.push(loop_programs(graph, *in_place).map(|programs| {
                 let parts = programs.into_iter().flat_map(|p| peel(p, simd, core));
                 let mut programs: Vec<LoopProgram> = parts.flat_map(|p| tile(p, simd)).collect();
                 programs.iter_mut().for_each(|p| p.cache_rows(core));

@@ -1,11 +1,10 @@
 //! Which nests of loops a kernel consists of.
 //!
 //! Outputs of the same sizes are written by one nest. A dynamic-update-slice that is written in place is a nest over the
-//! update alone. A concatenation is a nest for each of its parts, or one for all ([`joined_rows`]). A scatter is a nest over its updates, in order and in one piece: two of them may fall on one place.
+//! update alone. A concatenation is a nest for each of its parts. A scatter is a nest over its updates, in order and in one piece: two of them may fall on one place.
 
 use crate::affine::{Affine, ItemId, Term};
 use crate::graph::{Graph, NodeOp, ScatterAttributes, ValueRef};
-use crate::joined_rows::joined_rows;
 use crate::lower::{Index, NestOutputs, linear, lower, lower_with};
 use crate::prefix_scan::PrefixScan;
 use crate::program::{Item, ItemData, LoadSource, LoopProgram, Store};
@@ -34,11 +33,6 @@ pub fn programs(graph: &Graph, in_place: bool) -> Result<Vec<LoopProgram>, Unsup
                 programs.push(update_in_place(graph, output, buffer)?);
             }
             NodeOp::Concatenate { dimension } if node.operands.len() <= MAX_PARTS => {
-                let whole = NestOutputs { dims: graph.dims(output).into(), outputs: vec![(buffer, output)] };
-                if let Some(program) = joined_rows(graph, &whole) {
-                    programs.push(program);
-                    continue;
-                }
                 let mut start = 0;
                 for &part in &node.operands {
                     let place = Place { buffer, dimension: *dimension, start };
@@ -59,7 +53,7 @@ pub fn programs(graph: &Graph, in_place: bool) -> Result<Vec<LoopProgram>, Unsup
         }
     }
     for target in &plain {
-        programs.push(joined_rows(graph, target).map_or_else(|| lower(graph, target), Ok)?);
+        programs.push(lower(graph, target)?);
     }
     if in_place {
         check_overwritten(graph, &programs)?;
