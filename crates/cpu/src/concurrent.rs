@@ -9,6 +9,7 @@ use crate::dependence::{Footprint, dependencies};
 use crate::executor::ThunkExecutor;
 use crate::thunk::{Thunk, ThunkKind};
 use hloom_cost::CoreCost;
+use hloom_ir::entity::InstructionId;
 use hloom_value::ExecutionError;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -100,9 +101,18 @@ fn together(sum: f64, weight: Weight) -> Option<f64> {
 }
 
 /// How long a program runs on one thread, in nanoseconds: as long as its loops do as is assumed of them. `None` where that is
-/// not known, and for what is worth several threads.
-pub(crate) fn expected_nanoseconds(lists: &[Vec<Thunk>], core: &CoreCost) -> Option<f64> {
-    lists.first()?.iter().map(|step| weight(step, lists, core)).try_fold(0.0, together)
+/// not known, and for what is worth several threads. `is_small_call` says of calls of others' code, such as LAPACK's,
+/// whether they are given so little that they are over soon.
+pub(crate) fn expected_nanoseconds(
+    lists: &[Vec<Thunk>],
+    core: &CoreCost,
+    is_small_call: impl Fn(InstructionId) -> bool,
+) -> Option<f64> {
+    let weighed = |step: &Thunk| match step.kind {
+        ThunkKind::Evaluate(_) if is_small_call(step.instruction) => Weight::Task(core.thread, false),
+        _ => weight(step, lists, core),
+    };
+    lists.first()?.iter().map(weighed).try_fold(0.0, together)
 }
 
 /// Whether a step that lasts so long takes all threads for itself.

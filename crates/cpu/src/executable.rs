@@ -24,6 +24,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 /// The stack of a device's thread; the evaluator's calls nest, and address space is cheap.
 const STACK_BYTES: usize = 256 << 20;
 
+/// Calls of others' code that read and write no more bytes are thought to be over soon: factors of matrices of 16 rows are.
+const SMALL_CALL: i64 = 1 << 13;
+
 /// A compiled program in memory.
 #[derive(Debug)]
 pub(crate) struct CpuExecutable {
@@ -61,7 +64,12 @@ fn is_short(compiled: &CompiledModule) -> bool {
     let module = compiled.module.module();
     let is_open =
         |&i: &InstructionId| matches!(module[i].op, Op::While { .. }) && known_trip_count(&module[i]).is_none();
-    let time = expected_nanoseconds(&code.program.lists, &code.core);
+    let bytes = |i: InstructionId| module[i].shape.byte_size().unwrap_or(i64::MAX);
+    let is_small_call = |i: InstructionId| {
+        let arrays = module[i].operands().iter().copied().chain([i]);
+        matches!(module[i].op, Op::CustomCall(_)) && arrays.map(bytes).fold(0, i64::saturating_add) <= SMALL_CALL
+    };
+    let time = expected_nanoseconds(&code.program.lists, &code.core, is_small_call);
     time.is_some_and(|time| time < code.core.worth_sharing())
         && compiled.grid.devices() == 1
         && !module.computations().iter().any(|&c| module[c].instructions().iter().any(is_open))

@@ -245,6 +245,14 @@ fn runs_that_end_soon_are_known() {
     let is_short = |text: &str| compile(&client(2), &parse(text), grid(1)).is_short();
     let sum = |n: i64| format!("HloModule m\nENTRY e {{ x = f32[{n}] parameter(0)\n ROOT y = f32[{n}] add(x, x) }}");
     assert!(is_short(&sum(64)) && !is_short(&sum(1 << 20)));
+    let factors = |n: i64| {
+        format!(
+            "HloModule m\nENTRY e {{ x = f32[{n},{n}]{{0,1}} parameter(0)
+              ROOT y = (f32[{n},{n}]{{0,1}}, f32[{n}]) custom-call(x), custom_call_target=\"lapack_sgeqrf_ffi\",
+                api_version=API_VERSION_TYPED_FFI, operand_layout_constraints={{f32[{n},{n}]{{0,1}}}} }}"
+        )
+    };
+    assert!(is_short(&factors(8)) && !is_short(&factors(64)));
     // A loop that ends with a count, and one that ends when its values say so.
     let repeated = |limit: &str| {
         let text = "HloModule m
