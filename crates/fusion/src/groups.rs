@@ -100,9 +100,9 @@ impl Facts {
         }
     }
 
-    /// Whether it costs nothing to make an instruction wherever it is needed.
-    pub(super) fn is_free(&self, i: InstructionId) -> bool {
-        self.roles[i] == Role::Free
+    /// Whether an instruction is made wherever it is needed: it costs nothing, or is cheap and in several groups.
+    pub(super) fn is_made_again(&self, i: InstructionId) -> bool {
+        self.roles[i] == Role::Free || self.places[i].len() > 1
     }
 
     /// Whether a control dependency names an instruction.

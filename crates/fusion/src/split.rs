@@ -16,7 +16,7 @@ pub(super) fn split(module: &Module, group: &Group, facts: &Facts) -> Option<[Gr
     let last_user = |m: &InstructionId| module[*m].users().iter().filter_map(|u| position.get(u)).max().copied();
     // What is made before each position and needed at it or after it.
     let mut crossing = vec![0i64; members.len() + 1];
-    for (n, member) in members.iter().enumerate().filter(|(_, m)| !facts.is_free(**m)) {
+    for (n, member) in members.iter().enumerate().filter(|(_, m)| !facts.is_made_again(**m)) {
         let bytes = module[*member].shape.byte_size().unwrap_or(i64::MAX / 4);
         if let Some(last) = last_user(member).filter(|&last| last > n) {
             crossing[n + 1] = crossing[n + 1].saturating_add(bytes);
@@ -29,21 +29,23 @@ pub(super) fn split(module: &Module, group: &Group, facts: &Facts) -> Option<[Gr
         *bytes = sum;
     });
     let middle = members.len() / 2;
-    let begins = members.iter().position(|&m| !facts.is_free(m))?;
+    let begins = members.iter().position(|&m| !facts.is_made_again(m))?;
     let inner = (members.len() / 4).max(begins + 1)..(members.len() * 3 / 4 + 1).min(members.len());
     let cut = inner.min_by_key(|&n| (crossing[n], n.abs_diff(middle)))?;
     let (first, second) = members.split_at(cut);
-    let is_needed = |m: &InstructionId| last_user(m).is_some_and(|last| last >= cut);
-    let is_result = |m: &InstructionId| group.results.contains(m) || is_needed(m) && !facts.is_free(*m);
-    let results: Vec<InstructionId> = first.iter().copied().filter(is_result).collect();
-    // What is free is made in both.
+    // What other groups make too is made in both parts, as it was to be made here: another's value may come too late.
     let mut wanted: FxHashSet<InstructionId> = second.iter().copied().collect();
-    let mut second = second.to_vec();
-    for &member in first.iter().rev().filter(|&&m| facts.is_free(m)) {
-        if module[member].users().iter().any(|u| wanted.contains(u)) && wanted.insert(member) {
-            second.insert(0, member);
+    let is_wanted =
+        |m: InstructionId, wanted: &FxHashSet<InstructionId>| module[m].users().iter().any(|u| wanted.contains(u));
+    let mut again: Vec<InstructionId> = Vec::new();
+    for &member in first.iter().rev().filter(|&&m| facts.is_made_again(m)) {
+        if is_wanted(member, &wanted) && wanted.insert(member) {
+            again.push(member);
         }
     }
+    let is_result = |&m: &InstructionId| group.results.contains(&m) || !facts.is_made_again(m) && is_wanted(m, &wanted);
+    let results: Vec<InstructionId> = first.iter().copied().filter(is_result).collect();
+    let second: Vec<InstructionId> = again.into_iter().rev().chain(second.iter().copied()).collect();
     let others = group.results.iter().copied().filter(|r| !results.contains(r)).collect();
     (!results.is_empty()).then(|| [Group::new(first.to_vec(), results), Group::new(second, others)])
 }
