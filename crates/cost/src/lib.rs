@@ -29,7 +29,7 @@ pub mod matmul;
 mod model;
 mod processor;
 mod roofline;
-pub mod window_sizes;
+mod window_sizes;
 mod windows;
 pub mod work;
 

@@ -1,11 +1,11 @@
-//! The rows of a result in one loop: where a few rows are stacked that are made of the same values, as the derivatives of
+//! The rows of a result in one loop (unroll and jam): where a few rows are stacked that are made of the same values, as the derivatives of
 //! a state of three numbers are, which a loop for each row would make again for every one. The dimension along which they
 //! are stacked may be any, and there may be several. For processors, whose loops have the values of all rows in registers.
 
 use crate::affine::Affine;
 use crate::graph::{Graph, NodeOp, ValueRef};
-use crate::lower::{Index, NestOutputs, linear, lower_with};
-use crate::program::{LoopProgram, Store};
+use crate::lower::{Index, NestOutputs, lower_with};
+use crate::program::LoopProgram;
 use smallvec::SmallVec;
 
 /// So many rows are made together at most: all their values are at hand at once.
@@ -82,13 +82,7 @@ fn lower_rows(
                 false => rest.next().cloned(),
             };
             let index: Index = all.clone().filter_map(along).collect();
-            for &(buffer, value) in &target.outputs {
-                let item = lowerer.value(value, &index, None)?;
-                let offset = linear(&index, graph.dims(value));
-                let element_type = graph.element_type(value);
-                let store = Store { buffer, offset, item, element_type, combine: None, condition: None };
-                lowerer.program.stores.push(store);
-            }
+            lowerer.store(&target.outputs, &index)?;
         }
         Ok(())
     });

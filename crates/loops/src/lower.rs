@@ -83,15 +83,20 @@ pub struct NestOutputs {
 
 /// Lowers the writing of `target`.
 pub fn lower(graph: &Graph, target: &NestOutputs) -> Result<LoopProgram, Unsupported> {
-    lower_with(graph, &target.dims, &|lowerer, index| {
-        for &(buffer, value) in &target.outputs {
-            let item = lowerer.value(value, index, None)?;
-            let offset = linear(index, graph.dims(value));
-            let element_type = graph.element_type(value);
-            lowerer.program.stores.push(Store { buffer, offset, item, element_type, combine: None, condition: None });
+    lower_with(graph, &target.dims, &|lowerer, index| lowerer.store(&target.outputs, index))
+}
+
+impl Lowerer<'_> {
+    /// Writes the outputs at one index.
+    pub(crate) fn store(&mut self, outputs: &[(u32, ValueRef)], index: &[Affine]) -> Result<(), Unsupported> {
+        for &(buffer, value) in outputs {
+            let item = self.value(value, index, None)?;
+            let offset = linear(index, self.graph.dims(value));
+            let element_type = self.graph.element_type(value);
+            self.program.stores.push(Store { buffer, offset, item, element_type, combine: None, condition: None });
         }
         Ok(())
-    })
+    }
 }
 
 /// Lowers a nest of those sizes, whose stores are made by `body`, until no more loops need splitting.

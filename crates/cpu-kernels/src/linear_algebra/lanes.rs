@@ -1,4 +1,4 @@
-//! Small matrices of a batch side by side: each has a lane of the vectors, which rows as short as theirs would not fill.
+//! Small matrices of a batch side by side (an interleaved batch): each has a lane of the vectors, which rows as short as theirs would not fill.
 
 use super::Scalar;
 
