@@ -95,8 +95,8 @@ impl<O: Copy + Default + Send + Sync> Call<'_, O> {
         let largest = pieces.iter().zip(&tiles).map(|(p, t)| t.0.saturating_mul(t.1).saturating_mul(p.k)).max();
         let chunk = grain::MULTIPLICATIONS.div_ceil(largest.unwrap_or(1).max(1));
         let columns: Vec<&dyn Columns<W::Unit>> = weights.iter().map(|w| w as &dyn Columns<W::Unit>).collect();
-        let rows = if features_are_columns { pieces.iter().map(|p| p.m).max().unwrap_or(0) } else { 0 };
-        let down = tiles.iter().map(|t| t.2).max().unwrap_or(0);
+        // Features that are rows are laid out by the tiles themselves.
+        let down = tiles.iter().map(|t| t.2).max().filter(|_| features_are_columns).unwrap_or(0);
         let source = Source {
             columns: &columns,
             k: pieces.iter().flat_map(|p| std::iter::repeat_n(p.k, c.groups)).collect(),
@@ -104,7 +104,7 @@ impl<O: Copy + Default + Send + Sync> Call<'_, O> {
             unit: W::DEPTH,
             width: micro.columns,
         };
-        source.with_packed([rows, down], parallel, |columns| {
+        source.with_packed(down, parallel, |columns| {
             parallel.each_in_turn(count, chunk, &|begin, end| (begin..end).for_each(|at| tile(columns, &weights, at)));
         });
         panel.is_some()
@@ -382,7 +382,7 @@ impl<S: Copy + Sync, W: Way<S>> Patches<'_, S, W> {
 }
 
 impl<S: Copy + Sync, W: Way<S>> Rows<W::Unit> for Patches<'_, S, W> {
-    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, _: usize, to: *mut W::Unit) -> Placed<W::Unit> {
+    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, to: *mut W::Unit) -> Placed<W::Unit> {
         // What lies side by side is copied; taps never do, but where the axis has one element, whose stride is any number.
         let is_side_by_side = self.runs.along == 1 && !matches!(self.runs.kind, Kind::Taps(_));
         // SAFETY (both): the caller's promise.
@@ -424,7 +424,7 @@ impl<S: Copy + Sync, W: Way<S>> Weights<'_, S, W> {
 }
 
 impl<S: Copy + Sync, W: Way<S>> Rows<W::Unit> for Weights<'_, S, W> {
-    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, _: usize, to: *mut W::Unit) -> Placed<W::Unit> {
+    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, to: *mut W::Unit) -> Placed<W::Unit> {
         let width = rows.len();
         for (run, numbers, unit) in self.runs.within(depth, W::DEPTH) {
             let lines = self.lines(&rows, run, &numbers);

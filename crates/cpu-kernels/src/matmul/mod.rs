@@ -288,7 +288,7 @@ impl Matmul {
         let right: Vec<&dyn Columns<W::Unit>> = right.iter().map(|r| r as &dyn Columns<W::Unit>).collect();
         let source =
             Source { columns: &right, n: self.n, k: vec![self.k; groups], unit: W::DEPTH, width: micro.columns };
-        source.with_packed([self.m, down], parallel, |right| each_tile(Some(right)));
+        source.with_packed(down, parallel, |right| each_tile(Some(right)));
         panel.is_some()
     }
 
@@ -434,13 +434,10 @@ fn collide(distance: usize) -> bool {
     distance >= PAGE - 64 && !(64..=PAGE - 64).contains(&(distance % PAGE))
 }
 
-/// Rows that are read so often are worth copying: apart from each other they are on too many pages.
-const MANY_TIMES: usize = 10;
-
 impl<S: Copy + Sync, W: Way<S>> Rows<W::Unit> for Matrix<'_, S, W> {
-    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, times: usize, to: *mut W::Unit) -> Placed<W::Unit> {
+    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, to: *mut W::Unit) -> Placed<W::Unit> {
         let from = self.lines(rows.start, depth.start);
-        let is_fine = || self.along == 1 && !self.rows_collide() && times < MANY_TIMES;
+        let is_fine = || self.along == 1 && !self.rows_collide();
         if W::IN_PLACE && (rows.len() <= 4 || is_fine()) {
             return Placed { at: from.first.cast(), row: self.line, step: self.along };
         }

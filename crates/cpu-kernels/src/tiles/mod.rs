@@ -2,8 +2,8 @@
 //!
 //! A [`Gemm`] knows how to lay out lines of both operands for the innermost loops ([`Rows`], [`Columns`]); a tile of its
 //! result is computed by one thread, a part of the summed dimension at a time. The rows of a tile are laid out as a whole
-//! and stay in the second cache; panels of columns are laid out one by one into the first. If there are few columns it is
-//! the other way round. Rows that can be read where they are, are. How a product is cut into tiles does not change what is computed.
+//! and stay in the second cache; panels of columns are laid out one by one into the first. Rows that can be read where
+//! they are, are. How a product is cut into tiles does not change what is computed.
 
 pub(crate) mod micro;
 pub(crate) mod pack;
@@ -23,20 +23,16 @@ pub(crate) const DEPTH: usize = 256;
 /// out of the cache.
 pub(crate) const ROW: usize = DEPTH + 16;
 
-/// So many columns are kept, if there are more rows; otherwise a tile's rows are.
-const FEW_COLUMNS: usize = 256;
-
 /// How sums become results of another type.
 pub(crate) type Finish<C, O> = fn(&[C], &mut [O]);
 
 /// Rows of the left operand.
 pub(crate) trait Rows<U>: Sync {
     /// Lays out rows, or says where they are. `depth` is in numbers and begins with a whole unit; at most [`DEPTH`] units.
-    /// They are read once for each of `times` panels of columns.
     ///
     /// # Safety
     /// There must be room at `to` for [`ROW`] units of each row, and [`SLACK`] behind them.
-    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, times: usize, to: *mut U) -> Placed<U>;
+    unsafe fn place(&self, rows: Range<usize>, depth: Range<usize>, to: *mut U) -> Placed<U>;
 }
 
 /// Columns of the right operand.
@@ -116,16 +112,14 @@ impl<U: Copy + Default, C: Copy + Default> Gemm<'_, U, C> {
         let height = m.div_ceil(m.div_ceil(self.micro.rows));
         let down = Panels { begin: rows.start, end: rows.end, width: height };
         let across = Panels { begin: columns.start, end: columns.end, width: self.micro.columns };
-        let keep_rows = m <= n || n > FEW_COLUMNS;
         let panel = across.width * self.k.div_ceil(self.unit).min(DEPTH);
-        let (kept_rows, kept_columns) = if keep_rows { (down.count(), 1) } else { (1, across.count()) };
-        let room = (kept_rows * height * ROW + SLACK, kept_columns * panel + SLACK);
+        let room = (down.count() * height * ROW + SLACK, panel + SLACK);
         scratch::with_two::<U, _>(room.0, room.1, |rows_at, columns_at| {
             let mut part = Part { product: self, depth: 0..0, down, across, rows_at, columns_at, tile: (to, to_row) };
             for first in (0..self.k).step_by(DEPTH * self.unit) {
                 part.depth = first..self.k.min(first + DEPTH * self.unit);
                 // SAFETY: the caller's promise, and the room that was asked for.
-                unsafe { if keep_rows { part.keep_rows() } else { part.keep_columns() } }
+                unsafe { part.sums() };
             }
         });
     }
@@ -181,16 +175,16 @@ impl<U: Copy + Default, C: Copy> Part<'_, '_, U, C> {
 
     /// # Safety
     /// As for [`Gemm::tile`], and there must be room for what is laid out.
-    unsafe fn keep_rows(&self) {
+    unsafe fn sums(&self) {
         let room = self.down.width * ROW;
         // SAFETY (all): the caller's promise.
         let place = |i: usize| unsafe {
             let to = self.rows_at.wrapping_add(i * room);
-            self.product.rows.place(self.down.lines(i), self.depth.clone(), self.across.count(), to)
+            self.product.rows.place(self.down.lines(i), self.depth.clone(), to)
         };
         let placed: Vec<Placed<U>> = (0..self.down.count()).map(place).collect();
         for j in 0..self.across.count() {
-            let right = unsafe { self.columns(j, self.columns_at) };
+            let right = unsafe { self.columns(j) };
             for (i, &left) in placed.iter().enumerate() {
                 unsafe { self.multiply(i, j, left, right) };
             }
@@ -198,31 +192,15 @@ impl<U: Copy + Default, C: Copy> Part<'_, '_, U, C> {
     }
 
     /// # Safety
-    /// As for [`Self::keep_rows`].
-    unsafe fn keep_columns(&self) {
-        let room = self.across.width * self.units();
-        // SAFETY (all): the caller's promise.
-        let columns = |j: usize| unsafe { self.columns(j, self.columns_at.wrapping_add(j * room)) };
-        let placed: Vec<(*const U, usize)> = (0..self.across.count()).map(columns).collect();
-        for i in 0..self.down.count() {
-            let left =
-                unsafe { self.product.rows.place(self.down.lines(i), self.depth.clone(), placed.len(), self.rows_at) };
-            for (j, &right) in placed.iter().enumerate() {
-                unsafe { self.multiply(i, j, left, right) };
-            }
-        }
-    }
-
-    /// # Safety
-    /// There must be room for a panel at `to`.
-    unsafe fn columns(&self, panel: usize, to: *mut U) -> (*const U, usize) {
+    /// As for [`Self::sums`].
+    unsafe fn columns(&self, panel: usize) -> (*const U, usize) {
         let (lines, source) = (self.across.lines(panel), self.product.columns);
         if let Some(place) = source.in_place(lines.start, self.depth.start, self.down.count()) {
             return place;
         }
         // SAFETY: the caller's promise.
-        unsafe { source.pack(lines, self.depth.clone(), self.across.width, to) };
-        (to, self.across.width)
+        unsafe { source.pack(lines, self.depth.clone(), self.across.width, self.columns_at) };
+        (self.columns_at, self.across.width)
     }
 
     /// # Safety
@@ -254,13 +232,13 @@ impl<U: Copy + Default, C: Copy> Part<'_, '_, U, C> {
 /// A tile must be large, since it packs what it needs of both operands, and small enough for what is kept of it to stay in
 /// the second cache.
 pub(crate) fn cut<U, C>(micro: &Micro<U, C>, [m, n, k]: [usize; 3], groups: usize, threads: usize) -> (usize, usize) {
-    /// Rows that are kept.
+    /// Rows that are kept: as many as fit into the second cache, as deep as they are laid out at once.
     const MOST_KEPT: usize = 352;
     let wanted = if threads > 1 { 3 * threads } else { 1 };
     let (mut down, mut across) = (1usize, 1usize);
     loop {
         let (rows, columns) = (m.div_ceil(down), n.div_ceil(across));
-        let too_large = rows > MOST_KEPT && columns > FEW_COLUMNS;
+        let too_large = rows > MOST_KEPT;
         let too_few = groups.saturating_mul(down).saturating_mul(across) < wanted;
         let large = rows.saturating_mul(columns).saturating_mul(k) >= 2 * grain::MULTIPLICATIONS;
         // Narrow tiles pack more than they multiply.

@@ -3,13 +3,10 @@
 use super::pack::SLACK;
 use super::{Columns, DEPTH, scratch};
 use crate::parallel::Parallel;
-use crate::parallel::grain;
 use std::ops::Range;
 
 /// More than this is not kept in memory at once.
 const MOST_BYTES: usize = 32 << 20;
-/// Multiplications that are worth a step of its own.
-const WORTH_PACKING: usize = 16 * grain::MULTIPLICATIONS;
 /// Numbers that one thread lays out at a time at least.
 const WORTH_TAKING: usize = 1 << 14;
 
@@ -58,20 +55,13 @@ pub(crate) struct Source<'a, U> {
 }
 
 impl<U: Copy> Source<'_, U> {
-    /// Calls `body` with the columns of each product, laid out if that pays: `m` rows are multiplied by them, in `down`
-    /// tiles.
-    pub(crate) fn with_packed(
-        &self,
-        [m, down]: [usize; 2],
-        parallel: &dyn Parallel,
-        body: impl FnOnce(&[&dyn Columns<U>]),
-    ) {
+    /// Calls `body` with the columns of each product, laid out if there are several tiles one below the other (`down`),
+    /// which all multiply by them.
+    pub(crate) fn with_packed(&self, down: usize, parallel: &dyn Parallel, body: impl FnOnce(&[&dyn Columns<U>])) {
         let panels = self.n.div_ceil(self.width);
         let room = |k: usize| k.div_ceil(self.unit) * self.width + SLACK;
         let units = self.k.iter().fold(0usize, |sum, &k| sum.saturating_add(panels.saturating_mul(room(k))));
-        let depth = self.k.iter().fold(0usize, |sum, &k| sum.saturating_add(k));
-        let work = m.saturating_mul(self.n).saturating_mul(depth);
-        if down < 2 || work < WORTH_PACKING || units.saturating_mul(size_of::<U>()) > MOST_BYTES {
+        if down < 2 || units.saturating_mul(size_of::<U>()) > MOST_BYTES {
             return body(self.columns);
         }
         scratch::with_bytes(units * size_of::<U>(), |memory| {
