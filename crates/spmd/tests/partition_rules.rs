@@ -361,6 +361,23 @@ fn two_sums_of_which_a_piece_is_wanted_are_added_before_they_are_scattered() {
 }
 
 #[test]
+fn what_a_manual_region_starts_is_finished_by_its_done() {
+    let text = "HloModule m\nENTRY e {
+        x = f32[8] parameter(0), sharding={devices=[2]<=[2]}
+        in = f32[4] custom-call(x), custom_call_target=\"SPMDFullToShardShape\", sharding={manual}
+        start = (f32[4], f32[8]) all-gather-start(in), channel_id=1, replica_groups={{0,1}}, dimensions={0},
+          use_global_device_ids=true, sharding={{manual}, {manual}}
+        done = f32[8] all-gather-done(start), sharding={manual}
+        ROOT out = f32[8] custom-call(done), custom_call_target=\"SPMDShardToFullShape\", sharding={replicated}
+      }";
+    let made = hloom_spmd::partition(&support::read(text), 2).expect("it is partitioned");
+    let all = || made.module.computations().iter().flat_map(|&c| made.module[c].instructions());
+    let done = all().copied().find(|&i| made.module[i].op == Op::AllGatherDone).expect("the gather is finished");
+    let from = made.module[done].operands()[0];
+    assert!(matches!(made.module[from].op, Op::AllGatherStart(_)), "not by way of a tuple that is put together anew");
+}
+
+#[test]
 fn a_grid_of_more_axes_than_a_list_holds_is_refused() {
     let module = support::read("HloModule m\nENTRY e {\n  ROOT x = f32[8] parameter(0)\n}");
     let message = |devices: i64| hloom_spmd::partition(&module, devices).err().map(|d| d.message);

@@ -246,13 +246,28 @@ impl Body<'_, '_> {
                 for element in elements {
                     ids.push(self.pack(element, specs)?);
                 }
-                self.add(Op::Tuple, &ids)
+                match self.whole_of(&ids) {
+                    Some(whole) => Ok(whole),
+                    None => self.add(Op::Tuple, &ids),
+                }
             }
             Val::Other(id) => {
                 specs.next();
                 Ok(*id)
             }
         }
+    }
+
+    /// The tuple that instructions of the target are all elements of, in order: what an asynchronous start hands to its
+    /// done has to be the start itself.
+    fn whole_of(&self, elements: &[InstructionId]) -> Option<InstructionId> {
+        let target = &self.p.target;
+        let &[whole] = target[*elements.first()?].operands() else { return None };
+        let is_element = |(&id, n): (&InstructionId, i64)| {
+            target[id].op == Op::GetTupleElement { index: n } && target[id].operands() == [whole]
+        };
+        let is_all = target[whole].shape.as_tuple().is_some_and(|t| t.len() == elements.len());
+        (is_all && elements.iter().zip(0..).all(is_element)).then_some(whole)
     }
 }
 
