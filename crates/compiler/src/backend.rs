@@ -65,13 +65,14 @@ pub trait Backend: std::fmt::Debug + Send + Sync {
 }
 
 /// Runs the stages of a backend's pipeline that rewrite the module, as far as the pass `until` (included) where that is
-/// given. Where bf16 values are rounded is up to the caller.
+/// given. Where bf16 values are rounded is up to the caller ([`ExcessPrecision::for_module`]).
 pub fn optimize_for(
     backend: &dyn Backend,
     module: VerifiedModule,
     precision: ExcessPrecision,
     until: Option<&str>,
 ) -> Result<Optimized, CompileError> {
+    let precision = precision.for_module(module.module());
     let steps = backend.pipeline();
     let end = until.and_then(|last| steps.iter().rposition(|s| s.names().contains(&last)));
     let steps = steps[..end.map_or(steps.len(), |n| n + 1)].iter().filter_map(|step| match *step {

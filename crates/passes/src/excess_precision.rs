@@ -24,7 +24,8 @@ use rustc_hash::FxHashMap;
 pub enum ExcessPrecision {
     /// None.
     Never,
-    /// Those that are converted to f32 at once, as XLA has it by default.
+    /// Those that are converted to f32 at once, as XLA has it by default. None in a scheduled module: the compiler that
+    /// scheduled it has decided which they are.
     #[default]
     Converted,
     /// These, and chains of arithmetic but for what their last operation makes.
@@ -32,6 +33,14 @@ pub enum ExcessPrecision {
 }
 
 impl ExcessPrecision {
+    /// What it means for a module, before any pass.
+    pub fn for_module(self, module: &Module) -> ExcessPrecision {
+        match self {
+            ExcessPrecision::Converted if module.is_scheduled => ExcessPrecision::Never,
+            other => other,
+        }
+    }
+
     /// The pass in the place of `name` in a pipeline that is written for the default.
     pub fn step(self, name: &'static str) -> Option<&'static str> {
         match self {

@@ -83,6 +83,19 @@ fn excess_precision_is_chosen() {
 }
 
 #[test]
+fn a_scheduled_module_rounds_what_is_written() {
+    let text = "HloModule m, is_scheduled=true\n\nENTRY e {\n  p0 = bf16[2] parameter(0)\n  p1 = bf16[2] parameter(1)\n  \
+                product = bf16[2] multiply(p0, p1)\n  ROOT wide = f32[2] convert(product)\n}\n";
+    let plain = text.replace(", is_scheduled=true", "");
+    let folder = Folder::new("excess_scheduled").with("dump.hlo", text).with("plain.hlo", &plain);
+    let fill = ["--fill", "p0=1.0078125", "--fill", "p1=1.0078125"];
+    let run = |file: &str, more: &[&str]| folder.hloom(&[&["run", file][..], &fill, more].concat()).exits(0).stdout;
+    assert!(run("plain.hlo", &[]).contains("1.0156860"), "a source program leaves it to the compiler");
+    assert!(run("dump.hlo", &[]).contains("{1.015625, 1.015625}"), "a compiler has decided: {}", run("dump.hlo", &[]));
+    assert_eq!(run("dump.hlo", &[]), run("dump.hlo", &["--engine=eval"]));
+}
+
+#[test]
 fn a_program_for_too_many_devices_is_refused() {
     let text = "HloModule m, replica_count=1000000000\n\nENTRY e {\n  ROOT c = f32[] constant(1)\n}\n";
     let folder = Folder::new("many_devices").with("m.hlo", text);

@@ -30,7 +30,7 @@ impl clap::builder::TypedValueParser for EngineParser {
 pub(crate) enum ExcessPrecisionArg {
     /// None: every operation rounds
     Never,
-    /// Those that the program converts to f32 at once, as in XLA
+    /// Those that the program converts to f32 at once, as in XLA; none where a compiler has scheduled it
     #[default]
     Converted,
     /// Those between operations of a chain of arithmetic
