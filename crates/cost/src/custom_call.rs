@@ -5,7 +5,7 @@
 use crate::kernel::{Kernel, KernelKind};
 use crate::matmul::Matmul;
 use crate::model::{CostModel, InstructionCost};
-use crate::work::{Work, elements};
+use crate::work::{Work, elements, factorises};
 use hloom_ir::ElementType;
 use hloom_ir::attributes::PrecisionConfig;
 use hloom_ir::diagnostic::codes::simulate::UNKNOWN_COST;
@@ -90,6 +90,9 @@ pub(crate) fn cost(
 ) -> Result<InstructionCost, Diagnostic> {
     if let Some(given) = given {
         return given.cost(model, id);
+    }
+    if factorises(&model.module()[id].op) {
+        return called(model, id, Work::of(model.module(), id));
     }
     match formula(&call.target) {
         Some(Formula::Free) => Ok(InstructionCost::free()),

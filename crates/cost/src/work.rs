@@ -222,7 +222,7 @@ impl Work {
                 work.elementwise.simple = each;
                 work.add_plain(result.element_type, each, 0.0);
             }
-            Op::Cholesky { .. } | Op::TriangularSolve { .. } => {
+            op if factorises(op) => {
                 let last = operand(0).and_then(|a| a.dims().last().copied()).unwrap_or(1).max(1) as f64;
                 let each = n.max(operand(1).map_or(0.0, elements)) * last;
                 work.elementwise.simple = each;
@@ -280,6 +280,15 @@ fn additions(instruction: &Instruction, t: ElementType) -> Option<f64> {
         // places where it lies.
         Op::Concatenate { .. } | Op::Gather(_) => Some(1.0),
         op => element::instruction(op, instruction.operands().len(), t),
+    }
+}
+
+/// Whether matrices are factored or solved for: each element takes about as many steps as a row is long.
+pub(crate) fn factorises(op: &Op) -> bool {
+    match op {
+        Op::Cholesky { .. } | Op::TriangularSolve { .. } => true,
+        Op::CustomCall(call) => call.target.starts_with("lapack_"),
+        _ => false,
     }
 }
 

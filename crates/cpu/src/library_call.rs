@@ -6,7 +6,7 @@
 
 use crate::library_routine::Routine;
 use half::{bf16, f16};
-use hloom_cost::CoreCost;
+use hloom_cost::{CoreCost, Work};
 use hloom_cpu_kernels::convolution::{Axis, Convolution};
 use hloom_cpu_kernels::matmul::{BatchDim, Integer, Matmul};
 use hloom_cpu_kernels::number::Stored;
@@ -53,7 +53,8 @@ pub(crate) struct LibraryCall {
 enum Kernel {
     Dot(Matmul, ElementType, ElementType),
     Convolution(Convolution, ElementType),
-    Routine(Box<Routine>),
+    /// With what it computes, in additions.
+    Routine(Box<Routine>, f64),
 }
 
 /// Why there is no routine for an instruction.
@@ -78,9 +79,6 @@ impl std::fmt::Display for NoRoutine {
     }
 }
 
-/// Sorting, transforms and factorisations pass over their data about so many times.
-const ROUTINE_PASSES: f64 = 16.0;
-
 impl LibraryCall {
     /// The call for an instruction, or why there is none.
     pub(crate) fn new(module: &Module, id: InstructionId) -> Result<LibraryCall, NoRoutine> {
@@ -88,7 +86,7 @@ impl LibraryCall {
         let kernel = match &instruction.op {
             Op::Dot(_) => product(module, instruction)?,
             Op::Convolution(_) => convolution(module, instruction)?,
-            _ => Kernel::Routine(Box::new(Routine::new(module, id)?)),
+            _ => Kernel::Routine(Box::new(Routine::new(module, id)?), Work::of(module, id).additions),
         };
         let all = instruction.operands().iter().copied().chain([id]);
         let leaves = all.flat_map(|i| module[i].shape.leaves().into_iter().map(|(_, shape)| shape.byte_size()));
@@ -101,7 +99,7 @@ impl LibraryCall {
         match &self.kernel {
             Kernel::Dot(..) => "dot",
             Kernel::Convolution(..) => "convolution",
-            Kernel::Routine(routine) => routine.name(),
+            Kernel::Routine(routine, _) => routine.name(),
         }
     }
 
@@ -112,14 +110,13 @@ impl LibraryCall {
         match &self.kernel {
             Kernel::Dot(product, ..) => at_memory_speed.max(product.flops() * core.matmul_flop),
             Kernel::Convolution(convolution, _) => at_memory_speed.max(convolution.flops() * core.matmul_flop),
-            Kernel::Routine(routine) if routine.only_moves() => at_memory_speed,
-            Kernel::Routine(_) => ROUTINE_PASSES * at_memory_speed,
+            Kernel::Routine(_, additions) => at_memory_speed.max(additions * core.addition),
         }
     }
 
     /// Whether the evaluator may have to do it after all.
     pub(crate) fn may_refuse(&self) -> bool {
-        matches!(&self.kernel, Kernel::Routine(routine) if routine.may_refuse())
+        matches!(&self.kernel, Kernel::Routine(routine, _) if routine.may_refuse())
     }
 
     /// The elements of a row of the result, if it is made row by row.
@@ -144,7 +141,7 @@ impl LibraryCall {
     pub(crate) fn row_bytes(&self) -> usize {
         let element = match &self.kernel {
             Kernel::Dot(_, _, to) | Kernel::Convolution(_, to) => to.bytes(),
-            Kernel::Routine(_) => 0,
+            Kernel::Routine(..) => 0,
         };
         self.row().unwrap_or(0) * element
     }
@@ -218,7 +215,7 @@ impl LibraryCall {
                     _ => self.convolution::<f16>(convolution, arrays, parallel, epilogue),
                 }
             },
-            Kernel::Routine(routine) => unsafe { routine.run(arrays, &self.bytes, parallel) }.map(|()| false),
+            Kernel::Routine(routine, _) => unsafe { routine.run(arrays, &self.bytes, parallel) }.map(|()| false),
         }
     }
 

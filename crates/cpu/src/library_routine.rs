@@ -70,11 +70,6 @@ impl Routine {
         }
     }
 
-    /// Whether it passes over its data once.
-    pub(crate) fn only_moves(&self) -> bool {
-        matches!(self, Routine::Transpose(_) | Routine::Concatenate(_))
-    }
-
     /// Whether the evaluator may have to do it after all.
     pub(crate) fn may_refuse(&self) -> bool {
         matches!(self, Routine::Sort(_, _, looked_at) if !looked_at.is_empty())
