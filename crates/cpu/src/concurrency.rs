@@ -4,7 +4,6 @@
 //! in which they do not is only asked for if the module, by a rough estimate of its instructions' times, has small ones
 //! that could run beside each other.
 
-use crate::concurrent::is_alone;
 use hloom_analysis::cost::{Cost, ModuleCost, cost, known_trip_count};
 use hloom_cost::{CoreCost, element};
 use hloom_ir::element_type::ElementType;
@@ -81,7 +80,7 @@ impl Estimate<'_> {
             op if op.collective().is_some() => return None,
             _ => own,
         };
-        (!is_alone(time, self.core)).then_some(time)
+        (!self.core.is_shared(time)).then_some(time)
     }
 
     fn of(&mut self, computation: ComputationId, depth: usize) -> Option<f64> {

@@ -37,12 +37,6 @@ impl ConcurrentRegion {
     }
 }
 
-/// Steps that are worth all threads for as long as so many parts run alone.
-const ALONE: f64 = 4.0;
-/// Tasks are to last so many times as long as handing them over, if there is something to put with them.
-const GRAIN: f64 = 0.5;
-/// To fork must save so much of the time.
-const SAVES: f64 = 0.15;
 /// So many steps at most are looked at together.
 const MAX_STEPS: usize = 4096;
 /// A collective is waited for at the latest after so many steps.
@@ -51,27 +45,23 @@ const MAX_DISTANCE: usize = 1024;
 /// What is known of a step's time.
 #[derive(Clone, Copy, Debug)]
 enum Weight {
-    /// Runs alone: it takes all threads, or must be done by the device's own.
+    /// Runs alone: it is worth all threads, or must be done by the device's own.
     Alone,
-    /// So many nanoseconds on one thread; whether it would be shared.
-    Task(f64, bool),
+    /// So many nanoseconds on one thread.
+    Task(f64),
 }
 
 fn weight(step: &Thunk, lists: &[Vec<Thunk>], core: &CoreCost) -> Weight {
     let of_list = |list: usize| lists[list].iter().map(|s| weight(s, lists, core)).try_fold(0.0, together);
-    let task = |time: Option<f64>, times: f64| time.map_or(Weight::Alone, |time| Weight::Task(time * times, false));
+    let task = |time: Option<f64>, times: f64| time.map_or(Weight::Alone, |time| Weight::Task(time * times));
+    let shared = |time: f64| if core.is_shared(time) { Weight::Alone } else { Weight::Task(time) };
     match &step.kind {
-        ThunkKind::Copy { bytes } => Weight::Task(2.0 * *bytes as f64 * core.far_byte, false),
-        ThunkKind::DeviceId { .. } => Weight::Task(0.0, false),
-        ThunkKind::Kernel(kernel) => shared(kernel.nanoseconds, kernel.chunk < kernel.units, core),
-        ThunkKind::Library(call, None) => {
-            let nanoseconds = call.nanoseconds(core);
-            shared(nanoseconds, core.is_shared(nanoseconds), core)
-        }
-        ThunkKind::OutputFusion(fusion) => {
-            let nanoseconds = fusion.nanoseconds(core);
-            shared(nanoseconds, core.is_shared(nanoseconds), core)
-        }
+        ThunkKind::Copy { bytes } => Weight::Task(2.0 * *bytes as f64 * core.far_byte),
+        ThunkKind::DeviceId { .. } => Weight::Task(0.0),
+        ThunkKind::Kernel(kernel) if kernel.chunk < kernel.units => shared(kernel.nanoseconds),
+        ThunkKind::Kernel(kernel) => Weight::Task(kernel.nanoseconds),
+        ThunkKind::Library(call, None) => shared(call.nanoseconds(core)),
+        ThunkKind::OutputFusion(fusion) => shared(fusion.nanoseconds(core)),
         ThunkKind::Region(region) => {
             let outside = region.outside.iter().map(|s| weight(s, lists, core)).try_fold(0.0, together);
             task(outside.map(|_| region.nanoseconds), 1.0)
@@ -96,7 +86,7 @@ fn weight(step: &Thunk, lists: &[Vec<Thunk>], core: &CoreCost) -> Weight {
 fn together(sum: f64, weight: Weight) -> Option<f64> {
     match weight {
         Weight::Alone => None,
-        Weight::Task(nanoseconds, _) => Some(sum + nanoseconds),
+        Weight::Task(nanoseconds) => Some(sum + nanoseconds),
     }
 }
 
@@ -109,19 +99,10 @@ pub(crate) fn expected_nanoseconds(
     is_small_call: impl Fn(InstructionId) -> bool,
 ) -> Option<f64> {
     let weighed = |step: &Thunk| match step.kind {
-        ThunkKind::Evaluate(_) if is_small_call(step.instruction) => Weight::Task(core.thread, false),
+        ThunkKind::Evaluate(_) if is_small_call(step.instruction) => Weight::Task(core.thread),
         _ => weight(step, lists, core),
     };
     lists.first()?.iter().map(weighed).try_fold(0.0, together)
-}
-
-/// Whether a step that lasts so long takes all threads for itself.
-pub(crate) fn is_alone(nanoseconds: f64, core: &CoreCost) -> bool {
-    nanoseconds >= ALONE * core.worth_sharing()
-}
-
-fn shared(nanoseconds: f64, is_shared: bool, core: &CoreCost) -> Weight {
-    if is_shared && is_alone(nanoseconds, core) { Weight::Alone } else { Weight::Task(nanoseconds, is_shared) }
 }
 
 /// Decides which steps run beside each other on so many threads, and where collectives are waited for. `footprints` are
@@ -224,20 +205,14 @@ struct Outline {
 fn section(footprints: &[Footprint], weights: &[Weight], threads: usize, core: &CoreCost) -> Option<Vec<Outline>> {
     let time = |w: &Weight| together(0.0, *w);
     let times: Vec<f64> = weights.iter().map(time).collect::<Option<_>>()?;
-    // What the list would take: steps that are shared among threads take less.
-    let alone = |w: &Weight| match *w {
-        Weight::Task(t, true) => (t / threads as f64).max(core.worth_sharing()) + core.thread,
-        Weight::Task(t, false) => t,
-        Weight::Alone => 0.0,
-    };
-    let before: f64 = weights.iter().map(alone).sum();
+    let before: f64 = times.iter().sum();
     if footprints.len() < 2 || !core.is_shared(before) {
         return None;
     }
     let tasks = chains(&dependencies(footprints.iter()), &times);
     let tasks = joined(in_order(tasks, threads), core);
     let after = duration(&tasks, threads, core) + core.thread;
-    (before - after >= core.worth_sharing() && before - after >= SAVES * before).then_some(tasks)
+    (before - after >= core.worth_sharing()).then_some(tasks)
 }
 
 /// Tasks of steps that follow each other and nothing else, in the order of the steps.
@@ -342,7 +317,7 @@ fn joined(tasks: Vec<Outline>, core: &CoreCost) -> Vec<Outline> {
     for mut task in tasks {
         task.after.iter_mut().for_each(|a| *a = place[*a as usize]);
         match result.last_mut() {
-            Some(last) if last.nanoseconds + task.nanoseconds <= GRAIN * core.thread => {
+            Some(last) if last.nanoseconds + task.nanoseconds <= core.thread => {
                 last.steps.append(&mut task.steps);
                 last.after.append(&mut task.after);
                 last.nanoseconds += task.nanoseconds;

@@ -20,8 +20,6 @@ use hloom_value::ExecutionError;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Fewer rows, in blocks large enough to make good use of the columns, do not share out evenly among threads.
-const MANY_ROWS: usize = 1024;
 /// A second operand of more bytes does not stay in the caches until the next block of rows reads it.
 const MAX_READ_AGAIN: usize = 8 << 20;
 
@@ -127,8 +125,7 @@ impl OutputFusion {
 
     /// Whether the product is as fast if blocks of its rows are made one after another.
     fn is_good_in_blocks(&self) -> bool {
-        let is_cache_resident = self.call.second_bytes() <= MAX_READ_AGAIN;
-        is_cache_resident && self.rows() >= MANY_ROWS && self.call.tiles_by_rows(self.step)
+        self.call.second_bytes() <= MAX_READ_AGAIN && self.call.tiles_by_rows(self.step)
     }
 
     /// Whether it uses memory of its own.
