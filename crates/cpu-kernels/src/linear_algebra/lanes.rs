@@ -18,17 +18,25 @@ pub(super) type Lanes<T> = [T; LANES];
 /// The elements at one place of matrices of so many elements.
 #[inline(always)]
 pub(super) fn gather<T: Scalar>(matrices: &[T], elements: usize, at: usize) -> Lanes<T> {
-    std::array::from_fn(|lane| matrices[lane * elements + at])
+    let mut values = [T::default(); LANES];
+    for (lane, value) in values.iter_mut().enumerate() {
+        *value = matrices[lane * elements + at];
+    }
+    values
 }
 
 /// Takes a product from each of `to`.
 #[inline(always)]
 pub(super) fn subtract<T: Scalar>(to: &mut Lanes<T>, factor: &Lanes<T>, from: &Lanes<T>) {
-    (0..LANES).for_each(|lane| to[lane] = to[lane] - factor[lane] * from[lane]);
+    for (to, (&factor, &from)) in to.iter_mut().zip(factor.iter().zip(from)) {
+        *to = *to - factor * from;
+    }
 }
 
 /// Divides each of `to`.
 #[inline(always)]
 pub(super) fn divide<T: Scalar>(to: &mut Lanes<T>, by: &Lanes<T>) {
-    (0..LANES).for_each(|lane| to[lane] = to[lane] / by[lane]);
+    for (to, &by) in to.iter_mut().zip(by) {
+        *to = *to / by;
+    }
 }

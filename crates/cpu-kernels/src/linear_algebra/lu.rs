@@ -1,9 +1,11 @@
 //! Gaussian elimination with partial pivoting.
 
-use super::{BLOCK, Scalar, each_matrix, part, subtract, subtract_product, two_rows};
-use crate::matmul::Matmul;
+use super::corner::{CORNER, Corner};
+use super::update::{Columns, Rows, Wanted};
+use super::{BLOCK, Scalar, each_matrix, subtract, two_rows};
 use crate::parallel::Parallel;
 use crate::vectors::with_vectors;
+use std::ops::Range;
 
 /// The factors P × L × U of each matrix of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,49 +56,97 @@ fn factor<T: Scalar>(a: &mut [T], columns: usize, pivots: &mut [i32], parallel: 
     let mut singular = 0;
     for start in (0..pivots.len()).step_by(BLOCK) {
         let end = pivots.len().min(start + BLOCK);
-        for k in start..end {
-            let mut pivot = k;
-            for r in k + 1..rows {
-                if a[r * columns + k].abs() > a[pivot * columns + k].abs() {
-                    pivot = r;
-                }
-            }
-            pivots[k] = pivot as i32 + 1;
-            if pivot != k {
-                let (x, y) = two_rows(a, columns, k, pivot);
-                x.swap_with_slice(y);
-            }
-            let divisor = a[k * columns + k];
-            if divisor == T::default() {
-                singular = if singular == 0 { k as i32 + 1 } else { singular };
-                continue;
-            }
-            for r in k + 1..rows {
-                let (upper, row) = two_rows(a, columns, k, r);
-                let factor = row[k] / divisor;
-                row[k] = factor;
-                subtract(&mut row[k + 1..end], factor, &upper[k + 1..end]);
-            }
-        }
-        if end == columns {
-            continue;
+        for first in (start..end).step_by(CORNER) {
+            let last = end.min(first + CORNER);
+            let zero = eliminate(a, columns, first, &mut pivots[first..last]);
+            singular = if singular == 0 { zero } else { singular };
+            solve(a, columns, first..last, last..end);
+            subtract_known(a, columns, first..last, last..rows, last..end, &crate::Serial);
         }
         // What is right of the block: first its own rows, then those below.
-        for k in start..end {
-            for r in k + 1..end {
-                let (upper, row) = two_rows(a, columns, k, r);
-                let factor = row[k];
-                subtract(&mut row[end..], factor, &upper[end..]);
-            }
+        for first in (start..end).step_by(CORNER) {
+            let last = end.min(first + CORNER);
+            solve(a, columns, first..last, end..columns);
+            subtract_known(a, columns, first..last, last..end, end..columns, &crate::Serial);
         }
-        if end < rows {
-            let (m, n, k) = (rows - end, columns - end, end - start);
-            let lower = part(a, columns, end..rows, start..end);
-            let upper = part(a, columns, start..end, end..columns);
-            let product = Matmul { batch: Vec::new(), m, n, k, lhs_row: k, lhs_column: 1, rhs_row: n, rhs_column: 1 };
-            let below = &mut a[end * columns..];
-            subtract_product(&product, (&lower, &upper), below, columns, end, parallel);
-        }
+        subtract_known(a, columns, start..end, end..rows, end..columns, parallel);
     }
     singular
+}
+
+/// Eliminates a few columns from `first` on, as many as there are pivots, in the rows from the first in the diagonal on.
+/// Rows change places as a whole. Says which pivot is zero.
+#[inline(always)]
+fn eliminate<T: Scalar>(a: &mut [T], columns: usize, first: usize, pivots: &mut [i32]) -> i32 {
+    let count = pivots.len();
+    // The columns by themselves: each row is a vector.
+    let mut panel = vec![[T::default(); CORNER]; a.len() / columns - first];
+    for (to, row) in panel.iter_mut().zip(a.chunks_exact(columns).skip(first)) {
+        to[..count].copy_from_slice(&row[first..first + count]);
+    }
+    let mut singular = 0;
+    for (k, to) in pivots.iter_mut().enumerate() {
+        let mut pivot = k;
+        for r in k + 1..panel.len() {
+            if panel[r][k].abs() > panel[pivot][k].abs() {
+                pivot = r;
+            }
+        }
+        *to = (first + pivot) as i32 + 1;
+        if pivot != k {
+            panel.swap(k, pivot);
+            let (x, y) = two_rows(a, columns, first + k, first + pivot);
+            x.swap_with_slice(y);
+        }
+        let (above, below) = panel.split_at_mut(k + 1);
+        let mut upper = above[k];
+        let divisor = upper[k];
+        if divisor == T::default() {
+            singular = if singular == 0 { (first + k) as i32 + 1 } else { singular };
+            continue;
+        }
+        upper[..=k].fill(T::default());
+        // One over a very small number is none.
+        let inverse = if divisor.abs() >= T::MIN_POSITIVE { Some(T::ONE / divisor) } else { None };
+        for row in below {
+            let factor = inverse.map_or_else(|| row[k] / divisor, |inverse| row[k] * inverse);
+            subtract(row, factor, &upper);
+            row[k] = factor;
+        }
+    }
+    for (from, row) in panel.iter().zip(a.chunks_exact_mut(columns).skip(first)) {
+        row[first..first + count].copy_from_slice(&from[..count]);
+    }
+    singular
+}
+
+/// Solves with the lower triangle of a few rows, which has ones in its diagonal, for other columns of these rows.
+#[inline(always)]
+fn solve<T: Scalar>(a: &mut [T], columns: usize, rows: Range<usize>, others: Range<usize>) {
+    if others.is_empty() {
+        return;
+    }
+    let corner = Corner::new(rows.len(), true, |k, r| a[(rows.start + r) * columns + rows.start + k]);
+    corner.solve_rows(&mut a[rows.start * columns..rows.end * columns], columns, others, true);
+}
+
+/// What rows that are known mean for columns of those below.
+#[inline(always)]
+fn subtract_known<T: Scalar>(
+    a: &mut [T],
+    columns: usize,
+    known: Range<usize>,
+    below: Range<usize>,
+    others: Range<usize>,
+    parallel: &dyn Parallel,
+) {
+    if below.is_empty() || others.is_empty() {
+        return;
+    }
+    let factors = &a[below.start * columns + known.start..];
+    let rows = Rows::new(factors, [columns, 1], [below.len(), known.len()]);
+    let (above, to) = a.split_at_mut(below.start * columns);
+    let elements = &above[known.start * columns + others.start..];
+    let right = Columns { elements, row: columns, n: others.len() };
+    rows.subtract_product(right, (&mut to[others.start..], columns), Wanted::All, parallel);
 }

@@ -1,26 +1,28 @@
 //! Factors of matrices and systems of equations with triangular ones, for batches of dense row-major matrices.
 //!
-//! A matrix is worked on by blocks of columns or rows: within a block by plain loops over rows, and what a block means for
-//! the rest of the matrix is a product of matrices. Small matrices of a batch are worked on side by side. Everything is done
-//! in place.
+//! A matrix is worked on by blocks of columns or rows: within a block by triangles so small that they stay in registers
+//! ([`corner`]), and what a block means for the rest of a matrix is a product that is taken from it where it lies
+//! ([`update`]). Small matrices of a batch are worked on side by side. Everything is done in place.
 
 mod cholesky;
+mod corner;
 mod lanes;
 mod lu;
 #[cfg(test)]
 mod tests;
 mod triangular;
+mod turn;
+mod update;
 
 pub use cholesky::Cholesky;
 pub use lu::Lu;
 pub use triangular::TriangularSolve;
 
-use crate::matmul::Matmul;
 use crate::number::{Real, Stored};
 use crate::parallel::{Parallel, Shared, grain};
 
-/// Columns or rows of a block. What is no larger than one is done without products.
-const BLOCK: usize = 48;
+/// Columns or rows of a block, of which what is left of the matrix is read and written once.
+const BLOCK: usize = 64;
 
 /// A number that equations are solved in.
 pub trait Scalar:
@@ -30,6 +32,16 @@ pub trait Scalar:
     fn abs(self) -> Self;
     /// Its square root.
     fn sqrt(self) -> Self;
+    /// Whether it has a minus sign.
+    fn is_negative(self) -> bool;
+    /// One.
+    const ONE: Self;
+    /// What the next number above one is larger by.
+    const EPSILON: Self;
+    /// The least number with all its digits.
+    const MIN_POSITIVE: Self;
+    /// The largest number.
+    const MAX: Self;
     /// That there is no number.
     const NAN: Self;
 }
@@ -45,6 +57,14 @@ macro_rules! scalar {
             fn sqrt(self) -> $t {
                 self.sqrt()
             }
+            #[inline(always)]
+            fn is_negative(self) -> bool {
+                self.is_sign_negative()
+            }
+            const ONE: $t = 1.0;
+            const EPSILON: $t = <$t>::EPSILON;
+            const MIN_POSITIVE: $t = <$t>::MIN_POSITIVE;
+            const MAX: $t = <$t>::MAX;
             const NAN: $t = <$t>::NAN;
         }
     )*};
@@ -55,7 +75,18 @@ scalar! { f32 f64 }
 /// Takes `factor` times `from` from `to`.
 #[inline(always)]
 fn subtract<T: Scalar>(to: &mut [T], factor: T, from: &[T]) {
-    to.iter_mut().zip(from).for_each(|(to, &from)| *to = *to - factor * from);
+    // A loop: the function of an iterator would not be inlined everywhere (see [`crate::vectors`]).
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to = *to - factor * from;
+    }
+}
+
+/// Multiplies all by `factor`.
+#[inline(always)]
+fn scale<T: Scalar>(all: &mut [T], factor: T) {
+    for x in all {
+        *x = *x * factor;
+    }
 }
 
 /// The sum of products, in as many sums as vectors have elements.
@@ -64,8 +95,10 @@ fn dot<T: Scalar>(x: &[T], y: &[T]) -> T {
     const LANES: usize = 16;
     let mut sums = [T::default(); LANES];
     let (x_chunks, y_chunks) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
-    let rest = x_chunks.remainder().iter().zip(y_chunks.remainder());
-    let mut sum = rest.fold(T::default(), |sum, (&x, &y)| sum + x * y);
+    let mut sum = T::default();
+    for (&x, &y) in x_chunks.remainder().iter().zip(y_chunks.remainder()) {
+        sum = sum + x * y;
+    }
     if x.len() >= LANES {
         for (x, y) in x_chunks.zip(y_chunks) {
             for ((sum, &x), &y) in sums.iter_mut().zip(x).zip(y) {
@@ -74,7 +107,9 @@ fn dot<T: Scalar>(x: &[T], y: &[T]) -> T {
         }
         let mut half = LANES / 2;
         while half > 0 {
-            (0..half).for_each(|i| sums[i] = sums[i] + sums[i + half]);
+            for i in 0..half {
+                sums[i] = sums[i] + sums[i + half];
+            }
             half /= 2;
         }
         sum = sum + sums[0];
@@ -87,29 +122,6 @@ fn dot<T: Scalar>(x: &[T], y: &[T]) -> T {
 fn two_rows<T>(matrix: &mut [T], columns: usize, above: usize, below: usize) -> (&mut [T], &mut [T]) {
     let (first, second) = matrix.split_at_mut(below * columns);
     (&mut first[above * columns..][..columns], &mut second[..columns])
-}
-
-/// A part of a matrix, copied: those rows and columns.
-fn part<T: Copy>(matrix: &[T], width: usize, rows: std::ops::Range<usize>, columns: std::ops::Range<usize>) -> Vec<T> {
-    let rows = matrix.chunks_exact(width).take(rows.end).skip(rows.start);
-    rows.flat_map(|row| row[columns.clone()].iter().copied()).collect()
-}
-
-/// Takes the product of parts of the sizes that it names, a dense matrix, from the part of `rows` that begins at `column`
-/// in each.
-fn subtract_product<T: Scalar>(
-    product: &Matmul,
-    (lhs, rhs): (&[T], &[T]),
-    rows: &mut [T],
-    width: usize,
-    column: usize,
-    parallel: &dyn Parallel,
-) {
-    let mut all = vec![T::default(); product.m * product.n];
-    product.run::<T, T>(lhs, rhs, &mut all, parallel).expect("the parts are of the sizes of the product");
-    for (row, product) in rows.chunks_exact_mut(width).zip(all.chunks_exact(product.n)) {
-        row[column..].iter_mut().zip(product).for_each(|(x, &p)| *x = *x - p);
-    }
 }
 
 /// Calls `work` with the parts of `a` and `b` that belong to each matrix of a batch: by many threads if there are many

@@ -122,7 +122,8 @@ fn small_factors_are_the_same_side_by_side() {
             for (matrix, failed) in alone.chunks_exact_mut(n * n).zip(alone_failed.chunks_exact_mut(1)) {
                 Cholesky { batch: 1, n, lower }.run(matrix, failed, &Serial).expect("the sizes fit");
             }
-            assert_eq!((factors, &failed), (alone, &alone_failed), "{n}");
+            assert_eq!(failed, alone_failed, "{n}");
+            assert!(distance(&factors, &alone) < 1e-11, "{n}");
             assert!(failed.contains(&0) && failed.iter().any(|&f| f > 0));
         }
     }

@@ -1,10 +1,16 @@
 //! Systems of equations with triangular matrices.
 
+use super::corner::{CORNER, Corner};
 use super::lanes::{self, LANES, Lanes};
-use super::{BLOCK, Scalar, dot, each_matrix, part, subtract, subtract_product, two_rows};
-use crate::matmul::Matmul;
+use super::turn::turn;
+use super::update::{Columns, Rows, Wanted};
+use super::{BLOCK, Scalar, dot, each_matrix, subtract, two_rows};
 use crate::parallel::Parallel;
 use crate::vectors::with_vectors;
+use std::ops::Range;
+
+/// Fewer others leave vectors along them nearly empty.
+const FEW_OTHERS: usize = 6;
 
 /// Systems `op(a) × x = b`, or `x × op(a) = b`, for each pair of matrices of a batch; `op(a)` is the matrix or its
 /// transpose.
@@ -36,7 +42,8 @@ impl TriangularSolve {
         let multiplications = size.saturating_mul(self.others) / 2;
         // There is nothing to write besides.
         let nothing: &mut [u8] = &mut [];
-        let groups = if self.others > 0 { lanes::groups(self.batch, self.n) } else { 0 };
+        // Vectors along several others are full enough.
+        let groups = if (1..FEW_OTHERS).contains(&self.others) { lanes::groups(self.batch, self.n) } else { 0 };
         let (a, b) = (a.split_at(groups * LANES * size), b.split_at_mut(groups * LANES * self.n * self.others));
         each_matrix(groups, LANES * multiplications, (b.0, &mut *nothing), parallel, |group, b, _, _| {
             let a = &a.0[group * LANES * size..][..LANES * size];
@@ -67,83 +74,68 @@ impl TriangularSolve {
             return self.vector(a, b, self.transposed, forward);
         }
         let (row, column) = self.strides();
+        // The first of so many rows, of which those before `step` are known; and those after them.
+        let place = |step: usize, count: usize| if forward { step } else { n - step - count };
         for step in (0..n).step_by(BLOCK) {
-            let width = BLOCK.min(n - step);
-            let start = if forward { step } else { n - step - width };
-            if step > 0 {
-                // What is known of the others.
-                let (known, block) = match forward {
-                    true => b.split_at_mut(start * m),
-                    false => {
-                        let (block, known) = b.split_at_mut((start + width) * m);
-                        (known, &mut block[start * m..])
-                    }
-                };
-                let first = if forward { 0 } else { start + width };
-                let product = Matmul {
-                    batch: Vec::new(),
-                    m: width,
-                    n: m,
-                    k: step,
-                    lhs_row: row,
-                    lhs_column: column,
-                    rhs_row: m,
-                    rhs_column: 1,
-                };
-                let coefficients = &a[start * row + first * column..];
-                let block = &mut block[..width * m];
-                subtract_product(&product, (coefficients, known), block, m, 0, parallel);
+            let block = BLOCK.min(n - step);
+            for inner in (step..step + block).step_by(CORNER) {
+                let count = CORNER.min(step + block - inner);
+                let start = place(inner, count);
+                let corner = Corner::new(count, self.unit_diagonal, |k, r| match forward {
+                    true => a[(start + r) * row + (start + k) * column],
+                    false => a[(start + count - 1 - r) * row + (start + count - 1 - k) * column],
+                });
+                corner.solve_rows(&mut b[start * m..(start + count) * m], m, 0..m, forward);
+                let later = step + block - inner - count;
+                let rows = place(inner + count, later);
+                self.subtract_known(a, b, start..start + count, rows..rows + later, &crate::Serial);
             }
-            for k in 0..width {
-                let r = if forward { start + k } else { start + width - 1 - k };
-                let known = if forward { start..r } else { r + 1..start + width };
-                for c in known {
-                    let (above, below) = two_rows(b, m, r.min(c), r.max(c));
-                    let (to, from) = if c < r { (below, above) } else { (above, below) };
-                    subtract(to, a[r * row + c * column], from);
-                }
-                if !self.unit_diagonal {
-                    let divisor = a[r * n + r];
-                    b[r * m..(r + 1) * m].iter_mut().for_each(|x| *x = *x / divisor);
-                }
-            }
+            let (known, later) = (place(step, block), n - step - block);
+            let rows = place(step + block, later);
+            self.subtract_known(a, b, known..known + block, rows..rows + later, parallel);
         }
+    }
+
+    /// What rows that are known mean for rows above or below.
+    #[inline(always)]
+    fn subtract_known<T: Scalar>(
+        &self,
+        a: &[T],
+        b: &mut [T],
+        known: Range<usize>,
+        later: Range<usize>,
+        parallel: &dyn Parallel,
+    ) {
+        if later.is_empty() {
+            return;
+        }
+        let (m, (row, column)) = (self.others, self.strides());
+        let rows = Rows::new(&a[later.start * row + known.start * column..], [row, column], [later.len(), known.len()]);
+        let (known, to) = match known.start < later.start {
+            true => {
+                let (above, below) = b.split_at_mut(later.start * m);
+                (&above[known.start * m..], below)
+            }
+            false => {
+                let (above, below) = b.split_at_mut(known.start * m);
+                (&*below, &mut above[later.start * m..])
+            }
+        };
+        rows.subtract_product(Columns { elements: known, row: m, n: m }, (to, m), Wanted::All, parallel);
     }
 
     /// The systems with the triangular matrix on the right: each row of `b` is one, with the transposed matrix on the left.
     #[inline(always)]
     fn rows<T: Scalar>(&self, a: &[T], b: &mut [T], parallel: &dyn Parallel) {
-        let (n, m, forward) = (self.n, self.others, !self.is_forward());
-        if n <= BLOCK || m < 8 {
-            b.chunks_exact_mut(n.max(1)).for_each(|x| self.vector(a, x, !self.transposed, forward));
-            return;
+        let (n, m) = (self.n, self.others);
+        let turned = TriangularSolve { left: true, transposed: !self.transposed, ..*self };
+        if m == 1 {
+            return turned.columns(a, b, parallel);
         }
-        let (row, column) = self.strides();
-        for step in (0..n).step_by(BLOCK) {
-            let width = BLOCK.min(n - step);
-            let start = if forward { step } else { n - step - width };
-            if step > 0 {
-                let first = if forward { 0 } else { start + width };
-                let known = part(b, n, 0..m, first..first + step);
-                let product = Matmul {
-                    batch: Vec::new(),
-                    m,
-                    n: width,
-                    k: step,
-                    lhs_row: step,
-                    lhs_column: 1,
-                    rhs_row: row,
-                    rhs_column: column,
-                };
-                let coefficients = &a[first * row + start * column..];
-                subtract_product(&product, (&known, coefficients), b, n, start, parallel);
-            }
-            let block = part(a, n, start..start + width, start..start + width);
-            let inner = TriangularSolve { n: width, ..*self };
-            for x in b.chunks_exact_mut(n) {
-                inner.vector(&block, &mut x[start..start + width], !self.transposed, forward);
-            }
-        }
+        let mut columns = vec![T::default(); n * m];
+        turn((b, n), [m, n], (&mut columns, m));
+        turned.columns(a, &mut columns, parallel);
+        turn((&columns, m), [n, m], (b, n));
     }
 
     /// The systems of a group of small matrices.
@@ -156,8 +148,12 @@ impl TriangularSolve {
             ((row, column), false) => ((column, row), !self.is_forward()),
         };
         let at = |unknown: usize, other: usize| if self.left { unknown * others + other } else { other * n + unknown };
-        let gathered = |i: usize| lanes::gather(b, n * others, at(i / others, i % others));
-        let mut x: Vec<Lanes<T>> = (0..n * others).map(gathered).collect();
+        let mut x: Vec<Lanes<T>> = vec![[T::default(); LANES]; n * others];
+        for unknown in 0..n {
+            for other in 0..others {
+                x[unknown * others + other] = lanes::gather(b, n * others, at(unknown, other));
+            }
+        }
         for k in 0..n {
             let r = if forward { k } else { n - 1 - k };
             let known = if forward { 0..r } else { r + 1..n };
@@ -165,15 +161,23 @@ impl TriangularSolve {
                 let factor = lanes::gather(a, n * n, r * row + c * column);
                 let (above, below) = two_rows(&mut x, others, r.min(c), r.max(c));
                 let (to, from) = if c < r { (below, above) } else { (above, below) };
-                to.iter_mut().zip(from).for_each(|(to, from)| lanes::subtract(to, &factor, from));
+                for (to, from) in to.iter_mut().zip(from) {
+                    lanes::subtract(to, &factor, from);
+                }
             }
             if !self.unit_diagonal {
                 let divisor = lanes::gather(a, n * n, r * n + r);
-                x[r * others..(r + 1) * others].iter_mut().for_each(|x| lanes::divide(x, &divisor));
+                for x in &mut x[r * others..(r + 1) * others] {
+                    lanes::divide(x, &divisor);
+                }
             }
         }
         for (lane, b) in b.chunks_exact_mut(n * others).enumerate() {
-            x.iter().enumerate().for_each(|(i, x)| b[at(i / others, i % others)] = x[lane]);
+            for unknown in 0..n {
+                for other in 0..others {
+                    b[at(unknown, other)] = x[unknown * others + other][lane];
+                }
+            }
         }
     }
 
