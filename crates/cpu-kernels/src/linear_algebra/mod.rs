@@ -1,4 +1,4 @@
-//! Factors of matrices and systems of equations with triangular ones, for batches of dense row-major matrices.
+//! Factors of matrices and systems of equations with triangular and tridiagonal ones, for batches of dense row-major matrices.
 //!
 //! A matrix is worked on by blocks of columns or rows: within a block by triangles so small that they stay in registers
 //! ([`corner`]), and what a block means for the rest of a matrix is a product that is taken from it where it lies
@@ -8,15 +8,19 @@ mod cholesky;
 mod corner;
 mod lanes;
 mod lu;
+mod qr;
 #[cfg(test)]
 mod tests;
 mod triangular;
+mod tridiagonal;
 mod turn;
 mod update;
 
 pub use cholesky::Cholesky;
 pub use lu::Lu;
+pub use qr::{Qr, ReflectorProduct};
 pub use triangular::TriangularSolve;
+pub use tridiagonal::{Diagonals, Tridiagonal};
 
 use crate::number::{Real, Stored};
 use crate::parallel::{Parallel, Shared, grain};

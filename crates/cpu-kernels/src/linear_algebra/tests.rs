@@ -166,3 +166,75 @@ fn many_systems_of_nothing_are_solved() {
     let solve = TriangularSolve { batch: 40, n: 4, others: 0, left, lower, unit_diagonal, transposed };
     solve.run(&[1.0f32; 640], &mut [], &Serial).expect("the sizes fit");
 }
+
+#[test]
+fn reflectors_and_what_is_left_of_the_columns_are_the_matrix() {
+    let sizes = SIZES.into_iter().chain([(8, 8), (300, 40), (17, 16), (1, 5)]);
+    for (rows, columns) in sizes {
+        let (batch, few) = (2, rows.min(columns));
+        let matrices = random(batch * rows * columns, 6);
+        let (mut factors, mut taus) = (matrices.clone(), vec![0.0; batch * few]);
+        Qr { batch, rows, columns }.run(&mut factors, &mut taus, &Serial).expect("the sizes fit");
+        for n in 0..batch {
+            let at = |i: usize| factors[n * rows * columns + i];
+            let upper: Vec<f64> =
+                (0..few * columns).map(|i| if i % columns >= i / columns { at(i) } else { 0.0 }).collect();
+            // All of Q, as the reflectors and columns of nothing.
+            let mut q: Vec<f64> = (0..rows * rows)
+                .map(|i| if i % rows < few { at(i / rows * columns + i % rows) } else { f64::NAN })
+                .collect();
+            let product = ReflectorProduct { batch: 1, rows, columns: rows, reflectors: few };
+            product.run(&mut q, &taus[n * few..][..few], &Serial).expect("the sizes fit");
+            let turned: Vec<f64> = (0..rows * rows).map(|i| q[i % rows * rows + i / rows]).collect();
+            let unit: Vec<f64> = (0..rows * rows).map(|i| f64::from(i % rows == i / rows)).collect();
+            assert!(distance(&times(&turned, &q, rows, rows, rows), &unit) < 1e-12, "{rows} × {columns}");
+            let first: Vec<f64> = (0..rows * few).map(|i| q[i / few * rows + i % few]).collect();
+            let matrix = &matrices[n * rows * columns..][..rows * columns];
+            assert!(distance(&times(&first, &upper, rows, few, columns), matrix) < 1e-12, "{rows} × {columns}");
+        }
+    }
+    assert!(Qr { batch: 1, rows: 2, columns: 2 }.run(&mut [0.0; 4], &mut [0.0; 1], &Serial).is_none(), "too few taus");
+}
+
+#[test]
+fn columns_whose_squares_are_no_numbers_have_reflectors() {
+    for size in [1e-200, 1.0, 1e200] {
+        let (mut column, mut tau) = ([3.0 * size, 4.0 * size], [0.0]);
+        Qr { batch: 1, rows: 2, columns: 1 }.run(&mut column, &mut tau, &Serial).expect("the sizes fit");
+        let [length, rest] = [column[0] / size, column[1]];
+        assert!((length + 5.0).abs() < 1e-12 && (rest - 0.5).abs() < 1e-12 && (tau[0] - 1.6).abs() < 1e-12, "{size}");
+    }
+    let (mut nothing, mut tau) = ([7.0f32, 0.0], [1.0]);
+    Qr { batch: 1, rows: 2, columns: 1 }.run(&mut nothing, &mut tau, &Serial).expect("the sizes fit");
+    assert_eq!((nothing, tau), ([7.0, 0.0], [0.0]), "nothing is to be taken away");
+}
+
+#[test]
+fn solutions_solve_tridiagonal_systems() {
+    for (n, columns) in [(1, 1), (2, 1), (3, 4), (50, 1), (50, 20)] {
+        let batch = 3;
+        // Nothing makes the diagonal large: rows change places.
+        let [mut below, mut diagonal, mut above] = [7, 8, 9].map(|seed| random(batch * n, seed));
+        let x = random(batch * n * columns, 10);
+        let mut b = Vec::new();
+        for m in 0..batch {
+            let at = |i: usize| match (i / n, i % n) {
+                (r, c) if r == c => diagonal[m * n + r],
+                (r, c) if r == c + 1 => below[m * n + r],
+                (r, c) if r + 1 == c => above[m * n + r],
+                _ => 0.0,
+            };
+            let matrix: Vec<f64> = (0..n * n).map(at).collect();
+            b.extend(times(&matrix, &x[m * n * columns..][..n * columns], n, n, columns));
+        }
+        let mut a = Diagonals { below: &mut below, diagonal: &mut diagonal, above: &mut above };
+        let mut singular = [7; 3];
+        Tridiagonal { batch, n, columns }.run(&mut a, &mut b, &mut singular, &Serial).expect("the sizes fit");
+        assert_eq!(singular, [0; 3]);
+        assert!(distance(&b, &x) < 1e-10, "{n} × {columns}: {:e}", distance(&b, &x));
+    }
+    let mut a = Diagonals { below: &mut [0.0, 0.0], diagonal: &mut [1.0, 0.0], above: &mut [1.0, 0.0] };
+    let (mut b, mut singular) = ([1.0, 1.0], [0]);
+    Tridiagonal { batch: 1, n: 2, columns: 1 }.run(&mut a, &mut b, &mut singular, &Serial).expect("the sizes fit");
+    assert_eq!((b, singular), ([1.0, 1.0], [2]), "a pivot of zero is named");
+}
