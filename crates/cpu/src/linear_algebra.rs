@@ -5,7 +5,9 @@
 
 use crate::library_call::{NoRoutine, Threads, array, slice, slice_mut};
 use crate::library_routine::count;
-use hloom_cpu_kernels::linear_algebra::{Cholesky, Lu, Scalar, TriangularSolve};
+use hloom_cpu_kernels::linear_algebra::{
+    Cholesky, Diagonals, Lu, Qr, ReflectorProduct, Scalar, TriangularSolve, Tridiagonal,
+};
 use hloom_eval::custom_call::attributes::Attributes;
 use hloom_ir::attributes::TransposeA;
 use hloom_ir::element_type::ElementType;
@@ -30,12 +32,23 @@ enum Kind {
     /// The factor with zeros in the other triangle; NaN where there is none.
     Cholesky(Cholesky),
     Triangular(TriangularSolve),
+    /// Results: R and the reflectors, and the τ of each.
+    Qr(Qr),
+    ReflectorProduct(ReflectorProduct),
+    /// Results: the diagonals of U, the solutions, and for each matrix whether a pivot is zero.
+    Tridiagonal(Tridiagonal),
 }
 
 /// Rows and columns of the matrices in an array, and how many there are.
 fn matrices(shape: &ArrayShape) -> Result<(usize, usize, usize), NoRoutine> {
     let (batch, &[rows, columns]) = shape.dims().split_last_chunk::<2>().ok_or("it has no matrices")?;
     Ok((count(batch)?, count(&[rows])?, count(&[columns])?))
+}
+
+/// How many vectors there are in an array, and how long they are.
+fn vectors(shape: &ArrayShape) -> Result<(usize, usize), NoRoutine> {
+    let (&length, batch) = shape.dims().split_last().ok_or("it has no vectors")?;
+    Ok((count(batch)?, count(&[length])?))
 }
 
 impl LinearAlgebra {
@@ -70,17 +83,22 @@ impl LinearAlgebra {
                     let is_transposed = attributes.is("trans_x", b'T') || attributes.is("trans_x", b'C');
                     Kind::Triangular(triangular(&shapes, left, attributes.is_lower(), unit, is_transposed)?)
                 }
+                "lapack_sgeqrf_ffi" | "lapack_dgeqrf_ffi" => Kind::Qr(qr(&shapes)?),
+                "lapack_sorgqr_ffi" | "lapack_dorgqr_ffi" => Kind::ReflectorProduct(reflector_product(&shapes)?),
+                "lapack_sgtsv_ffi" | "lapack_dgtsv_ffi" => Kind::Tridiagonal(tridiagonal(&shapes)?),
                 _ => return Err(none()),
             },
             _ => return Err(none()),
         };
         let leaves = instruction.shape.leaves();
         let types: Vec<_> = leaves.iter().map(|(_, shape)| shape.element_type()).collect();
-        let s32 = Some(ElementType::S32);
+        let (own, s32) = (Some(element_type), Some(ElementType::S32));
         let known = match &kind {
-            Kind::Lu(_) => types == [Some(element_type), s32, s32],
-            Kind::CholeskyWithWord(_) => types == [Some(element_type), s32],
-            Kind::Cholesky(_) | Kind::Triangular(_) => types == [Some(element_type)],
+            Kind::Lu(_) => types == [own, s32, s32],
+            Kind::CholeskyWithWord(_) => types == [own, s32],
+            Kind::Cholesky(_) | Kind::Triangular(_) | Kind::ReflectorProduct(_) => types == [own],
+            Kind::Qr(_) => types == [own, own],
+            Kind::Tridiagonal(_) => types == [own, own, own, own, s32],
         };
         match known && shapes.iter().all(|s| s.element_type == element_type) {
             true => Ok(LinearAlgebra { kind, is_double }),
@@ -94,14 +112,17 @@ impl LinearAlgebra {
             Kind::Lu(_) => "lu",
             Kind::CholeskyWithWord(_) | Kind::Cholesky(_) => "cholesky",
             Kind::Triangular(_) => "triangular-solve",
+            Kind::Qr(_) => "qr",
+            Kind::ReflectorProduct(_) => "householder-product",
+            Kind::Tridiagonal(_) => "tridiagonal-solve",
         }
     }
 
     /// Runs it; `None` if the arrays are of other sizes.
     ///
     /// # Safety
-    /// The addresses must be those of the instruction's arrays, `bytes` long: operands, then results. The first result may
-    /// be the operand that it takes the place of; nothing else may overlap.
+    /// The addresses must be those of the instruction's arrays, `bytes` long: operands, then results. A result may be the
+    /// operand that it takes the place of; nothing else may overlap.
     pub(crate) unsafe fn run(&self, arrays: &[*mut u8], bytes: &[usize], parallel: &Threads<'_>) -> Option<()> {
         // SAFETY: the caller's promise.
         match self.is_double {
@@ -132,6 +153,23 @@ impl LinearAlgebra {
             }
             (Kind::Triangular(system), &[a, from, to], &[k, m, n]) => unsafe {
                 system.run::<T>(slice(a, k), in_place(from, to, m, n)?, parallel)
+            },
+            (Kind::Qr(qr), &[from, to, taus], &[m, n, t]) => unsafe {
+                qr.run::<T>(in_place(from, to, m, n)?, slice_mut(taus, t), parallel)
+            },
+            (Kind::ReflectorProduct(product), &[from, taus, to], &[m, t, n]) => unsafe {
+                product.run::<T>(in_place(from, to, m, n)?, slice(taus, t), parallel)
+            },
+            (Kind::Tridiagonal(system), &[dl, d, du, b, to_dl, to_d, to_du, to_b, singular], sizes) => unsafe {
+                let &[dl_size, d_size, du_size, b_size, to_dl_size, to_d_size, to_du_size, to_b_size, s] = sizes else {
+                    return None;
+                };
+                let mut diagonals = Diagonals::<T> {
+                    below: in_place(dl, to_dl, dl_size, to_dl_size)?,
+                    diagonal: in_place(d, to_d, d_size, to_d_size)?,
+                    above: in_place(du, to_du, du_size, to_du_size)?,
+                };
+                system.run(&mut diagonals, in_place(b, to_b, b_size, to_b_size)?, slice_mut(singular, s), parallel)
             },
             _ => None,
         }
@@ -194,4 +232,31 @@ fn triangular(
         return Err("its matrices do not go together".into());
     }
     Ok(TriangularSolve { batch, n, others, left, lower, unit_diagonal, transposed })
+}
+
+fn qr(shapes: &[&ArrayShape]) -> Result<Qr, NoRoutine> {
+    let &[a] = shapes else { return Err("it has another number of operands".into()) };
+    let (batch, rows, columns) = matrices(a)?;
+    Ok(Qr { batch, rows, columns })
+}
+
+fn reflector_product(shapes: &[&ArrayShape]) -> Result<ReflectorProduct, NoRoutine> {
+    let &[a, taus] = shapes else { return Err("it has another number of operands".into()) };
+    let (batch, rows, columns) = matrices(a)?;
+    let (batch_of_taus, reflectors) = vectors(taus)?;
+    if batch != batch_of_taus || reflectors > columns || columns > rows {
+        return Err("its reflectors do not go with its matrices".into());
+    }
+    Ok(ReflectorProduct { batch, rows, columns, reflectors })
+}
+
+fn tridiagonal(shapes: &[&ArrayShape]) -> Result<Tridiagonal, NoRoutine> {
+    let &[below, diagonal, above, b] = shapes else { return Err("it has another number of operands".into()) };
+    let (batch, n, columns) = matrices(b)?;
+    for diagonal in [below, diagonal, above] {
+        if vectors(diagonal)? != (batch, n) {
+            return Err("its diagonals do not go with its matrices".into());
+        }
+    }
+    Ok(Tridiagonal { batch, n, columns })
 }

@@ -208,3 +208,47 @@ fn triangular_systems() {
         }
     }
 }
+
+#[test]
+fn factors_of_reflectors() {
+    for (t, letter, tolerance) in [("f32", 's', 1e-4), ("f64", 'd', 1e-11)] {
+        for (rows, columns) in [(1, 1), (8, 8), (70, 40), (5, 9)] {
+            let (few, kept) = (rows.min(columns), if rows < columns { rows } else { columns });
+            let matrix = |columns: usize| format!("{t}[2,{rows},{columns}]{{1,2,0}}");
+            let [whole, square] = [columns, kept].map(matrix);
+            let text = format!(
+                "HloModule m\nENTRY e {{\n  a = {t}[2,{rows},{columns}] parameter(0)\n  \
+                 qr = ({whole}, {t}[2,{few}]{{1,0}}) custom-call(a), \
+                 custom_call_target=\"lapack_{letter}geqrf_ffi\", operand_layout_constraints={{{whole}}}, \
+                 api_version=API_VERSION_TYPED_FFI, backend_config={{}}\n  \
+                 factors = {t}[2,{rows},{columns}] get-tuple-element(qr), index=0\n  \
+                 taus = {t}[2,{few}] get-tuple-element(qr), index=1\n  \
+                 kept = {t}[2,{rows},{kept}] slice(factors), slice={{[0:2], [0:{rows}], [0:{kept}]}}\n  \
+                 q = {square} custom-call(kept, taus), custom_call_target=\"lapack_{letter}orgqr_ffi\", \
+                 operand_layout_constraints={{{square}, {t}[2,{few}]{{1,0}}}}, \
+                 api_version=API_VERSION_TYPED_FFI, backend_config={{}}\n  \
+                 ROOT r = ({t}[2,{rows},{columns}], {t}[2,{few}], {t}[2,{rows},{kept}]) tuple(factors, taus, q)\n}}\n"
+            );
+            agrees(&text, tolerance);
+        }
+    }
+}
+
+#[test]
+fn tridiagonal_systems() {
+    for (t, letter, tolerance) in [("f32", 's', 1e-3), ("f64", 'd', 1e-10)] {
+        for (n, columns) in [(1, 1), (9, 1), (40, 3)] {
+            let (line, others) = (format!("{t}[2,{n}]"), format!("{t}[2,{n},{columns}]"));
+            let text = format!(
+                "HloModule m\nENTRY e {{\n  dl = {line} parameter(0)\n  d = {line} parameter(1)\n  \
+                 du = {line} parameter(2)\n  b = {others} parameter(3)\n  k = {t}[] constant(20)\n  \
+                 ks = {line} broadcast(k), dimensions={{}}\n  large = {line} add(d, ks)\n  \
+                 ROOT r = ({line}, {line}, {line}, {others}{{1,2,0}}, s32[2]) custom-call(dl, large, du, b), \
+                 custom_call_target=\"lapack_{letter}gtsv_ffi\", \
+                 operand_layout_constraints={{{line}{{1,0}}, {line}{{1,0}}, {line}{{1,0}}, {others}{{1,2,0}}}}, \
+                 api_version=API_VERSION_TYPED_FFI, backend_config={{}}\n}}\n"
+            );
+            agrees(&text, tolerance);
+        }
+    }
+}
