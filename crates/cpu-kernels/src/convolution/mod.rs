@@ -3,7 +3,8 @@
 //! Where each channel is convolved by itself, rows are read where they lie ([`stencil`]), or planes are padded once and
 //! swept tap by tap ([`depthwise`]). A window of one element makes a product of matrices ([`crate::matmul`]). To few
 //! features the kernels of products read images where they lie ([`direct`]), to very few they are summed along vectors
-//! ([`few`]), and so do gradients of kernels over wide images ([`taps`]). All others are such products too, of the kernel
+//! ([`few`]), and so do gradients of kernels over wide images ([`taps`]). Where positions lie side by side, planes are padded
+//! once and multiplied by the weights of one tap after the other ([`planes`]). All others are such products too, of the kernel
 //! and of a matrix of the values under the window that is never made as a whole ([`implicit`]).
 //!
 //! Winograd's way for windows of 3 × 3, F(2 × 2, 3 × 3), is not among them. It saves five of nine multiplications, but the
@@ -17,6 +18,7 @@ mod direct;
 mod few;
 mod implicit;
 mod parts;
+mod planes;
 mod runs;
 mod stencil;
 mod taps;
@@ -114,7 +116,8 @@ impl Convolution {
         if let Some((product, _)) = self.as_product() {
             return product.tiles_by_rows(step);
         }
-        let in_rows = !(self.is_empty() || self.is_by_channel() || taps::suits(self) || direct::suits(self));
+        let other_ways = [taps::suits, direct::suits, planes::suits];
+        let in_rows = !(self.is_empty() || self.is_by_channel() || other_ways.iter().any(|suits| suits(self)));
         let rows = implicit::rows(self).filter(|_| in_rows && !few::is_few(self));
         rows.is_some_and(|([m, _], products)| products == 1 || m.is_multiple_of(step.max(1)))
     }
@@ -176,6 +179,16 @@ impl Convolution {
         if compact && taps::suits(self) {
             self.over_taps(input, kernel, output, parallel);
             return Some(false);
+        }
+        if compact && planes::suits(self) {
+            if let (Some(input), Some(kernel)) = (cast::<S, f32>(input), cast::<S, f32>(kernel)) {
+                planes::run::<f32, Plain, S>(self, input, kernel, output, parallel);
+                return Some(false);
+            }
+            if let (Some(input), Some(kernel)) = (cast::<S, f64>(input), cast::<S, f64>(kernel)) {
+                planes::run::<f64, Plain, S>(self, input, kernel, output, parallel);
+                return Some(false);
+            }
         }
         let is_direct = compact && direct::suits(self);
         let by_implicit = implicit::Call { convolution: self, output, parallel, epilogue };

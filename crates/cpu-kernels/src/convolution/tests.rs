@@ -1,6 +1,6 @@
 //! Convolutions against the definition: a sum over taps and features for each element.
 
-use super::{Axis, Convolution, direct, for_each_index, stencil, taps};
+use super::{Axis, Convolution, direct, for_each_index, planes, stencil, taps};
 use crate::Serial;
 use crate::number::Stored;
 use half::{bf16, f16};
@@ -312,6 +312,35 @@ fn wide_windows() {
                 agrees::<bf16>(&c, bf16::from_f64, |x| f64::from(x.to_f32()), 1e-2);
                 agrees::<f16>(&c, f16::from_f64, |x| f64::from(x.to_f32()), 2e-3);
             }
+        }
+    }
+}
+
+/// Many features of positions that lie side by side: planes that are cut by strides and put together from what dilation
+/// takes apart, of rows short and long, and of one row.
+#[test]
+fn planes_of_many_features() {
+    for (kernel, stride, padding, base, window) in [
+        (3, 1, 1, 1, 1),
+        (3, 2, 0, 1, 1),
+        (5, 3, 2, 1, 1),
+        (3, 1, 2, 2, 1),
+        (3, 1, -1, 1, 2),
+        (3, 2, 1, 3, 1),
+        (4, 3, 1, 2, 1),
+    ] {
+        for (images, groups, features, size) in
+            [(8, 1, [8, 9], [30, 35]), (3, 2, [11, 14], [40, 45]), (9, 1, [33, 8], [1, 250])]
+        {
+            let axis = |input: usize| Axis {
+                reversed: stride == 2,
+                ..padded_axis(input, kernel, stride, padding, [base, window])
+            };
+            let axes = size.into_iter().filter(|&n| n > 1).map(axis).collect();
+            let c = laid_out(without_strides(images, groups, features, axes), false, [Layout::FeaturesFirst; 3]);
+            assert!(planes::suits(&c), "{c:?}");
+            agrees::<f64>(&c, |x| x, |x| x, 1e-12);
+            agrees::<f32>(&c, |x| x as f32, f64::from, 1e-4);
         }
     }
 }
