@@ -211,17 +211,15 @@ impl<V> Rendezvous<V> {
         self.lock().visits.get(&(device, key)).copied().unwrap_or(0)
     }
 
-    /// Comes to a key without a meeting: which visit it is.
-    pub(crate) fn visit(&self, device: usize, key: RendezvousKey) -> u64 {
+    /// Comes to a key without a meeting: which visit it is, unless no device can meet others any more.
+    pub(crate) fn visit(&self, device: usize, key: RendezvousKey) -> Result<u64, JoinError> {
         let mut state = self.lock();
+        if state.cancelled {
+            return Err(JoinError::Cancelled);
+        }
         let visit = state.visits.entry((device, key)).or_insert(0);
         *visit += 1;
-        *visit - 1
-    }
-
-    /// Why no device can meet others any more, if none can.
-    pub(crate) fn why_cancelled(&self) -> Option<JoinError> {
-        self.lock().cancelled.then_some(JoinError::Cancelled)
+        Ok(*visit - 1)
     }
 
     /// Looks at what the device will take away from a meeting that has taken place.

@@ -152,6 +152,8 @@ pub(crate) struct Job<H> {
     max_tag: c_int,
     /// Receives of announcements that are to come from anybody, in their order.
     announcements: VecDeque<(H, Vec<u8>)>,
+    /// Memory for one more: it is begun at the next look, so that what has just come is not kept waiting.
+    next_buffer: Option<Vec<u8>>,
 }
 
 /// Announcements that are expected at once.
@@ -179,6 +181,7 @@ impl<H: Handle> Job<H> {
             size: 1,
             max_tag: LEAST_MAX_TAG,
             announcements: VecDeque::new(),
+            next_buffer: None,
         };
         let failed = |what: &str| MpiError(format!("{what} failed"));
         let (mut provided, mut rank, mut size, mut begun) = (0, 0, 0, 0);
@@ -332,6 +335,9 @@ impl<H: Handle> MessagePassing for Job<H> {
     }
 
     fn next_announcement(&mut self, buffer: &mut Vec<u8>) -> Result<Option<usize>, TransportError> {
+        if let Some(buffer) = self.next_buffer.take() {
+            self.expect_announcement(buffer)?;
+        }
         let Some((request, _)) = self.announcements.front_mut() else { return Ok(None) };
         let (mut flag, mut status, mut count): (c_int, Status, c_int) = (0, [0; 8], 0);
         let address: *mut c_void = (&raw mut status).cast();
@@ -353,7 +359,7 @@ impl<H: Handle> MessagePassing for Job<H> {
         // SAFETY: the library has written so many bytes, for which there is room.
         unsafe { received.set_len(count.min(ANNOUNCEMENT_BYTES)) };
         std::mem::swap(buffer, &mut received);
-        self.expect_announcement(received)?;
+        self.next_buffer = Some(received);
         match source < self.size {
             true => Ok(Some(source)),
             false => Err(TransportError("a message comes from nowhere".into())),

@@ -125,7 +125,7 @@ impl AcrossProcesses {
         }
         // Devices that wait for each other here do not wait at once for what the last of them begins.
         // SAFETY: the caller's promise; who leaves before it is done is told whether its memory may still be used.
-        let status = unsafe { self.begin(request, group, key, memory, false) };
+        let status = unsafe { self.begin(request, group, key, memory.into(), false) };
         Ok(vec![Brought::Operation(key, status); count])
     }
 
@@ -138,7 +138,7 @@ impl AcrossProcesses {
         request: &CollectiveRequest<'_>,
         group: &Arc<Group>,
         key: OperationKey,
-        memory: Vec<ParticipantMemory>,
+        memory: Arc<[ParticipantMemory]>,
         waits: bool,
     ) -> Arc<OperationStatus> {
         let status = Arc::new(OperationStatus::new(request.name.clone(), group.clone()));
@@ -161,9 +161,6 @@ impl AcrossProcesses {
         request: &CollectiveRequest<'_>,
         group: &Arc<Group>,
     ) -> Result<Arrival, JoinError> {
-        if let Some(why) = self.local.rendezvous.why_cancelled() {
-            return Err(why);
-        }
         let gone = self.local.gone.read().unwrap_or_else(PoisonError::into_inner);
         if gone.contains(&device) {
             return Err(JoinError::Cancelled);
@@ -173,11 +170,11 @@ impl AcrossProcesses {
         if !collective.is_like(collective, memory) || !collective.fits(request.participants.len()) {
             return Err(JoinError::Unfit);
         }
-        let visit = self.local.rendezvous.visit(device, request.key);
+        let visit = self.local.rendezvous.visit(device, request.key)?;
         let first = request.participants[0];
         let key = OperationKey { run: self.run, key: request.key, visit, first, piece: 0 };
         // SAFETY: the device promised that its addresses lead to such arrays, which it leaves alone until it has waited.
-        let status = unsafe { self.begin(request, group, key, vec![memory.clone()], request.waits) };
+        let status = unsafe { self.begin(request, group, key, Arc::new([memory.clone()]), request.waits) };
         let place = request.participants.iter().position(|&p| p == device).unwrap_or(0);
         Ok(Arrival { key: (request.key, visit, first), place, operation: Some((key, status)) })
     }
@@ -186,9 +183,9 @@ impl AcrossProcesses {
         if status.is_done.load(Ordering::Acquire) {
             return Ok(());
         }
-        let mut absent = Vec::new();
-        let record = self.world.note_wait(status, Instant::now() + self.time_limit);
-        let ended = self.world.poll(self.run, self.time_limit, |engine, closer| {
+        let (mut absent, begun) = (Vec::new(), Instant::now());
+        let record = self.world.note_wait(status, begun + self.time_limit);
+        let ended = self.world.poll(self.run, begun, self.time_limit, |engine, closer| {
             if status.is_done.load(Ordering::Acquire) {
                 return Some(Ok(()));
             }
@@ -285,7 +282,7 @@ impl Communicator for AcrossProcesses {
             return Err(JoinError::NotAParticipant);
         }
         let mailbox = (self.run, channel, from, to);
-        let taken = self.world.poll(self.run, self.time_limit, |engine, _| {
+        let taken = self.world.poll(self.run, Instant::now(), self.time_limit, |engine, _| {
             if let Some(message) = engine.take(&mailbox) {
                 return Some(Ok(message));
             }

@@ -301,25 +301,21 @@ impl Engine {
         }
     }
 
-    /// Takes what has come and goes on with what can go on; whether anything happened.
+    /// Takes an announcement if one has come, and goes on with what can go on; whether anything happened. Whoever waits for
+    /// just this one learns of it before the library is asked for another.
     pub(crate) fn progress(&mut self) -> bool {
         let mut changed = false;
         if self.broken.is_some() || self.ended {
             return false;
         }
         let mut buffer = self.spare_buffer();
-        loop {
-            match self.transport.next_announcement(&mut buffer) {
-                Ok(Some(rank)) => {
-                    changed = true;
-                    self.read_announcement(rank, &buffer);
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    self.fail(CONTROL_RUN, JoinError::Transport(error.0));
-                    break;
-                }
+        match self.transport.next_announcement(&mut buffer) {
+            Ok(Some(rank)) => {
+                changed = true;
+                self.read_announcement(rank, &buffer);
             }
+            Ok(None) => {}
+            Err(error) => self.fail(CONTROL_RUN, JoinError::Transport(error.0)),
         }
         self.keep(buffer);
         let mut n = 0;

@@ -7,7 +7,7 @@ use super::engine::{Engine, FIRST_PART_TAG};
 use super::engine_state::{Bytes, EarlyPart, TagNote, Then, pack};
 use super::message::{Message, OperationKey, Payload, Subject, is_inline, is_same_text, write_part};
 use super::message_passing::{MessagePassing, MessageRequests};
-use super::operation::{Operation, Segment};
+use super::operation::{Operation, Segment, Segments};
 use super::staging::StagingBuffer;
 use crate::rendezvous::JoinError;
 use std::borrow::Cow;
@@ -90,7 +90,7 @@ impl Engine {
                 return;
             }
             let (address, bytes, segments) = match segments[..] {
-                [Segment { address, .. }] => (address, Bytes::OfOperation, Vec::new()),
+                [Segment { address, .. }] => (address, Bytes::OfOperation, Segments::new()),
                 _ => {
                     let buffer = StagingBuffer::new(length);
                     (buffer.address(), Bytes::Packed(Arc::new(buffer)), segments)
@@ -125,11 +125,12 @@ impl Engine {
     fn send_stage(&mut self, key: OperationKey, stage: u8) {
         let Some(operation) = self.operations.get(&key) else { return };
         let what = operation.what.clone();
-        let messages: Vec<(usize, usize, Vec<Segment>)> =
-            operation.peers().map(|p| (p, operation.group.processes[p].rank, operation.outgoing(stage, p))).collect();
+        let peers = operation.peers();
         // What goes to several is put together once.
-        let mut packed: Option<(Vec<Segment>, Arc<StagingBuffer>)> = None;
-        for (peer, rank, segments) in messages {
+        let mut packed: Option<(Segments, Arc<StagingBuffer>)> = None;
+        for peer in peers {
+            let Some(operation) = self.operations.get(&key) else { return };
+            let (rank, segments) = (operation.group.processes[peer].rank, operation.outgoing(stage, peer));
             let length = length_of(&segments);
             if length == 0 {
                 continue;

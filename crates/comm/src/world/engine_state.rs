@@ -2,7 +2,7 @@
 
 use super::message::{OperationKey, Payload};
 use super::message_passing::MessageRequests;
-use super::operation::Segment;
+use super::operation::{Segment, Segments};
 use super::staging::StagingBuffer;
 use crate::rendezvous::JoinError;
 use std::collections::BTreeSet;
@@ -112,7 +112,7 @@ pub(crate) enum Then {
     /// The arrays of an operation have been sent to a process in a stage.
     Sent(OperationKey, u8, usize),
     /// Bytes from a process have come, to these places or, where there are none, where they belong.
-    Received(OperationKey, u8, usize, Vec<Segment>),
+    Received(OperationKey, u8, usize, Segments),
     Mail(Mailbox, u64),
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct Group {
     pub(crate) me: usize,
     /// The participants of this process.
     pub(crate) here: Vec<usize>,
+    /// Of each place, the number of its process and which of that process's devices it is.
+    pub(crate) places: Vec<(usize, usize)>,
     /// The ranks of the other processes.
     pub(crate) peers: Vec<usize>,
 }
@@ -51,19 +53,22 @@ impl DeviceMap {
             return group.clone();
         }
         let mut processes: Vec<ProcessOfGroup> = Vec::new();
+        let mut places = Vec::with_capacity(participants.len());
         let mut number_of: FxHashMap<usize, usize> = FxHashMap::default();
         for (place, &device) in participants.iter().enumerate() {
             let rank = self.owner(device);
             let number = *number_of.entry(rank).or_insert(processes.len());
-            match processes.get_mut(number) {
-                Some(process) => process.places.push(place),
-                None => processes.push(ProcessOfGroup { rank, places: vec![place] }),
+            if number == processes.len() {
+                processes.push(ProcessOfGroup { rank, places: Vec::new() });
             }
+            let of_process = &mut processes[number].places;
+            places.push((number, of_process.len()));
+            of_process.push(place);
         }
         let me = processes.iter().position(|p| p.rank == self.rank).unwrap_or(0);
         let here = participants.iter().copied().filter(|&d| self.owner(d) == self.rank).collect();
         let peers = processes.iter().map(|p| p.rank).filter(|&r| r != self.rank).collect();
-        let group = Arc::new(Group { participants: participants.to_vec(), processes, me, here, peers });
+        let group = Arc::new(Group { participants: participants.to_vec(), processes, me, here, places, peers });
         groups.insert(participants.to_vec(), group.clone());
         group
     }
@@ -80,6 +85,7 @@ mod tests {
         let ranks: Vec<_> = group.processes.iter().map(|p| (p.rank, p.places.clone())).collect();
         assert_eq!(ranks, [(2, vec![0]), (1, vec![1, 3]), (0, vec![2])]);
         assert_eq!((group.me, &group.here[..], &group.peers[..]), (1, &[2, 3][..], &[2, 0][..]));
+        assert_eq!(group.places, [(0, 0), (1, 0), (2, 0), (1, 1)]);
         assert!(Arc::ptr_eq(&group, &map.group(&[4, 2, 0, 3])));
     }
 }

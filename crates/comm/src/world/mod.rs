@@ -194,7 +194,8 @@ impl World {
     pub fn receive(&self, from: usize, channel: i64, time_limit: Duration) -> Result<Vec<u8>, SilentRanks> {
         let mailbox = (CONTROL_RUN, channel, from, self.rank);
         let silent = |why| SilentRanks { ranks: vec![from], why };
-        let taken = self.shared.poll(CONTROL_RUN, time_limit, |engine, _| engine.take(&mailbox).map(Ok));
+        let taken =
+            self.shared.poll(CONTROL_RUN, Instant::now(), time_limit, |engine, _| engine.take(&mailbox).map(Ok));
         taken.map_err(|stop| silent(stop.error(Vec::new())))?.map_err(silent)
     }
 
@@ -367,22 +368,40 @@ impl WorldState {
         engine.touches_memory(run)
     }
 
-    /// Sees to what is under way until `ready` gives something, or there is no use in waiting. `ready` is told whether it is
-    /// time for a closer look: something has happened, or nothing has for a while.
+    /// Leaves what is still under way to the communication thread.
+    fn hand_on(&self, engine: MutexGuard<'_, Engine>) {
+        let is_busy = engine.is_busy();
+        drop(engine);
+        if is_busy {
+            self.wake();
+        }
+    }
+
+    /// Sees to what is under way until `ready` gives something, or there is no use in waiting, for at most `time_limit` from
+    /// when it has `begun`. `ready` is told whether it is time for a closer look: something has happened, or nothing has for
+    /// a while.
     pub(crate) fn poll<T>(
         &self,
         run: u64,
+        begun: Instant,
         time_limit: Duration,
         mut ready: impl FnMut(&mut Engine, bool) -> Option<T>,
     ) -> Result<T, Stop> {
-        let begun = Instant::now();
         let _waiting = Waiting::new(&self.waiting);
         // How often was asked, and how often before the last look at the clock.
         let (mut last_change, mut asked, mut looked) = (begun, 0u32, 0u32);
         loop {
             let mut engine = self.lock();
             self.empty_inbox(&mut engine);
-            let mut changed = engine.progress();
+            let mut changed = false;
+            // Each thing that has come may be what is waited for.
+            while engine.progress() {
+                changed = true;
+                if let Some(value) = ready(&mut engine, true) {
+                    self.hand_on(engine);
+                    return Ok(value);
+                }
+            }
             asked = asked.saturating_add(1);
             // A short collective is over before it would be worth handing the engine on.
             let alone = asked < self.spins && self.waiting.load(Ordering::Relaxed) == 1;
@@ -396,11 +415,7 @@ impl WorldState {
             }
             let closer = changed || asked - looked >= LOOKS || asked > self.spins;
             if let Some(value) = ready(&mut engine, closer) {
-                let is_busy = engine.is_busy();
-                drop(engine);
-                if is_busy {
-                    self.wake();
-                }
+                self.hand_on(engine);
                 return Ok(value);
             }
             if !closer {
@@ -414,7 +429,8 @@ impl WorldState {
             drop(engine);
             looked = asked;
             let now = Instant::now();
-            if now - begun >= time_limit {
+            // What has come already is looked at, however late it is.
+            if !changed && now - begun >= time_limit {
                 return Err(Stop::TimedOut(time_limit));
             }
             if self.interrupt.is_some_and(|i| i.load(Ordering::Relaxed)) {
@@ -474,7 +490,8 @@ fn communicate(world: &Weak<WorldState>) {
             let mut engine = world.lock();
             world.empty_inbox(&mut engine);
             let changed = engine.progress();
-            if engine.is_busy() {
+            // After what has come there may be more.
+            if changed || engine.is_busy() {
                 drop(engine);
                 idle = if changed { 0 } else { idle.saturating_add(1) };
                 match idle {

@@ -13,6 +13,7 @@ use super::peer_set::PeerSet;
 use super::staging::StagingBuffer;
 use crate::collective::{Collective, CollectiveKind, ParticipantMemory, source_of};
 use crate::rendezvous::JoinError;
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
@@ -23,6 +24,9 @@ pub(crate) struct Segment {
     pub(crate) address: usize,
     pub(crate) length: usize,
 }
+
+/// Bytes that travel together: mostly one or two pieces, which take no memory of their own.
+pub(crate) type Segments = SmallVec<[Segment; 2]>;
 
 /// Slices that fit into so many announcements go with them, a piece each: short messages are sent without asking the
 /// receiver first.
@@ -62,14 +66,6 @@ impl OperationStatus {
     }
 }
 
-/// What this process contributes to reductions: the operands of each device, or those of all combined.
-#[derive(Debug, Default)]
-struct Contributions {
-    operands: Vec<Vec<usize>>,
-    /// The operands combined.
-    _combined: Vec<StagingBuffer>,
-}
-
 /// A collective that all devices of this process have come to, or a piece of it.
 #[derive(Debug)]
 pub(crate) struct Operation {
@@ -91,11 +87,12 @@ pub(crate) struct Operation {
     collective: Arc<Collective>,
     algorithm: Algorithm,
     /// The arrays of this process's devices, in the order of their places.
-    memory: Arc<Vec<ParticipantMemory>>,
-    contributions: Arc<Contributions>,
+    memory: Arc<[ParticipantMemory]>,
+    /// The operands of this process's devices combined, where that is what it contributes to a reduction.
+    combined: Option<Arc<Vec<StagingBuffer>>>,
     /// What other processes contribute, one after another, and where each begins.
     inputs: StagingBuffer,
-    input_at: Vec<usize>,
+    input_at: SmallVec<[usize; 4]>,
 }
 
 impl Operation {
@@ -106,7 +103,7 @@ impl Operation {
     pub(crate) unsafe fn new(
         what: Arc<str>,
         collective: Arc<Collective>,
-        memory: Vec<ParticipantMemory>,
+        memory: Arc<[ParticipantMemory]>,
         status: Arc<OperationStatus>,
     ) -> Operation {
         let bytes: usize = collective.arrays.iter().map(|a| a.bytes).sum();
@@ -142,10 +139,10 @@ impl Operation {
             status,
             collective,
             algorithm,
-            memory: Arc::new(memory),
-            contributions: Arc::default(),
+            memory,
+            combined: None,
             inputs: StagingBuffer::default(),
-            input_at: Vec::new(),
+            input_at: SmallVec::new(),
         }
     }
 
@@ -165,9 +162,9 @@ impl Operation {
             collective: self.collective.clone(),
             algorithm: self.algorithm,
             memory: self.memory.clone(),
-            contributions: self.contributions.clone(),
+            combined: self.combined.clone(),
             inputs: StagingBuffer::default(),
-            input_at: Vec::new(),
+            input_at: SmallVec::new(),
         };
         operation.expect();
         operation
@@ -183,10 +180,7 @@ impl Operation {
             unsafe { self.move_locally() };
         } else if self.is_exact() && self.memory.len() > 1 {
             // SAFETY: the caller's promise.
-            self.contributions = Arc::new(unsafe { self.combined() });
-        } else {
-            let operands = self.memory.iter().map(|m| m.operands.clone()).collect();
-            self.contributions = Arc::new(Contributions { operands, _combined: Vec::new() });
+            self.combined = Some(Arc::new(unsafe { self.combine() }));
         }
         self.expect();
     }
@@ -252,6 +246,15 @@ impl Operation {
         }
     }
 
+    /// Where this process's contribution number `k` to the reduction of array `n` lies: what its devices have combined, or
+    /// the operand of one.
+    fn contribution(&self, k: usize, n: usize) -> usize {
+        match &self.combined {
+            Some(combined) => combined[n].address(),
+            None => self.memory[k].operands[n],
+        }
+    }
+
     /// How many contributions a process makes.
     fn contributions_of(&self, process: usize) -> usize {
         if self.is_exact() { 1 } else { self.group.processes[process].places.len() }
@@ -297,8 +300,8 @@ impl Operation {
     }
 
     /// What goes to a process in a stage.
-    pub(crate) fn outgoing(&self, stage: u8, peer: usize) -> Vec<Segment> {
-        let (mut segments, group) = (Vec::new(), self.members());
+    pub(crate) fn outgoing(&self, stage: u8, peer: usize) -> Segments {
+        let (mut segments, group) = (Segments::new(), self.members());
         let arrays = 0..self.collective.arrays.len();
         match (self.algorithm, stage) {
             (Algorithm::Move, _) => {
@@ -313,15 +316,16 @@ impl Operation {
                 }
             }
             (Algorithm::ReduceAll, _) => {
-                for operands in &self.contributions.operands {
-                    arrays.clone().for_each(|n| push(&mut segments, operands[n], self.collective.arrays[n].bytes));
+                for k in 0..self.contributions_of(self.group.me) {
+                    let whole = |n: usize| (self.contribution(k, n), self.collective.arrays[n].bytes);
+                    arrays.clone().map(whole).for_each(|(address, bytes)| push(&mut segments, address, bytes));
                 }
             }
             (Algorithm::ReduceSlices, 0) => {
-                for operands in &self.contributions.operands {
+                for k in 0..self.contributions_of(self.group.me) {
                     for n in arrays.clone() {
                         let slice = self.slice(n, peer);
-                        push(&mut segments, operands[n] + slice.start, slice.len());
+                        push(&mut segments, self.contribution(k, n) + slice.start, slice.len());
                     }
                 }
             }
@@ -332,12 +336,12 @@ impl Operation {
                 }
             }
             (Algorithm::ReduceBlocks, _) => {
-                for operands in &self.contributions.operands {
+                for k in 0..self.contributions_of(self.group.me) {
                     for &target in &self.group.processes[peer].places {
                         for n in arrays.clone() {
                             let block = self.collective.block(n, group);
                             for row in 0..self.collective.arrays[n].rows {
-                                push(&mut segments, operands[n] + (row * group + target) * block, block);
+                                push(&mut segments, self.contribution(k, n) + (row * group + target) * block, block);
                             }
                         }
                     }
@@ -348,8 +352,8 @@ impl Operation {
     }
 
     /// Where what comes from a process in a stage is put.
-    pub(crate) fn incoming(&self, stage: u8, peer: usize) -> Vec<Segment> {
-        let (mut segments, group) = (Vec::new(), self.members());
+    pub(crate) fn incoming(&self, stage: u8, peer: usize) -> Segments {
+        let (mut segments, group) = (Segments::new(), self.members());
         match (self.algorithm, stage) {
             (Algorithm::Move, _) => {
                 for &source in &self.group.processes[peer].places {
@@ -441,40 +445,35 @@ impl Operation {
     ///
     /// # Safety
     /// As for [`Operation::new`].
-    unsafe fn combined(&self) -> Contributions {
+    unsafe fn combine(&self) -> Vec<StagingBuffer> {
         let (CollectiveKind::AllReduce(reducers) | CollectiveKind::ReduceScatter(reducers)) = &self.collective.kind
         else {
-            return Contributions::default();
+            return Vec::new();
         };
-        let (mut addresses, mut buffers) = (Vec::new(), Vec::new());
+        let mut buffers = Vec::new();
         for (n, reducer) in reducers.iter().enumerate() {
             let bytes = self.collective.arrays[n].bytes;
             let combined = StagingBuffer::new(bytes);
             let from: Vec<usize> = self.memory.iter().map(|m| m.operands[n]).collect();
             // SAFETY: the caller's promise.
             unsafe { reducer.reduce(&from, &[combined.address()], bytes / reducer.element_bytes().max(1)) };
-            addresses.push(combined.address());
             buffers.push(combined);
         }
-        Contributions { operands: vec![addresses], _combined: buffers }
+        buffers
     }
 
     /// Where the contributions lie that this process reduces, in the order of the group: how far into each of them the
     /// bytes at `in_operand` of an operand, or at `in_input` of what has come, are.
-    fn sources(&self, n: usize, in_operand: usize, in_input: usize) -> Vec<usize> {
+    fn sources(&self, n: usize, in_operand: usize, in_input: usize) -> SmallVec<[usize; 8]> {
         let each = self.input_bytes_of_one();
         let of = |process: usize, k: usize| match process == self.group.me {
-            true => self.contributions.operands[k][n] + in_operand,
+            true => self.contribution(k, n) + in_operand,
             false => self.input(process) + k * each + in_input,
         };
         if self.is_exact() {
             return (0..self.group.processes.len()).map(|process| of(process, 0)).collect();
         }
-        let mut at = vec![(0, 0); self.members()];
-        for (process, p) in self.group.processes.iter().enumerate() {
-            p.places.iter().enumerate().for_each(|(k, &place)| at[place] = (process, k));
-        }
-        at.into_iter().map(|(process, k)| of(process, k)).collect()
+        self.group.places.iter().map(|&(process, k)| of(process, k)).collect()
     }
 
     /// # Safety
@@ -485,7 +484,7 @@ impl Operation {
             return;
         };
         let (group, mut in_input) = (self.members(), 0);
-        let targets = if self.algorithm == Algorithm::ReduceBlocks { self.own_places().to_vec() } else { vec![0] };
+        let targets = if self.algorithm == Algorithm::ReduceBlocks { self.own_places() } else { &[0] };
         for (t, &target) in targets.iter().enumerate() {
             for (n, reducer) in reducers.iter().enumerate() {
                 let (whole, width) = (self.collective.arrays[n].bytes, reducer.element_bytes().max(1));
@@ -561,7 +560,7 @@ impl Operation {
 }
 
 /// Adds bytes, to the last segment if they follow it.
-fn push(segments: &mut Vec<Segment>, address: usize, length: usize) {
+fn push(segments: &mut Segments, address: usize, length: usize) {
     match segments.last_mut() {
         _ if length == 0 => {}
         Some(last) if last.address + last.length == address => last.length += length,

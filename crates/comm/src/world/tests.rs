@@ -258,6 +258,41 @@ fn results_may_take_the_place_of_operands() {
     }
 }
 
+/// The communication thread alone carries a collective to its end: the devices come to it and never look after it, as when
+/// they are inside a long product. Only whether it is over is asked.
+#[test]
+fn a_gather_is_over_though_nobody_waits_for_it() {
+    let work = Arc::new(sample(2, 4000, 3));
+    let expected = in_process(&work, 3);
+    let results = run(3, 3, LIMIT, |d, c| {
+        let operand = operands(&work, d).remove(0);
+        let mut result = vec![99u32; work.result_bytes(0, 3) / 4];
+        let request = CollectiveRequest {
+            key: RendezvousKey::Instruction(4),
+            participants: &[0, 1, 2],
+            what: &Arc::from("gather"),
+            name: &Arc::from("gather"),
+            collective: &work,
+            memory: ParticipantMemory {
+                operands: vec![operand.as_ptr() as usize],
+                results: vec![result.as_mut_ptr() as usize],
+            },
+            parallel: &Serial,
+            waits: false,
+        };
+        // SAFETY: the arrays are as long as the collective says, and kept until the wait has ended.
+        let arrival = unsafe { c.start(d, &request) }.unwrap();
+        let begun = Instant::now();
+        while !c.is_done(&arrival) && begun.elapsed() < LIMIT {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_over = c.is_done(&arrival);
+        c.wait(d, arrival).unwrap();
+        (is_over, result)
+    });
+    assert!(results.iter().zip(&expected).all(|((is_over, a), b)| *is_over && *a == b[0]));
+}
+
 #[test]
 fn messages_arrive_in_order_whether_short_or_long() {
     let results = run(2, 2, LIMIT, |d, c| {
