@@ -162,16 +162,40 @@ ENTRY e {
 }
 "#;
 
+/// Weights that travel as bf16, both gathered first: what is converted for one gather must not be written over by what
+/// comes next, or the gather would be waited for where it begins.
+const CONVERTED: &str = r#"HloModule layer, replica_count=2
+ENTRY e {
+  x = f32[64,256] parameter(0)
+  up_part = f32[128,512] parameter(1)
+  down_part = f32[256,256] parameter(2)
+  up_narrow = bf16[128,512] convert(up_part)
+  up = bf16[256,512] all-gather(up_narrow), dimensions={0}, replica_groups={}
+  down_narrow = bf16[256,256] convert(down_part)
+  down = bf16[512,256] all-gather(down_narrow), dimensions={0}, replica_groups={}
+  up_wide = f32[256,512] convert(up)
+  hidden = f32[64,512] dot(x, up_wide), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  down_wide = f32[512,256] convert(down)
+  ROOT y = f32[64,256] dot(hidden, down_wide), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"#;
+
 #[test]
 fn a_gather_goes_on_beside_a_product() {
     let launchers = launchers();
     if skipped(&launchers) {
         return;
     }
-    let folder = folder("ranks-overlap");
-    fs::write(folder.join("layer.hlo"), GATHERS).expect("the program is written");
+    for (name, program) in [("ranks-overlap", GATHERS), ("ranks-overlap-converted", CONVERTED)] {
+        is_hidden(launchers[0], &folder(name), program);
+    }
+}
+
+/// Checks on the record of a run that the gather `down` is under way while `hidden` is computed.
+fn is_hidden(launcher: &str, folder: &Path, program: &str) {
+    fs::write(folder.join("layer.hlo"), program).expect("the program is written");
     let run = "exec \"$HLOOM\" run layer.hlo --seed 7 --threads 1 --time-limit 100 --trace trace.json";
-    let (well, said) = ended(job(launchers[0], 2, &folder, run));
+    let (well, said) = ended(job(launcher, 2, folder, run));
     assert!(well, "{said}");
     let record = fs::read_to_string(folder.join("trace.json")).expect("there is a record");
     let record: Value = serde_json::from_str(&record).expect("it is JSON");

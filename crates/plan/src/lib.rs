@@ -94,11 +94,13 @@ pub fn plan_inside_results<'m>(
     plan_live(module, target, packer, false, |facts| sized(assign::assign_inside_results(facts)))
 }
 
-/// By how much temporaries may grow so that collectives run beside computations.
-const GROWTH: f64 = 1.01;
+/// What a program may take more, as a part of all that it holds, so that collectives run beside computations: where a shard
+/// of a weight is converted and gathered, the place of the converted one is wanted for the next at once, and each gather
+/// would be waited for where it begins.
+const GROWTH: i64 = 8;
 
 /// As [`plan_inside_results`], for a machine that goes on while a collective is under way and waits for it where its
-/// result is first needed: what it sends stays until then, where that takes little more memory.
+/// result is first needed: what it sends stays until then, where that takes at most an eighth more memory.
 pub fn plan_beside_collectives<'m>(
     module: &'m VerifiedModule,
     target: &Target,
@@ -110,8 +112,9 @@ pub fn plan_beside_collectives<'m>(
         return Ok(plain);
     }
     let beside = plan_live(module, target, packer, true, |facts| sized(assign::assign_inside_results(facts)))?;
-    let bytes = |plan: &Plan<'_>| plan.heaps.iter().map(|heap| heap.bytes as f64).sum::<f64>();
-    Ok(if bytes(&beside) <= GROWTH * bytes(&plain) { beside } else { plain })
+    let bytes = |plan: &Plan<'_>| plan.allocations.iter().map(|a| a.size).fold(0, i64::saturating_add);
+    let whole = bytes(&plain);
+    Ok(if bytes(&beside) <= whole.saturating_add(whole / GROWTH) { beside } else { plain })
 }
 
 fn too_large(what: &str) -> Vec<Diagnostic> {
