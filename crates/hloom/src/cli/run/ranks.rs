@@ -105,7 +105,14 @@ fn join(process: LaunchedProcess, time_limit: Duration, roll: &Option<RollCall>)
     });
     let begun = Instant::now();
     let LaunchedProcess { rank, size } = process;
+    // A launcher that ends the job lets stopped ranks go on, so that they end: who was stopped until then is to be named.
+    let (mut asked, mut was_stopped) = (begun, None);
     let transport = loop {
+        if asked.elapsed() >= Duration::from_secs(1) {
+            asked = Instant::now();
+            let stopped = roll.as_ref().and_then(|roll| say(roll.stopped(), "was stopped", "were stopped"));
+            was_stopped = stopped.or(was_stopped);
+        }
         match joined.recv_timeout(Duration::from_millis(50)) {
             Ok(Ok(transport)) => break transport,
             Ok(Err(error)) => return Err(fault(format!("rank {rank} cannot join the job: {}", error.0), &[])),
@@ -114,7 +121,7 @@ fn join(process: LaunchedProcess, time_limit: Duration, roll: &Option<RollCall>)
                 let message = format!("rank {rank} was told to end before all {size} ranks had started");
                 let missing = roll.as_ref().map_or_else(Vec::new, RollCall::missing);
                 let late = (!missing.is_empty()).then(|| format!("{} had not started", words(&missing)));
-                return Err(fault(message, &dead(roll).into_iter().chain(late).collect::<Vec<_>>()));
+                return Err(fault(message, &dead(roll).or(was_stopped).into_iter().chain(late).collect::<Vec<_>>()));
             }
             Err(_) => {
                 let seconds = time_limit.as_secs();
@@ -123,7 +130,8 @@ fn join(process: LaunchedProcess, time_limit: Duration, roll: &Option<RollCall>)
                     true => format!("not all of the {size} ranks have started within {seconds} s"),
                     false => format!("{} of {size} did not start within {seconds} s", words(&missing)),
                 };
-                let notes: Vec<String> = dead(roll).into_iter().chain([format!("this is rank {rank}")]).collect();
+                let absent = dead(roll).or(was_stopped);
+                let notes: Vec<String> = absent.into_iter().chain([format!("this is rank {rank}")]).collect();
                 return Err(fault(message, &notes));
             }
         }
@@ -171,12 +179,14 @@ fn watch_over(world: &Arc<World>, roll: &Arc<Option<RollCall>>) {
 /// Names the ranks that have died or are stopped.
 fn dead(roll: &Option<RollCall>) -> Option<String> {
     let roll = roll.as_ref()?;
-    let say = |ranks: Vec<usize>, one: &str, many: &str| {
-        let verb = if ranks.len() == 1 { one } else { many };
-        (!ranks.is_empty()).then(|| format!("{} {verb}", words(&ranks)))
-    };
     let said = [say(roll.dead(), "has died", "have died"), say(roll.stopped(), "is stopped", "are stopped")];
     said.into_iter().flatten().reduce(|a, b| format!("{a}, {b}"))
+}
+
+/// What is the matter with ranks, if there are any.
+fn say(ranks: Vec<usize>, one: &str, many: &str) -> Option<String> {
+    let verb = if ranks.len() == 1 { one } else { many };
+    (!ranks.is_empty()).then(|| format!("{} {verb}", words(&ranks)))
 }
 
 fn is_interrupted() -> bool {
