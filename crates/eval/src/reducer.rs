@@ -98,12 +98,12 @@ impl ElementReducer {
     }
 }
 
-/// Elements that are summed up before they are written: they stay in the nearest cache.
-const AT_ONCE: usize = 1024;
+/// Elements that are summed up before they are written: they stay in registers.
+const AT_ONCE: usize = 32;
 
 /// # Safety
 /// As for [`Reducer::reduce`].
-unsafe fn sum<T: Copy, C: Copy + Default>(
+unsafe fn sum<T: Copy, C: Copy>(
     from: &[usize],
     to: &[usize],
     count: usize,
@@ -111,22 +111,28 @@ unsafe fn sum<T: Copy, C: Copy + Default>(
     add: impl Fn(C, C) -> C,
     store: impl Fn(C) -> T,
 ) {
-    let mut sums = [C::default(); AT_ONCE];
-    for first in (0..count).step_by(AT_ONCE) {
-        let count = AT_ONCE.min(count - first);
-        for (n, &address) in from.iter().enumerate() {
-            // SAFETY: the caller's promise.
-            let elements = unsafe { std::slice::from_raw_parts((address as *const T).add(first), count) };
-            match n {
-                0 => sums.iter_mut().zip(elements).for_each(|(s, x)| *s = load(*x)),
-                _ => sums.iter_mut().zip(elements).for_each(|(s, x)| *s = add(*s, load(*x))),
-            }
+    let Some((&first, others)) = from.split_first() else { return };
+    let whole = count - count % AT_ONCE;
+    for n in (0..whole).step_by(AT_ONCE) {
+        // SAFETY: the caller's promise: so many elements lie there.
+        let elements = |address: usize| unsafe { (address as *const [T; AT_ONCE]).byte_add(n * size_of::<T>()).read() };
+        let mut sums = elements(first).map(&load);
+        for &address in others {
+            let more = elements(address);
+            sums.iter_mut().zip(more).for_each(|(sum, x)| *sum = add(*sum, load(x)));
         }
+        let results = sums.map(&store);
         for &address in to {
-            // SAFETY: the caller's promise; the operands' elements have been read.
-            let elements = unsafe { std::slice::from_raw_parts_mut((address as *mut T).add(first), count) };
-            elements.iter_mut().zip(&sums).for_each(|(x, s)| *x = store(*s));
+            // SAFETY: as above; the operands' elements have been read.
+            unsafe { (address as *mut [T; AT_ONCE]).byte_add(n * size_of::<T>()).write(results) };
         }
+    }
+    for n in whole..count {
+        // SAFETY: as above.
+        let element = |address: usize| load(unsafe { (address as *const T).add(n).read() });
+        let sum = others.iter().fold(element(first), |sum, &address| add(sum, element(address)));
+        // SAFETY: as above.
+        to.iter().for_each(|&address| unsafe { (address as *mut T).add(n).write(store(sum)) });
     }
 }
 
