@@ -160,6 +160,7 @@ impl Module {
     /// Copies `originals` to the end of `into`. Operands that have a copy already are replaced by it; operands without
     /// one are left out, which only an unsound module has.
     fn copy_instructions(&mut self, originals: &[InstructionId], into: ComputationId, copies: &mut Copies) {
+        copies.reserve(originals.len());
         for &i in originals {
             let original = &self.instructions[i];
             let new = NewInstruction {
