@@ -87,8 +87,12 @@ impl<'m> PostOrder<'m> {
 pub fn computations(module: &Module) -> Vec<ComputationId> {
     let mut calls = vec![Vec::new(); module.computation_slots()];
     for &c in module.computations() {
-        let called = module[c].instructions().iter().flat_map(|&i| module[i].op.called_computations());
-        calls[c.index()] = called.collect();
+        for &i in module[c].instructions() {
+            let called = module[i].op.called_computations();
+            if !called.is_empty() {
+                calls[c.index()].extend(called);
+            }
+        }
     }
     computations_by_calls(module, &calls)
 }
