@@ -107,15 +107,17 @@ impl UniqueNames {
 
 /// `a.12` of `a` and 12, which is not negative. Every copy of an instruction is named so, hence in one allocation.
 fn numbered(stem: &str, number: i64) -> Box<str> {
-    let digits = number.checked_ilog10().unwrap_or(0);
-    let mut name = String::with_capacity(stem.len() + 2 + digits as usize);
+    let mut digits = [0; 20];
+    let (mut first, mut rest) = (digits.len(), number.unsigned_abs());
+    while rest > 0 || first == digits.len() {
+        first -= 1;
+        digits[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    let mut name = String::with_capacity(stem.len() + 1 + digits.len() - first);
     name.push_str(stem);
     name.push('.');
-    let mut unit = 10i64.pow(digits);
-    while unit > 0 {
-        name.push(char::from(b'0' + (number / unit % 10) as u8));
-        unit /= 10;
-    }
+    digits[first..].iter().for_each(|&digit| name.push(char::from(digit)));
     name.into()
 }
 
