@@ -178,7 +178,7 @@ impl<'a> Planner<'a> {
 
     /// Whether dimension `d` gets from one list to the other by cutting and joining shards, in whatever order.
     fn nests(&self, d: usize, from: &[u8], to: &[u8]) -> bool {
-        if from.is_empty() || to.is_empty() {
+        if from.is_empty() || to.is_empty() || from == to {
             return true;
         }
         let common = common_prefix(from, to);
@@ -267,10 +267,12 @@ impl<'a> Planner<'a> {
             return false;
         }
         self.leave_partial(to);
-        let apart: SmallVec<[bool; 8]> = (0..rank)
-            .map(|d| self.current.dims[d] != to.dims[d] && !self.nests(d, &self.current.dims[d], &to.dims[d]))
-            .collect();
-        let any_apart = apart.contains(&true);
+        let mut apart: SmallVec<[bool; 8]> = SmallVec::from_elem(false, rank);
+        let mut any_apart = false;
+        for (d, apart) in apart.iter_mut().enumerate() {
+            *apart = !self.nests(d, &self.current.dims[d], &to.dims[d]);
+            any_apart |= *apart;
+        }
         let mut target = Cow::Borrowed(to);
         for d in (0..rank).filter(|&d| apart[d]) {
             target.to_mut().dims[d].clear();
@@ -368,14 +370,9 @@ impl<'a> Planner<'a> {
     }
 
     fn same_counts(&self, target: &Spec) -> bool {
+        // Axes have prime sizes: as many tiles are cut along axes of the same sizes.
         let count = |list: &AxisList| self.axes.product(list);
-        let sizes = |spec: &Spec| {
-            let mut sizes: SmallVec<[i64; 8]> = spec.used().list().iter().map(|&a| self.axes.size(a)).collect();
-            sizes.sort_unstable();
-            sizes
-        };
         self.current.dims.iter().zip(&target.dims).all(|(a, b)| count(a) == count(b))
-            && sizes(&self.current) == sizes(target)
     }
 
     /// Slices along the axes that are free, but for dimensions whose shards lie `apart`.
@@ -507,11 +504,14 @@ impl<'a> Planner<'a> {
             for from in (0..dims.len()).filter(|&from| from != to) {
                 for n in (1..=wanted.len().min(dims[from].len())).rev() {
                     let tail = &dims[from][dims[from].len() - n..];
+                    if tail != &wanted[..n] {
+                        continue;
+                    }
                     let staying = AxisSet::of(&target.dims[from]).intersection(AxisSet::of(tail)).is_empty();
                     let nested = self.divides_on(from, &dims[from][..dims[from].len() - n], tail)
                         && self.divides_on(to, &dims[to], tail)
                         && (n == wanted.len() || self.divides_on(to, &target.dims[to][..have + n], &wanted[n..]));
-                    if tail == &wanted[..n] && staying && nested {
+                    if staying && nested {
                         return Some((from, to, AxisList::from_slice(tail)));
                     }
                 }
