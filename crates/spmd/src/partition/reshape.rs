@@ -16,14 +16,17 @@ use std::sync::Arc;
 
 /// The factors of each dimension of two shapes of as many elements; a factor is a number into the list of sizes.
 struct Factoring {
-    sizes: Vec<i64>,
-    from: Vec<Vec<usize>>,
-    to: Vec<Vec<usize>>,
+    sizes: SmallVec<[i64; 8]>,
+    from: SmallVec<[Factors; 4]>,
+    to: SmallVec<[Factors; 4]>,
 }
 
+/// The factors of a dimension.
+type Factors = SmallVec<[usize; 2]>;
+
 fn factoring(from: &[i64], to: &[i64]) -> Factoring {
-    let mut result =
-        Factoring { sizes: Vec::new(), from: vec![Vec::new(); from.len()], to: vec![Vec::new(); to.len()] };
+    let none = |dims: &[i64]| dims.iter().map(|_| Factors::new()).collect();
+    let mut result = Factoring { sizes: SmallVec::new(), from: none(from), to: none(to) };
     let (mut i, mut j) = (0, 0);
     // What is left of the dimensions at hand; 1 when a new one is due.
     let (mut a, mut b) = (1, 1);
@@ -91,10 +94,10 @@ fn gcd(a: i64, b: i64) -> i64 {
 /// The part of `spec` that survives, on both sides of the reshape.
 pub(crate) fn map_spec(axes: &DeviceAxes, from: &[i64], to: &[i64], spec: &Spec) -> (Spec, Spec) {
     let factors = factoring(from, to);
-    let shared: Vec<bool> = (0..factors.sizes.len())
+    let shared: SmallVec<[bool; 8]> = (0..factors.sizes.len())
         .map(|f| factors.from.iter().any(|d| d.contains(&f)) && factors.to.iter().any(|d| d.contains(&f)))
         .collect();
-    let mut cut: Vec<AxisList> = vec![AxisList::new(); factors.sizes.len()];
+    let mut cut: SmallVec<[AxisList; 8]> = SmallVec::from_elem(AxisList::new(), factors.sizes.len());
     for (d, list) in spec.dims.iter().enumerate() {
         let mut rest = list.iter().copied();
         let mut next = rest.next();
@@ -137,8 +140,8 @@ pub(crate) fn map_spec(axes: &DeviceAxes, from: &[i64], to: &[i64], spec: &Spec)
             break;
         }
     }
-    let side = |dims: &[Vec<usize>]| {
-        let list = |dim: &Vec<usize>| dim.iter().flat_map(|&f| cut[f].iter().copied()).collect::<AxisList>();
+    let side = |dims: &[Factors]| {
+        let list = |dim: &Factors| dim.iter().flat_map(|&f| cut[f].iter().copied()).collect::<AxisList>();
         Spec { dims: dims.iter().map(list).collect::<SmallVec<[AxisList; 4]>>(), ..spec.clone() }
     };
     (side(&factors.from), side(&factors.to))

@@ -119,7 +119,11 @@ impl Spec {
 
     /// The sizes of a shard.
     pub fn local_dims(&self, axes: &DeviceAxes, dims: &[i64]) -> SmallVec<[i64; 4]> {
-        dims.iter().zip(&self.dims).map(|(&n, list)| shard_size(n, axes.product(list))).collect()
+        let mut local = SmallVec::with_capacity(dims.len());
+        for (&n, list) in dims.iter().zip(&self.dims) {
+            local.push(shard_size(n, axes.product(list)));
+        }
+        local
     }
     /// The bytes of a shard.
     pub fn local_bytes(&self, axes: &DeviceAxes, shape: &ArrayShape) -> f64 {
