@@ -40,7 +40,7 @@ pub(crate) enum Val {
 pub(crate) struct Part {
     /// The instruction that has it.
     pub id: InstructionId,
-    /// The whole array's shape, without layout.
+    /// The whole array's shape, as the source has it: whatever its layout is, shards have the default one.
     pub shape: Arc<ArrayShape>,
     /// How the whole lies on the devices.
     pub spec: Spec,

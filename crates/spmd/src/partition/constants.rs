@@ -3,7 +3,6 @@
 use super::Emit;
 use super::body::{Body, Free, Part, Val};
 use super::spec::Spec;
-use super::values::without_layout;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::ConstantValue;
 use hloom_ir::shape::ArrayShape;
@@ -23,7 +22,7 @@ impl Body<'_, '_> {
                 .map(|s| Spec { manual: s.manual, ..Spec::replicated(s.dims.len()) });
             return self.unpack(id, &source.shape, &mut specs);
         };
-        let shape = without_layout(shape);
+        let shape = shape.clone();
         let annotated = self.annotated_array(at).complete();
         let whole = Spec { manual: annotated.manual, ..Spec::replicated(shape.rank()) };
         if let ConstantValue::Literal(literal) = value
@@ -40,7 +39,7 @@ impl Body<'_, '_> {
             let id = self.broadcast(scalar, &dims, &[])?;
             return Ok(Val::Array(Part { id, shape, spec: annotated, free: Some(Free::Splat(scalar)) }));
         }
-        let id = self.add_shaped(source.op.clone(), &[], Some(Shape::Array(shape.clone())))?;
+        let id = self.add_shaped(source.op.clone(), &[], Some(source.shape.without_layout()))?;
         Ok(self.array(id, shape, whole))
     }
 

@@ -62,7 +62,7 @@ impl Body<'_, '_> {
         for &o in source[at].operands() {
             let Ok(part) = self.raw_part(o) else { return Ok(None) };
             let kind = part.spec.complete().to_sharding(self.axes());
-            operands.push((Shape::Array(part.shape.clone()), kind));
+            operands.push((Shape::Array(part.shape.clone()).without_layout(), kind));
         }
         let results = self.p.annotated_leaves(at);
         let asked = CallToPartition {

@@ -123,7 +123,7 @@ impl Body<'_, '_> {
     /// The whole shape of an instruction of the source that is an array.
     pub(crate) fn array_shape(&self, i: InstructionId) -> Emit<Arc<ArrayShape>> {
         match &self.p.source[i].shape {
-            Shape::Array(array) | Shape::Buffer(array) => Ok(without_layout(array)),
+            Shape::Array(array) | Shape::Buffer(array) => Ok(array.clone()),
             _ => Err(self.error("an array is expected")),
         }
     }
@@ -224,7 +224,7 @@ impl Body<'_, '_> {
             }
             Shape::Array(a) => {
                 let spec = specs.next().unwrap_or_else(|| Spec::replicated(a.rank()));
-                Ok(Val::Array(Part { id, shape: without_layout(a), spec, free: None }))
+                Ok(Val::Array(Part { id, shape: a.clone(), spec, free: None }))
             }
             _ => {
                 specs.next();
@@ -269,9 +269,4 @@ impl Body<'_, '_> {
         let is_all = target[whole].shape.as_tuple().is_some_and(|t| t.len() == elements.len());
         (is_all && elements.iter().zip(0..).all(is_element)).then_some(whole)
     }
-}
-
-/// The shape without layout, shared where it has none.
-pub(crate) fn without_layout(array: &Arc<ArrayShape>) -> Arc<ArrayShape> {
-    if array.layout.is_none() { array.clone() } else { Arc::new(array.without_layout()) }
 }
