@@ -60,7 +60,7 @@ impl Memo {
             shardings: Vec::new(),
             numbers: FxHashMap::default(),
             of: graph.values.iter().map(|v| number(&v.sharding)).collect(),
-            answers: FxHashMap::default(),
+            answers: FxHashMap::with_capacity_and_hasher(graph.ops.len(), Default::default()),
         }
     }
 

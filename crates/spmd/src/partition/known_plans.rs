@@ -16,7 +16,7 @@ use std::rc::Rc;
 const MOST_PLANS: usize = 1 << 16;
 
 /// Room for so many is made at once.
-const USUAL_PLANS: usize = 256;
+const USUAL_PLANS: usize = 512;
 
 /// An array of which sizes and elements is brought from which form into which.
 #[derive(Clone, Copy, Hash, PartialEq, Eq)]
@@ -70,6 +70,7 @@ impl Memory {
         }
         if self.all.is_empty() {
             self.all.reserve(USUAL_PLANS);
+            self.last.reserve(USUAL_PLANS);
         }
         let Question { sizes, element_bits, from, to } = question;
         let cost = plan_cost(axes, sizes, element_bits, from, to);

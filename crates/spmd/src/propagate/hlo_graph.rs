@@ -91,6 +91,10 @@ impl HloGraph {
             }
         }
         g.graph.values.reserve(g.leaves.len());
+        // Most values get a sharding once, and some another.
+        g.graph.history.reserve(g.leaves.len() * 2);
+        g.graph.ops.reserve(slots);
+        g.instructions.reserve(slots);
         g.owners.reserve(g.leaves.len());
         let Some(entry) = module.entry() else { return g };
         let mut post = PostOrder::new(module);
