@@ -11,7 +11,7 @@ mod projection;
 mod strategy;
 
 pub(crate) use graph::{
-    Direction, Graph, GraphOp, ManualView, MeshId, OpClass, OpRef, Origin, TensorRef, TensorSharding, ValueRef,
+    Direction, Graph, GraphOp, ManualView, MeshId, OpClass, OpRef, Origin, TensorRef, TensorSharding, Value, ValueRef,
     axis_refs,
 };
 pub(crate) use strategy::Strategy;

@@ -3,6 +3,7 @@
 
 use super::hlo_graph::HloGraph;
 use crate::axes::AxisList;
+use crate::factors::Value;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::sharding::ShardingKind;
 use smallvec::SmallVec;
@@ -19,7 +20,12 @@ pub struct ShardingConflict {
 /// Every operation where given shardings conflict, each once.
 pub(super) fn conflicts(built: &HloGraph) -> Vec<ShardingConflict> {
     let mut found = Vec::new();
+    let given = |v: &Value| v.sharding.as_ref().is_some_and(|s| s.dims.iter().any(|d| d.closed && !d.axes.is_empty()));
+    let given: Vec<bool> = built.graph.values.iter().map(given).collect();
     for (op, &instruction) in built.graph.ops.iter().zip(&built.instructions) {
+        if op.tensors.iter().filter(|t| t.value.is_some_and(|v| given[v.index()])).count() < 2 {
+            continue;
+        }
         let mut first: SmallVec<[Option<(usize, &AxisList)>; 8]> = SmallVec::from_elem(None, op.rule.factors.len());
         let mut pair = None;
         for (n, (tensor, dims)) in op.tensors.iter().zip(&op.rule.tensors).enumerate() {
