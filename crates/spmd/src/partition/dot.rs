@@ -54,7 +54,7 @@ impl Body<'_, '_> {
         rule.results = smallvec![result];
         let wanted = self.wanted_array(at);
         let parts = [lhs, rhs];
-        let assignment = self.choose(&rule, &parts, std::slice::from_ref(&wanted), &|_, _| Some(0.0));
+        let assignment = self.choose_product(&rule, &parts, &wanted, shape.element_type.bits());
         let manual = self.manual_of(&parts, &wanted);
         let mut ids = Vec::new();
         for (i, part) in parts.iter().enumerate() {

@@ -21,6 +21,7 @@ mod dot;
 mod dynamic;
 mod elementwise;
 mod gather;
+mod known_choices;
 mod known_plans;
 mod loops;
 mod manual;
@@ -56,6 +57,7 @@ use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::laid_out::LaidOutShapes;
 use hloom_ir::module::Module;
 use hloom_ir::sharding::TileAssignment;
+use known_choices::KnownChoices;
 use known_plans::KnownPlans;
 use placement::Placement;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -140,6 +142,7 @@ pub(crate) struct Partitioner<'s> {
     pub axes: DeviceAxes,
     pub annotations: Annotations,
     pub plans: KnownPlans,
+    pub choices: KnownChoices,
     pub signatures: FxHashMap<ComputationId, Signature>,
     /// What stands for each computation of the source.
     pub computations: FxHashMap<ComputationId, ComputationId>,
@@ -226,6 +229,7 @@ pub fn partition_with(
         axes,
         annotations,
         plans: KnownPlans::default(),
+        choices: KnownChoices::default(),
         signatures: FxHashMap::default(),
         computations: FxHashMap::default(),
         reducers: FxHashMap::default(),

@@ -14,7 +14,7 @@ use hloom_ir::entity::InstructionId;
 use smallvec::SmallVec;
 
 /// What cutting a factor does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum FactorKind {
     /// Each shard is computed by itself.
     Pass,
