@@ -17,6 +17,9 @@ use hloom_ir::shape::Shape;
 use hloom_target::{DumpDialect, Target};
 use std::fmt::Write;
 
+/// What the tree of where the memory at the peak comes from begins with.
+pub(crate) const BREAKDOWN: &str = "  Stack trace breakdown for peak usage:";
+
 /// How the dump of a buffer assignment begins.
 pub const ASSIGNMENT_HEAD: &str = "BufferAssignment:";
 

@@ -3,6 +3,7 @@
 
 use crate::Plan;
 use crate::dataflow::ValueId;
+use crate::dump::BREAKDOWN;
 use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::module::Module;
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ struct Node {
 /// Writes the tree of these values.
 pub(super) fn write_tree(plan: &Plan<'_>, values: &[(i64, ValueId)], out: &mut String) {
     let total: i128 = values.iter().map(|v| i128::from(v.0)).sum();
-    let _ = writeln!(out, "  Stack trace breakdown for peak usage: {} bytes", grouped(total));
+    let _ = writeln!(out, "{BREAKDOWN} {} bytes", grouped(total));
     let module = plan.dataflow.module();
     let callers = callers(module);
     let mut nodes = vec![Node::default()];

@@ -9,6 +9,7 @@ use super::{Dump, Names, names};
 use crate::Plan;
 use crate::backend_config::before_code_generation;
 use crate::dataflow::ValueId;
+use crate::dump::BREAKDOWN;
 use crate::dump::{Part, dump_b, human_bytes, write_index};
 use crate::live_range::{instruction_bytes, peak};
 use hloom_formats::hlo_text::{InstructionStyle, PrintOptions, print_styled};
@@ -315,6 +316,10 @@ impl Comparison<'_, '_> {
         let ours = dump_b(self.plan, self.target, Part::LiveRange);
         let tail = ours.split_once(" (peak):\n").map_or("", |t| t.1);
         for line in tail.lines() {
+            // Compilers of the middle of 2025 list the peak so, but do not break it down yet.
+            if cursor.is_at_end() && line.starts_with(BREAKDOWN) {
+                break;
+            }
             cursor.expect_line(line, "this does not follow from the module").map_err(other_module)?;
         }
         self.end(cursor)
