@@ -1,0 +1,33 @@
+//! What TPU compilers do in their small memories, and in the one that a pass of its own manages.
+
+mod common;
+
+use common::parse;
+use hloom_plan::dump::dump_a;
+use hloom_plan::plan;
+use hloom_target::Target;
+
+/// The allocations of a module in the form of a dump.
+fn allocations(text: &str, target: &str) -> String {
+    let (module, target) = (parse(text), Target::named(target).unwrap());
+    let dump = dump_a(&plan(&module, &target).unwrap(), &target);
+    dump.split_once("\nTotal bytes").unwrap().0.to_owned()
+}
+
+#[test]
+fn what_is_in_vector_memory_begins_with_a_register() {
+    let dump = allocations(
+        "HloModule m, is_scheduled=true
+
+ENTRY e {
+  p = f32[64]{0:T(128)} parameter(0)
+  a = f32[64]{0:T(128)S(1)} copy(p)
+  b = f32[64]{0:T(128)S(1)} reverse(a), dimensions={0}
+  ROOT r = f32[128]{0:T(128)} concatenate(a, b), dimensions={0}
+}
+",
+        "tpu-v5e",
+    );
+    // A register is 8 rows of 128 lanes of 4 bytes; the last value takes no more than it needs.
+    assert!(dump.contains("size 4608, color 1"), "{dump}");
+}
