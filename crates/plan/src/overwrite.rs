@@ -72,6 +72,12 @@ impl<'a, 'm> Overwrite<'a, 'm> {
                 _ => false,
             },
             Op::Binary(BinaryOp::Power) => self.target.power_overwrites,
+            // Out of range it is zeros or signs: which, is asked again once the shifted bits are there.
+            Op::Binary(BinaryOp::ShiftLeft | BinaryOp::ShiftRightLogical | BinaryOp::ShiftRightArithmetic)
+                if !self.target.shift_overwrites =>
+            {
+                false
+            }
             Op::ReduceWindow { window, .. } => {
                 let dims = positions.shape(output).as_array().map_or(&[][..], |a| a.dims());
                 self.target.scan_overwrites && slots == [0] && index.is_empty() && is_prefix_scan(window, dims)

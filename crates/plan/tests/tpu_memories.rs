@@ -14,6 +14,32 @@ fn allocations(text: &str, target: &str) -> String {
     dump.split_once("\nTotal bytes").unwrap().0.to_owned()
 }
 
+/// A scalar made of another one, in scalar memory, by an operation.
+fn scalar(operation: &str) -> String {
+    format!(
+        "HloModule m, is_scheduled=true
+
+ENTRY e {{
+  p = s32[]{{:T(128)}} parameter(0)
+  n = s32[]{{:T(128)}} constant(3)
+  a = s32[]{{:T(128)S(6)}} copy(p)
+  b = s32[]{{:T(128)S(6)}} {operation}(a, n)
+  ROOT r = u32[]{{:T(128)}} bitcast-convert(b)
+}}
+"
+    )
+}
+
+#[test]
+fn a_shift_is_not_written_over_its_operand() {
+    for operation in ["shift-left", "shift-right-logical", "shift-right-arithmetic", "power"] {
+        let dump = allocations(&scalar(operation), "tpu-v6e");
+        assert!(dump.contains("size 1024, color 6"), "{operation}: {dump}");
+    }
+    let dump = allocations(&scalar("add"), "tpu-v6e");
+    assert!(dump.contains("size 512, color 6"), "{dump}");
+}
+
 #[test]
 fn what_is_in_vector_memory_begins_with_a_register() {
     let dump = allocations(

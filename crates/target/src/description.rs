@@ -32,6 +32,8 @@ pub struct Target {
     pub all_reduce_overwrites: bool,
     /// Whether a power may write over its operand.
     pub power_overwrites: bool,
+    /// Whether a shift may write over its operand.
+    pub shift_overwrites: bool,
     /// Whether a prefix scan (a reduce-window whose windows reach to an end of their dimension) may write over its operand.
     pub scan_overwrites: bool,
     /// Whether a fusion is one loop, so that what it reads under two names, with other dimensions too, is read at once.
@@ -183,6 +185,7 @@ impl Target {
             collectives_stay_inside: false,
             all_reduce_overwrites: false,
             power_overwrites: true,
+            shift_overwrites: true,
             scan_overwrites: false,
             one_loop_per_fusion: false,
             output_fusion_overwrites: false,
@@ -223,6 +226,7 @@ impl Target {
             "collectives_stay_inside" => self.collectives_stay_inside = flag(entry)?,
             "all_reduce_overwrites" => self.all_reduce_overwrites = flag(entry)?,
             "power_overwrites" => self.power_overwrites = flag(entry)?,
+            "shift_overwrites" => self.shift_overwrites = flag(entry)?,
             "scan_overwrites" => self.scan_overwrites = flag(entry)?,
             "one_loop_per_fusion" => self.one_loop_per_fusion = flag(entry)?,
             "output_fusion_overwrites" => self.output_fusion_overwrites = flag(entry)?,
