@@ -241,7 +241,7 @@ impl Assigner<'_, '_> {
     }
 
     /// What lies in memories that a pass of its own manages. Its decisions are in the module's layouts; where it put
-    /// things is not, and is taken to be a plain packing.
+    /// things is not, and is taken to be a plain packing. Each such memory has its allocation, be it empty: the pass ran.
     fn presets(&mut self) -> Option<()> {
         let Facts { dataflow, buffers, live, calls, overwrite, target, sizes, .. } = self.facts;
         for space in target.spaces.iter().filter(|s| s.preset) {
@@ -251,6 +251,7 @@ impl Assigner<'_, '_> {
                 .filter(|&b| !self.is_constant(b) && !buffers.is_live_out(b))
                 .collect();
             if mine.is_empty() {
+                self.push(Allocation { colour: space.colour, ..Allocation::default() });
                 continue;
             }
             let size = |b: BufferId| sizes[b as usize];

@@ -41,6 +41,20 @@ fn a_shift_is_not_written_over_its_operand() {
 }
 
 #[test]
+fn a_managed_memory_has_an_allocation_even_if_nothing_is_in_it() {
+    let empty = |target: &str, colour: i64| {
+        let dump = allocations(&scalar("add"), target);
+        dump.contains(&format!(": size 0, color {colour}, preallocated-temp:"))
+    };
+    for target in ["tpu-v5e", "tpu-v5p", "tpu-v6e"] {
+        assert!(empty(target, 1), "{target}");
+    }
+    assert!(empty("tpu-v4", 3));
+    // These had no such pass.
+    assert!(!empty("tpu-v2", 1) && !empty("tpu-v3", 1));
+}
+
+#[test]
 fn what_is_in_vector_memory_begins_with_a_register() {
     let dump = allocations(
         "HloModule m, is_scheduled=true
