@@ -257,10 +257,13 @@ impl Assigner<'_, '_> {
             let size = |b: BufferId| sizes[b as usize];
             let values: Vec<(ValueId, i64)> =
                 mine.iter().flat_map(|&b| buffers.values(b).iter().map(move |&v| (v, size(b)))).collect();
-            let heap = Heap::new(dataflow, buffers, live, overwrite, &values, space.alignment);
+            let mut heap = Heap::new(dataflow, buffers, live, overwrite, &values, space.alignment);
             let allocation = self.allocations.len() as u32;
             let packer = match self.facts.packer {
-                Packer::Reference => Packer::ReferencePreset,
+                Packer::Reference => {
+                    heap.keep(|v| self.outlives_program(v));
+                    Packer::ReferencePreset
+                }
                 other => other,
             };
             self.pack(&heap, &values, space.colour, packer)?;
@@ -269,6 +272,17 @@ impl Assigner<'_, '_> {
             }
         }
         Some(())
+    }
+
+    /// Whether the value is there before the program begins, and stays for its next run: a parameter that is copied ahead
+    /// once. One that is copied again at the end is not kept in between.
+    fn outlives_program(&self, value: ValueId) -> bool {
+        let module = self.facts.dataflow.module();
+        let Some(i) = self.instruction(value) else { return false };
+        let is_copied = |&u: &InstructionId| matches!(module[u].op, Op::CopyStart { .. });
+        let once = |o: InstructionId| module[o].users().iter().filter(|&u| is_copied(u)).count() == 1;
+        matches!(module[i].op, Op::CopyStart { cross_program_prefetch_index: Some(_) })
+            && module[i].operands().first().is_some_and(|&o| once(o))
     }
 
     fn is_parameter(&self, value: ValueId) -> bool {

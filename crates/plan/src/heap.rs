@@ -104,6 +104,16 @@ impl Heap {
         Heap { groups, alignment, ticks }
     }
 
+    /// Keeps the places of these values from the first tick to the last, so that nothing else is ever put there.
+    pub(crate) fn keep(&mut self, is_kept: impl Fn(ValueId) -> bool) {
+        let last = (self.ticks.len() as u64).saturating_sub(1);
+        for group in self.groups.iter_mut().filter(|g| is_kept(g.owner)) {
+            (group.own_length, group.length) = (last, last);
+            group.spans = vec![(0, last)];
+            group.parts.clear();
+        }
+    }
+
     /// The same, with the places of small values needed a while longer than they are.
     pub(crate) fn apart(&self) -> Heap {
         let mut heap = self.clone();

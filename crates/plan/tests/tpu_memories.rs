@@ -71,3 +71,38 @@ ENTRY e {
     // A register is 8 rows of 128 lanes of 4 bytes; the last value takes no more than it needs.
     assert!(dump.contains("size 4608, color 1"), "{dump}");
 }
+
+/// A parameter copied into vector memory and read there, and then a value made there.
+fn prefetched(attribute: &str, again: &str) -> String {
+    format!(
+        "HloModule m, is_scheduled=true
+
+ENTRY e {{
+  p = f32[8,128]{{1,0:T(8,128)}} parameter(0)
+  s = (f32[8,128]{{1,0:T(8,128)S(1)}}, f32[8,128]{{1,0:T(8,128)}}, u32[]{{:S(2)}}) copy-start(p){attribute}
+  q = f32[8,128]{{1,0:T(8,128)}} parameter(1)
+  d = f32[8,128]{{1,0:T(8,128)S(1)}} copy-done(s)
+  a = f32[8,128]{{1,0:T(8,128)}} reverse(d), dimensions={{0}}
+  b = f32[8,128]{{1,0:T(8,128)S(1)}} reverse(q), dimensions={{1}}
+{again}  ROOT r = f32[16,128]{{1,0:T(8,128)}} concatenate(a, b), dimensions={{0}}
+}}
+"
+    )
+}
+
+#[test]
+fn what_the_next_run_finds_in_vector_memory_keeps_its_place() {
+    let vector = |text: &str| {
+        let dump = allocations(text, "tpu-v6e");
+        let from = dump.split_once("color 1").unwrap().0.rsplit_once("size ").unwrap().1.to_owned();
+        from.trim_end_matches(", ").parse::<i64>().unwrap()
+    };
+    let ahead = ", cross_program_prefetch_index=0";
+    assert_eq!(vector(&prefetched(ahead, "")), 2 * 4096);
+    // A copy of this run leaves its place to others, and so does one that is made anew for the next run.
+    assert_eq!(vector(&prefetched("", "")), 4096);
+    let again = "  t = (f32[8,128]{1,0:T(8,128)S(1)}, f32[8,128]{1,0:T(8,128)}, u32[]{:S(2)}) copy-start(p)
+  u = f32[8,128]{1,0:T(8,128)S(1)} copy-done(t)
+";
+    assert_eq!(vector(&prefetched(ahead, again)), 2 * 4096);
+}
