@@ -292,11 +292,12 @@ ENTRY e {
     let ran = folder.hloom(&["memory", "m.hlo", "--target", "tpu-v6e", "--dialect", "b"]).exits(0);
     expect![[r#"
         BufferAssignment:
-        allocation 0: size 4096, page 0, parameter 0, shape |f32[1024]| at ShapeIndex {}:
-         value: <0 x @0> (size=4096,offset=0): f32[1024]{0:T(1024)}
-        allocation 1: size 4096, page 0, output shape is |f32[1024]|, maybe-live-out:
+        allocation 0: size 4096, page 0, output shape is |f32[1024]|, maybe-live-out:
          value: <4 sum @0> (size=4096,offset=0): f32[1024]{0:T(1024)}
-        allocation 2: size 36864, page 0, preallocated-temp:
+        allocation 1: size 4096, page 0, parameter 0, shape |f32[1024]| at ShapeIndex {}:
+         value: <0 x @0> (size=4096,offset=0): f32[1024]{0:T(1024)}
+        allocation 2: size 0, color 1, page 0, preallocated-temp:
+        allocation 3: size 36864, page 0, preallocated-temp:
          value: <1 small @0> (size=4096,offset=0): f32[1024]{0:T(1024)}
          value: <2 large @0> (size=8192,offset=16384): f32[2048]{0:T(1024)}
          value: <3 part @0> (size=4096,offset=32768): f32[1024]{0:T(1024)}
