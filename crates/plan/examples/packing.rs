@@ -53,7 +53,7 @@ fn measure(path: &str, target: &Target) -> Result<(), String> {
     let (best, ms) = planned(Packer::Best)?;
     for (reference, best) in reference.iter().zip(&best) {
         let (bytes, bound) = (best.bytes, best.lower_bound);
-        println!("{:>12} {bytes:>12} {bound:>12} {ms:>8.1}  {path} @{}", reference.bytes, best.colour);
+        println!("{:>12} {bytes:>12} {bound:>12} {ms:>8.1}  {path} @{}", reference.bytes, best.memory_space);
     }
     Ok(())
 }

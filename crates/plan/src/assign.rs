@@ -30,7 +30,7 @@ pub struct Allocation {
     /// Bytes.
     pub size: i64,
     /// The memory space.
-    pub colour: i64,
+    pub memory_space: i64,
     /// The entry parameter's part that is handed over here, if one is.
     pub parameter: Option<Position>,
     /// Whether that parameter is aliased with a result, so that it may be written.
@@ -80,7 +80,7 @@ const FEW_TRIES: u32 = 32;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PackedHeap {
     /// The memory space.
-    pub colour: i64,
+    pub memory_space: i64,
     /// Bytes that it takes.
     pub bytes: i64,
     /// The bytes that it takes at least, however it is packed: those live at once at the worst moment.
@@ -176,13 +176,13 @@ fn assign_first(facts: &Facts<'_, '_>, inside: Option<inside::Inside>) -> Option
 }
 
 impl Assigner<'_, '_> {
-    fn colour(&self, value: ValueId) -> i64 {
+    fn memory_space(&self, value: ValueId) -> i64 {
         let positions = &self.facts.dataflow.positions;
-        self.facts.dataflow.value(value).map_or(0, |v| Target::colour(positions.shape(v.position)))
+        self.facts.dataflow.value(value).map_or(0, |v| Target::memory_space(positions.shape(v.position)))
     }
 
-    fn buffer_colour(&self, buffer: BufferId) -> i64 {
-        self.facts.buffers.values(buffer).first().map_or(0, |&v| self.colour(v))
+    fn buffer_memory_space(&self, buffer: BufferId) -> i64 {
+        self.facts.buffers.values(buffer).first().map_or(0, |&v| self.memory_space(v))
     }
 
     fn instruction(&self, value: ValueId) -> Option<InstructionId> {
@@ -205,7 +205,7 @@ impl Assigner<'_, '_> {
     /// when they begin before all that; what is local to threads has no times.
     fn sorted(&self, thread_local: bool) -> Vec<BufferId> {
         let Facts { dataflow, buffers, calls, orders, sizes, .. } = self.facts;
-        let by_start = self.facts.target.spaces.iter().any(|s| self.facts.target.assigns_by_start(s.colour));
+        let by_start = self.facts.target.spaces.iter().any(|s| self.facts.target.assigns_by_start(s.memory_space));
         let mut rank = vec![u32::MAX; dataflow.module().instruction_slots()];
         let mut next = 0;
         let mine = |c| if thread_local { calls.is_thread_local(c) } else { calls.is_global(c) };
@@ -246,12 +246,15 @@ impl Assigner<'_, '_> {
         let Facts { dataflow, buffers, live, calls, overwrite, target, sizes, .. } = self.facts;
         for space in target.spaces.iter().filter(|s| s.preset) {
             let mine: Vec<BufferId> = (0..buffers.len() as BufferId)
-                .filter(|&b| self.buffer_colour(b) == space.colour && self.home(b).is_some_and(|c| calls.is_global(c)))
+                .filter(|&b| {
+                    self.buffer_memory_space(b) == space.memory_space
+                        && self.home(b).is_some_and(|c| calls.is_global(c))
+                })
                 .filter(|&b| buffers.values(b).iter().all(|&v| live.of(v).is_some() && !self.is_parameter(v)))
                 .filter(|&b| !self.is_constant(b) && !buffers.is_live_out(b))
                 .collect();
             if mine.is_empty() {
-                self.push(Allocation { colour: space.colour, ..Allocation::default() });
+                self.push(Allocation { memory_space: space.memory_space, ..Allocation::default() });
                 continue;
             }
             let size = |b: BufferId| sizes[b as usize];
@@ -266,7 +269,7 @@ impl Assigner<'_, '_> {
                 }
                 other => other,
             };
-            self.pack(&heap, &values, space.colour, packer)?;
+            self.pack(&heap, &values, space.memory_space, packer)?;
             for buffer in mine {
                 self.of_buffer[buffer as usize] = Some(allocation);
             }
@@ -298,8 +301,8 @@ impl Assigner<'_, '_> {
 
     fn new_allocation(&mut self, buffer: BufferId) -> usize {
         let size = self.facts.sizes[buffer as usize];
-        let colour = self.buffer_colour(buffer);
-        let at = self.push(Allocation { size, colour, ..Allocation::default() });
+        let memory_space = self.buffer_memory_space(buffer);
+        let at = self.push(Allocation { size, memory_space, ..Allocation::default() });
         self.put(buffer, at, 0);
         at
     }
@@ -314,7 +317,7 @@ impl Assigner<'_, '_> {
             let Some(range) = self.facts.live.of(value) else { continue };
             self.in_use[at].insert((range.start, range.end, value));
             if let Some(place) = self.in_list[at]
-                && let Some((list, _)) = self.reuse.get_mut(&allocation.colour)
+                && let Some((list, _)) = self.reuse.get_mut(&allocation.memory_space)
             {
                 list.take(place, range);
             }
@@ -322,7 +325,7 @@ impl Assigner<'_, '_> {
     }
 
     fn offer(&mut self, at: usize) {
-        let (list, allocations) = self.reuse.entry(self.allocations[at].colour).or_default();
+        let (list, allocations) = self.reuse.entry(self.allocations[at].memory_space).or_default();
         let ranges = self.in_use[at].iter().map(|&(start, end, _)| LiveRange { start, end });
         self.in_list[at] = Some(list.add(ranges));
         allocations.push(at as u32);
@@ -343,7 +346,7 @@ impl Assigner<'_, '_> {
             self.allocations[at].parameter = Some(value.position);
             self.allocations[at].is_aliased = is_aliased;
             // Where buffers come in the order in which they begin, only results offer their memory to all.
-            if is_aliased && !self.facts.target.assigns_by_start(self.allocations[at].colour) {
+            if is_aliased && !self.facts.target.assigns_by_start(self.allocations[at].memory_space) {
                 self.offer(at);
             }
             return;
@@ -359,8 +362,8 @@ impl Assigner<'_, '_> {
             self.allocations[at].is_tuple = true;
             return;
         }
-        let colour = self.buffer_colour(buffer);
-        let by_start = self.facts.target.assigns_by_start(colour);
+        let memory_space = self.buffer_memory_space(buffer);
+        let by_start = self.facts.target.assigns_by_start(memory_space);
         let reuse = if by_start { Self::join_pooled } else { Self::join_reusable };
         let size = self.facts.sizes[buffer as usize];
         let is_apart =
@@ -376,7 +379,7 @@ impl Assigner<'_, '_> {
             }
             return;
         }
-        self.put_off.entry(colour).or_default().extend(values.iter().map(|&v| (v, size)));
+        self.put_off.entry(memory_space).or_default().extend(values.iter().map(|&v| (v, size)));
     }
 
     fn join_operand(&mut self, buffer: BufferId) -> bool {
@@ -401,11 +404,11 @@ impl Assigner<'_, '_> {
         let Facts { buffers, live, .. } = self.facts;
         let ranges = buffers.values(buffer).iter().filter_map(|&v| live.of(v));
         let Some(longest) = ranges.max_by_key(|r| r.end - r.start) else { return false };
-        let colour = self.buffer_colour(buffer);
-        let Some((list, _)) = self.reuse.get(&colour) else { return false };
+        let memory_space = self.buffer_memory_space(buffer);
+        let Some((list, _)) = self.reuse.get(&memory_space) else { return false };
         let mut before = list.len();
         let mut tried = 0;
-        while let Some((list, allocations)) = self.reuse.get(&colour)
+        while let Some((list, allocations)) = self.reuse.get(&memory_space)
             && let Some(place) = list.last_with_room(longest, before)
         {
             let Some(&at) = allocations.get(place) else { return false };
@@ -425,14 +428,14 @@ impl Assigner<'_, '_> {
     /// Joins the smallest allocation that is large enough of those that nothing needs any more when the buffer begins.
     fn join_pooled(&mut self, buffer: BufferId) -> bool {
         let Some(span) = self.span(buffer) else { return false };
-        let colour = self.buffer_colour(buffer);
+        let memory_space = self.buffer_memory_space(buffer);
         let allocations = &self.allocations;
-        self.pool.advance(span.start, |at| (allocations[at].colour, allocations[at].size));
+        self.pool.advance(span.start, |at| (allocations[at].memory_space, allocations[at].size));
         let mut place = (self.facts.sizes[buffer as usize], 0);
         let mut tried = 0;
-        while let Some(next @ (size, at)) = self.pool.at_least(colour, place) {
+        while let Some(next @ (size, at)) = self.pool.at_least(memory_space, place) {
             if self.join(buffer, at) {
-                self.pool.take(colour, next);
+                self.pool.take(memory_space, next);
                 self.pool.lend(at, span.end);
                 return true;
             }
@@ -452,7 +455,7 @@ impl Assigner<'_, '_> {
         let size = sizes[buffer as usize];
         let allocation = &self.allocations[at];
         let live_out = buffers.is_live_out(buffer);
-        let fits = allocation.colour == self.buffer_colour(buffer)
+        let fits = allocation.memory_space == self.buffer_memory_space(buffer)
             && size <= allocation.size
             && (!live_out || size == allocation.size)
             && allocation.is_reusable()
@@ -561,32 +564,32 @@ impl Assigner<'_, '_> {
 
     fn pack_temporaries(&mut self) -> Option<()> {
         let Facts { dataflow, buffers, live, overwrite, target, .. } = self.facts;
-        for (colour, values) in std::mem::take(&mut self.put_off) {
-            let heap = Heap::new(dataflow, buffers, live, overwrite, &values, target.alignment(colour));
+        for (memory_space, values) in std::mem::take(&mut self.put_off) {
+            let heap = Heap::new(dataflow, buffers, live, overwrite, &values, target.alignment(memory_space));
             let packer = match self.facts.packer {
-                Packer::Reference if target.assigns_by_start(colour) => Packer::ReferenceByStart,
+                Packer::Reference if target.assigns_by_start(memory_space) => Packer::ReferenceByStart,
                 other => other,
             };
-            self.pack(&heap, &values, colour, packer)?;
+            self.pack(&heap, &values, memory_space, packer)?;
         }
         Some(())
     }
 
     /// Packs a heap into an allocation of its own.
-    fn pack(&mut self, heap: &Heap, values: &[(ValueId, i64)], colour: i64, packer: Packer) -> Option<()> {
+    fn pack(&mut self, heap: &Heap, values: &[(ValueId, i64)], memory_space: i64, packer: Packer) -> Option<()> {
         let packed = match packer {
             Packer::Apart => heap.apart().pack(Packer::Reference)?,
             packer => heap.pack(packer)?,
         };
         let bound = heap.lower_bound()?;
-        self.heaps.push(PackedHeap { colour, bytes: packed.size, lower_bound: bound.bytes, time: bound.time });
+        self.heaps.push(PackedHeap { memory_space, bytes: packed.size, lower_bound: bound.bytes, time: bound.time });
         let place = |&(value, size): &(ValueId, i64)| Place {
             value,
             size,
             offset: packed.offsets.get(&value).copied().unwrap_or(0),
         };
         let places = values.iter().map(place).collect();
-        self.push(Allocation { size: packed.size, colour, places, ..Allocation::default() });
+        self.push(Allocation { size: packed.size, memory_space, places, ..Allocation::default() });
         Some(())
     }
 }
@@ -607,15 +610,15 @@ fn combine(mut allocations: Vec<Allocation>, target: &Target) -> Option<Vec<Allo
         allocations.swap(left, right - 1);
     }
     let temporaries = allocations.split_off(left);
-    let mut of_colour: BTreeMap<i64, usize> = BTreeMap::new();
+    let mut of_memory_space: BTreeMap<i64, usize> = BTreeMap::new();
     for temporary in temporaries {
-        let Some(&into) = of_colour.get(&temporary.colour) else {
-            of_colour.insert(temporary.colour, allocations.len());
+        let Some(&into) = of_memory_space.get(&temporary.memory_space) else {
+            of_memory_space.insert(temporary.memory_space, allocations.len());
             allocations.push(temporary);
             continue;
         };
         let whole = &mut allocations[into];
-        let base = round_up(whole.size, target.alignment(temporary.colour))?;
+        let base = round_up(whole.size, target.alignment(temporary.memory_space))?;
         whole.size = base.checked_add(temporary.size)?;
         for place in temporary.places {
             whole.places.push(Place { offset: place.offset.checked_add(base)?, ..place });

@@ -195,14 +195,14 @@ impl Plan<'_> {
 
     /// The bytes that temporaries of a memory space were packed into. Tables of tuples are among them only where they are
     /// packed, too ([`Packer::Best`]).
-    pub fn heap_bytes(&self, colour: i64) -> i64 {
-        self.heaps.iter().filter(|h| h.colour == colour).map(|h| h.bytes).sum()
+    pub fn heap_bytes(&self, memory_space: i64) -> i64 {
+        self.heaps.iter().filter(|h| h.memory_space == memory_space).map(|h| h.bytes).sum()
     }
 
     /// What [`Plan::heap_bytes`] is at least, by this schedule, however the temporaries are packed: the most of them that
     /// is live at once, each beginning at a multiple of the alignment. A plan that reaches it cannot be packed better.
-    pub fn lower_bound(&self, colour: i64) -> i64 {
-        self.heaps.iter().filter(|h| h.colour == colour).map(|h| h.lower_bound).sum()
+    pub fn lower_bound(&self, memory_space: i64) -> i64 {
+        self.heaps.iter().filter(|h| h.memory_space == memory_space).map(|h| h.lower_bound).sum()
     }
 
     /// The values that have a place, by number.

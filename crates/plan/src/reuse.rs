@@ -189,19 +189,19 @@ impl ReusePool {
             && until <= now
         {
             self.lent.pop();
-            let (colour, size) = kind(at);
-            self.free.entry(colour).or_default().insert((size, at));
+            let (memory_space, size) = kind(at);
+            self.free.entry(memory_space).or_default().insert((size, at));
         }
     }
 
     /// The first free allocation, by size and number, that is not before `place`.
-    pub(crate) fn at_least(&self, colour: i64, place: (i64, usize)) -> Option<(i64, usize)> {
-        self.free.get(&colour)?.range(place..).next().copied()
+    pub(crate) fn at_least(&self, memory_space: i64, place: (i64, usize)) -> Option<(i64, usize)> {
+        self.free.get(&memory_space)?.range(place..).next().copied()
     }
 
     /// Says that the allocation is not free any more.
-    pub(crate) fn take(&mut self, colour: i64, place: (i64, usize)) {
-        if let Some(free) = self.free.get_mut(&colour) {
+    pub(crate) fn take(&mut self, memory_space: i64, place: (i64, usize)) {
+        if let Some(free) = self.free.get_mut(&memory_space) {
             free.remove(&place);
         }
     }

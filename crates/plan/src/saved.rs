@@ -27,7 +27,7 @@ pub struct SavedPlan {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 struct SavedAllocation {
     size: i64,
-    colour: i64,
+    memory_space: i64,
     parameter: Option<u32>,
     is_aliased: bool,
     is_constant: bool,
@@ -61,7 +61,7 @@ impl SavedPlan {
         let allocation = |a: &Allocation| {
             Some(SavedAllocation {
                 size: a.size,
-                colour: a.colour,
+                memory_space: a.memory_space,
                 parameter: a.parameter.map(|p| number[p as usize]),
                 is_aliased: a.is_aliased,
                 is_constant: a.is_constant,
@@ -99,7 +99,7 @@ impl SavedPlan {
             places.sort_unstable();
             allocations.push(Allocation {
                 size: a.size,
-                colour: a.colour,
+                memory_space: a.memory_space,
                 parameter: a.parameter.map(position).transpose()?,
                 is_aliased: a.is_aliased,
                 is_constant: a.is_constant,

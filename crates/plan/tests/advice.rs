@@ -93,9 +93,9 @@ impl Program {
     }
 }
 
-/// The peak of each memory space, by colour.
+/// The peak of each memory space, by memory space.
 fn peaks(plan: &Plan<'_>, target: &Target) -> Vec<(i64, i128)> {
-    summarise(plan, target).iter().map(|s| (s.colour, s.peak.as_ref().map_or(0, |p| p.bytes))).collect()
+    summarise(plan, target).iter().map(|s| (s.memory_space, s.peak.as_ref().map_or(0, |p| p.bytes))).collect()
 }
 
 /// How what was advised turned out.
@@ -126,8 +126,8 @@ fn try_all(program: &Program, target: &Target, tried: &mut Tried) -> Vec<Advice>
         let module = changed.parse();
         let again = plan(&module, target).expect("it can be planned");
         assert_eq!(check(&module, target, &Assignment::from(&again)), [], "{a:?} in {}", program.text());
-        for ((colour, old), (_, new)) in peaks(&planned, target).into_iter().zip(peaks(&again, target)) {
-            let said = if colour == a.colour { a.bytes } else { 0 };
+        for ((memory_space, old), (_, new)) in peaks(&planned, target).into_iter().zip(peaks(&again, target)) {
+            let said = if memory_space == a.memory_space { a.bytes } else { 0 };
             tried.count(old - new, said);
         }
     }
@@ -364,7 +364,7 @@ fn advice_on_programs_with_loops_and_branches_can_be_followed() {
             let again = plan(&changed, &target).expect("it can be planned");
             let text = || hlo_text::print(changed.module(), &hlo_text::PrintOptions::default());
             assert_eq!(check(&changed, &target, &Assignment::from(&again)), [], "seed {seed}: {a:?}\n{}", text());
-            let peak = |p: &Plan<'_>| peaks(p, &target).into_iter().find(|s| s.0 == a.colour).map_or(0, |s| s.1);
+            let peak = |p: &Plan<'_>| peaks(p, &target).into_iter().find(|s| s.0 == a.memory_space).map_or(0, |s| s.1);
             tried.count(peak(&planned) - peak(&again), a.bytes);
         }
     }

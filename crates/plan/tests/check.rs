@@ -107,10 +107,10 @@ fn parameters_and_results_need_their_own_kind_of_memory() {
     let (number, _) = piece(&module, &mut lost, "e");
     lost.allocations[number].is_live_out = false;
     finds(&module, &lost, &codes::WRONG_KIND, "`e` is a result");
-    let mut coloured = right.clone();
-    let (number, _) = piece(&module, &mut coloured, "a");
-    coloured.allocations[number].colour = 1;
-    finds(&module, &coloured, &codes::WRONG_KIND, "belongs into memory space 0");
+    let mut moved = right.clone();
+    let (number, _) = piece(&module, &mut moved, "a");
+    moved.allocations[number].memory_space = 1;
+    finds(&module, &moved, &codes::WRONG_KIND, "belongs into memory space 0");
     let mut missing = right.clone();
     let id = module.module().instruction_by_name("a").unwrap();
     missing.allocations.iter_mut().for_each(|a| a.pieces.retain(|p| p.instruction != id));

@@ -253,8 +253,8 @@ fn is_proved_harmless(
             let fits = piece.offset >= 0
                 && piece.offset + piece.size <= allocation.size
                 && target.byte_size(&shape).is_some_and(|s| piece.size >= s)
-                && piece.offset % target.alignment(allocation.colour) == 0
-                && Target::colour(&shape) == allocation.colour;
+                && piece.offset % target.alignment(allocation.memory_space) == 0
+                && Target::memory_space(&shape) == allocation.memory_space;
             // What must share memory lies at one place, and results where they outlive the run.
             let spot = *spots.entry(buffer).or_insert((n, piece.offset));
             let outlives = !opinion.live_out[buffer as usize] || allocation.is_live_out;
@@ -338,7 +338,7 @@ fn is_needless(module: &hloom_ir::Module, id: InstructionId) -> bool {
 }
 
 const KINDS: [&str; 9] =
-    ["shift", "move", "swap", "shrink", "misalign", "remove", "colour", "shorten", "small allocation"];
+    ["shift", "move", "swap", "shrink", "misalign", "remove", "space", "shorten", "small allocation"];
 
 /// Plants a fault of that kind; `None` if there is nothing to plant it into.
 fn plant(kind: &str, right: &Assignment, target: &Target, choices: &mut Choices<'_>) -> Option<Assignment> {
@@ -350,7 +350,7 @@ fn plant(kind: &str, right: &Assignment, target: &Target, choices: &mut Choices<
     };
     let (n, at) = pick(choices);
     let (m, other) = pick(choices);
-    let alignment = target.alignment(right.allocations[n].colour);
+    let alignment = target.alignment(right.allocations[n].memory_space);
     match kind {
         "shift" => {
             let by = alignment * choices.between(-3, 3);
@@ -384,7 +384,7 @@ fn plant(kind: &str, right: &Assignment, target: &Target, choices: &mut Choices<
         "remove" => {
             planted.allocations[n].pieces.remove(at);
         }
-        "colour" => planted.allocations[n].colour += choices.between(1, 3),
+        "space" => planted.allocations[n].memory_space += choices.between(1, 3),
         "shorten" => {
             let range = planted.ranges.get_mut(choices.below(right.ranges.len()))?;
             match choices.chance(50) {
@@ -440,7 +440,10 @@ fn difference(module: &VerifiedModule, right: &Assignment, planted: &Assignment)
     let lines = |assignment: &Assignment| {
         let mut lines = Vec::new();
         for (n, a) in assignment.allocations.iter().enumerate() {
-            lines.push(format!("allocation {n}: {} bytes, colour {}, live out {}", a.size, a.colour, a.is_live_out));
+            lines.push(format!(
+                "allocation {n}: {} bytes, memory space {}, live out {}",
+                a.size, a.memory_space, a.is_live_out
+            ));
             for p in &a.pieces {
                 let phi = if p.is_phi { " (phi)" } else { "" };
                 lines.push(format!(

@@ -42,9 +42,9 @@ fn a_shift_is_not_written_over_its_operand() {
 
 #[test]
 fn a_managed_memory_has_an_allocation_even_if_nothing_is_in_it() {
-    let empty = |target: &str, colour: i64| {
+    let empty = |target: &str, memory_space: i64| {
         let dump = allocations(&scalar("add"), target);
-        dump.contains(&format!(": size 0, color {colour}, preallocated-temp:"))
+        dump.contains(&format!(": size 0, color {memory_space}, preallocated-temp:"))
     };
     for target in ["tpu-v5e", "tpu-v5p", "tpu-v6e"] {
         assert!(empty(target, 1), "{target}");

@@ -42,7 +42,7 @@ pub struct Suggestion {
     /// The kind of change, in one word.
     pub kind: &'static str,
     /// The memory space.
-    pub colour: i64,
+    pub memory_space: i64,
     /// By so much.
     pub bytes: i128,
     /// The value that it is about, if it is about one.
@@ -81,14 +81,14 @@ fn rescheduled(verified: &VerifiedModule, target: &Target, spaces: &[SpaceSummar
     };
     let bytes = |space: &SpaceSummary| space.peak.as_ref().map_or(0, |p| p.bytes);
     let after = peaks().unwrap_or_default();
-    let pairs = spaces.iter().filter_map(|s| Some((s, after.iter().find(|a| a.colour == s.colour)?)));
+    let pairs = spaces.iter().filter_map(|s| Some((s, after.iter().find(|a| a.memory_space == s.memory_space)?)));
     if pairs.clone().any(|(before, after)| bytes(after) > bytes(before)) {
         return Vec::new();
     }
     let lower = pairs.filter(|(before, after)| bytes(after) < bytes(before));
     let suggestion = |(before, after): (&SpaceSummary, &SpaceSummary)| Suggestion {
         kind: "reschedule",
-        colour: before.colour,
+        memory_space: before.memory_space,
         bytes: bytes(before) - bytes(after),
         value: None,
         text: "order the whole module anew, for little memory, as --schedule memory does".to_owned(),
@@ -129,7 +129,13 @@ fn suggestion(plan: &Plan<'_>, advice: &Advice, flops: impl Fn(InstructionId) ->
             ("rematerialise", text)
         }
     };
-    Suggestion { kind, colour: advice.colour, bytes: advice.bytes, value: Some(advice.change.value()), text }
+    Suggestion {
+        kind,
+        memory_space: advice.memory_space,
+        bytes: advice.bytes,
+        value: Some(advice.change.value()),
+        text,
+    }
 }
 
 /// What an allocation is for.

@@ -96,13 +96,13 @@ fn check_names(module: &Module, options: &Options) -> Result<(), Vec<Diagnostic>
 fn check_spaces(module: &Module, target: &Target) -> Result<(), Diagnostic> {
     for &computation in module.computations() {
         for &id in module[computation].instructions() {
-            let colour = Target::colour(&module[id].shape);
+            let memory_space = Target::memory_space(&module[id].shape);
             // Host memory is nobody's and everybody's.
-            if colour == 0 || colour == 5 || target.space(colour).is_some() {
+            if memory_space == 0 || memory_space == 5 || target.space(memory_space).is_some() {
                 continue;
             }
             let name = module[id].name();
-            let message = format!("`{name}` lies in memory S({colour}), which `{}` does not have", target.name);
+            let message = format!("`{name}` lies in memory S({memory_space}), which `{}` does not have", target.name);
             return Err(Diagnostic::error(&WRONG_GENERATION, message)
                 .at_instruction(id, Part::Shape)
                 .help("the module was compiled for another target: name that one"));

@@ -45,7 +45,7 @@ pub(crate) fn add(simulation: &mut Simulation, module: &VerifiedModule, target: 
         })
         .collect();
     for level in levels(&plan) {
-        let space = target.space(level.colour);
+        let space = target.space(level.memory_space);
         let mut samples: Vec<(f64, i128)> = Vec::new();
         for (time, &bytes) in level.bytes.iter().enumerate() {
             let at = seconds.get(time).or(seconds.last()).copied().unwrap_or(0.0);
@@ -57,9 +57,9 @@ pub(crate) fn add(simulation: &mut Simulation, module: &VerifiedModule, target: 
             }
         }
         let planned_bytes: i128 =
-            plan.allocations.iter().filter(|a| a.colour == level.colour).map(|a| i128::from(a.size)).sum();
+            plan.allocations.iter().filter(|a| a.memory_space == level.memory_space).map(|a| i128::from(a.size)).sum();
         let use_ = SpaceUse {
-            colour: level.colour,
+            memory_space: level.memory_space,
             name: space.map_or_else(String::new, |s| s.name.clone()),
             capacity: space.and_then(|s| s.bytes),
             planned_bytes,

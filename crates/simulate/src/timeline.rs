@@ -150,8 +150,8 @@ pub struct Wait {
 /// How much of a memory is in use.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SpaceUse {
-    /// Its colour.
-    pub colour: i64,
+    /// Its memory space.
+    pub memory_space: i64,
     /// Its name.
     pub name: String,
     /// How large it is, where that is known.

@@ -14,8 +14,8 @@ fn read(text: &str) -> VerifiedModule {
 
 /// A machine whose numbers are easy: 1 GB/s of memory, 1 Gflop/s, links of 1 GB/s, nothing to start.
 fn plain() -> Target {
-    let text = "name = \"plain\"\nclock_hz = 1e9\n[[memory]]\ncolour = 0\nname = \"memory\"\nbytes = 4_000_000\nalignment = 8
-bandwidth = 1e9\n[[memory]]\ncolour = 1\nname = \"fast\"\nbytes = 1_000_000\nalignment = 8\n[[rate]]\ntype = \"f32\"\nmatmul = 1e9\nvector = 1e12
+    let text = "name = \"plain\"\nclock_hz = 1e9\n[[memory]]\nspace = 0\nname = \"memory\"\nbytes = 4_000_000\nalignment = 8
+bandwidth = 1e9\n[[memory]]\nspace = 1\nname = \"fast\"\nbytes = 1_000_000\nalignment = 8\n[[rate]]\ntype = \"f32\"\nmatmul = 1e9\nvector = 1e12
 [[rate]]\ntype = \"s32\"\nvector = 1e12\n[[link]]\nname = \"wire\"\nkind = \"torus\"\ndimensions = 2\nbandwidth = 1e9\n";
     Target::from_text(text, "plain").unwrap()
 }

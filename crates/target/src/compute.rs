@@ -211,16 +211,19 @@ impl Target {
     }
 
     /// Bytes a second of a memory, by its data sheet.
-    pub fn bandwidth(&self, colour: i64) -> Result<f64, Diagnostic> {
-        let known = self.space(colour).and_then(|s| s.bandwidth);
+    pub fn bandwidth(&self, memory_space: i64) -> Result<f64, Diagnostic> {
+        let known = self.space(memory_space).and_then(|s| s.bandwidth);
         known.ok_or_else(|| {
-            self.missing(&format!("the bandwidth of memory {colour}"), &format!("memory.{colour}.bandwidth"))
+            self.missing(
+                &format!("the bandwidth of memory {memory_space}"),
+                &format!("memory.{memory_space}.bandwidth"),
+            )
         })
     }
 
     /// Bytes a second that programs reach of a memory.
-    pub fn reached_bandwidth(&self, colour: i64) -> Result<f64, Diagnostic> {
-        Ok(self.bandwidth(colour)? * self.space(colour).map_or(1.0, |s| s.efficiency))
+    pub fn reached_bandwidth(&self, memory_space: i64) -> Result<f64, Diagnostic> {
+        Ok(self.bandwidth(memory_space)? * self.space(memory_space).map_or(1.0, |s| s.efficiency))
     }
 
     /// Operations a second of products of such elements, by the data sheet; `highest` for those at the highest precision.

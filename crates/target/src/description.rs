@@ -1,6 +1,6 @@
 //! What is known of a machine, and the descriptions that come with hloom.
 //!
-//! Invariants of a [`Target`]: memory spaces have different colours, one of them is colour 0, and every alignment and
+//! Invariants of a [`Target`]: memory spaces have different numbers, one of them is number 0, and every alignment and
 //! granule is at least 1.
 
 use crate::compute::Compute;
@@ -65,7 +65,7 @@ pub struct Target {
     pub assumed_trips: i64,
     /// What code for it is made for, where it is a GPU of NVIDIA's: `sm_90a`.
     pub gpu_architecture: Option<String>,
-    /// Its memories, by colour.
+    /// Its memories, by number.
     pub spaces: Vec<MemorySpace>,
     /// What it computes with.
     pub compute: Compute,
@@ -75,11 +75,11 @@ pub struct Target {
     pub windows: Option<WindowModel>,
 }
 
-/// A kind of memory. In layouts it is the `n` of `S(n)`, in dumps the colour.
+/// A kind of memory. In layouts it is `S(n)`, in dumps `color n`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MemorySpace {
     /// Its number.
-    pub colour: i64,
+    pub memory_space: i64,
     /// What it is called.
     pub name: String,
     /// How large it is, where that is known.
@@ -151,8 +151,8 @@ impl Target {
             match (table.name.as_str(), table.is_listed) {
                 ("memory", true) => {
                     let space = memory_space(table)?;
-                    if target.space(space.colour).is_some() {
-                        return Err((table.line, format!("colour {} is described twice", space.colour)));
+                    if target.space(space.memory_space).is_some() {
+                        return Err((table.line, format!("memory space {} is described twice", space.memory_space)));
                     }
                     target.spaces.push(space);
                 }
@@ -166,10 +166,10 @@ impl Target {
                 }
             }
         }
-        target.spaces.sort_by_key(|s| s.colour);
+        target.spaces.sort_by_key(|s| s.memory_space);
         match target.space(0) {
             Some(_) => Ok(target),
-            None => Err((1, "it has no memory of colour 0".into())),
+            None => Err((1, "it has no memory of space 0".into())),
         }
     }
 
@@ -251,24 +251,24 @@ impl Target {
     }
 
     /// Whether what lies in that memory is assigned in the order in which it begins.
-    pub fn assigns_by_start(&self, colour: i64) -> bool {
-        self.dialect == DumpDialect::B && self.space(colour).is_some_and(|s| s.by_start)
+    pub fn assigns_by_start(&self, memory_space: i64) -> bool {
+        self.dialect == DumpDialect::B && self.space(memory_space).is_some_and(|s| s.by_start)
     }
 
-    /// The memory of that colour, if it is described.
-    pub fn space(&self, colour: i64) -> Option<&MemorySpace> {
-        self.spaces.iter().find(|s| s.colour == colour)
+    /// The memory space of that number, if it is described.
+    pub fn space(&self, memory_space: i64) -> Option<&MemorySpace> {
+        self.spaces.iter().find(|s| s.memory_space == memory_space)
     }
 
-    /// Where values of that colour may begin.
-    pub fn alignment(&self, colour: i64) -> i64 {
-        self.space(colour).map_or(1, |s| s.alignment)
+    /// Where values of that memory space may begin.
+    pub fn alignment(&self, memory_space: i64) -> i64 {
+        self.space(memory_space).map_or(1, |s| s.alignment)
     }
 }
 
 fn memory_space(table: &Table) -> Result<MemorySpace, Wrong> {
     let mut space = MemorySpace {
-        colour: -1,
+        memory_space: -1,
         name: String::new(),
         bytes: None,
         reserved: 0,
@@ -283,7 +283,7 @@ fn memory_space(table: &Table) -> Result<MemorySpace, Wrong> {
     };
     each(table, |entry| {
         match entry.key.as_str() {
-            "colour" => space.colour = at_least(entry, 0)?,
+            "space" => space.memory_space = at_least(entry, 0)?,
             "name" => space.name = text(entry)?,
             "bytes" => space.bytes = Some(at_least(entry, 0)?),
             "bandwidth" => space.bandwidth = Some(rate(entry)?),
@@ -299,8 +299,8 @@ fn memory_space(table: &Table) -> Result<MemorySpace, Wrong> {
         }
         Ok(())
     })?;
-    if space.colour < 0 {
-        return Err((table.line, "a memory needs a `colour`".into()));
+    if space.memory_space < 0 {
+        return Err((table.line, "a memory needs a `space`".into()));
     }
     Ok(space)
 }
@@ -332,16 +332,19 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_description_is_said_with_its_line() {
         let cases = [
-            ("name = \"x\"\n", "x.toml:1: it has no memory of colour 0"),
+            ("name = \"x\"\n", "x.toml:1: it has no memory of space 0"),
             ("name = \"x\"\nspeed = 3\n", "x.toml:2: nothing is known of `speed` here"),
             (
-                "name = \"x\"\n[[memory]]\ncolour = 0\nalignment = 0\n",
+                "name = \"x\"\n[[memory]]\nspace = 0\nalignment = 0\n",
                 "x.toml:4: `alignment` is an integer of at least 1",
             ),
             ("name = \"x\"\n[[rate]]\ntype = \"f99\"\n", "x.toml:3: there is no element type \"f99\""),
             ("name = \"x\"\n[[link]]\nkind = \"torus\"\n", "x.toml:2: a link needs a `bandwidth`"),
             ("name = \"x\"\n[windows]\nloop_start = 1\n", "x.toml:2: `[windows]` needs `window_bytes`"),
-            ("name = \"x\"\n[[memory]]\ncolour = 0\n[[memory]]\ncolour = 0\n", "x.toml:4: colour 0 is described twice"),
+            (
+                "name = \"x\"\n[[memory]]\nspace = 0\n[[memory]]\nspace = 0\n",
+                "x.toml:4: memory space 0 is described twice",
+            ),
         ];
         for (text, message) in cases {
             assert_eq!(Target::from_text(text, "x.toml").unwrap_err().message, message);
@@ -350,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_rate_that_is_not_said_is_named() {
-        let bare = Target::from_text("name = \"x\"\n[[memory]]\ncolour = 0\n", "x.toml").unwrap();
+        let bare = Target::from_text("name = \"x\"\n[[memory]]\nspace = 0\n", "x.toml").unwrap();
         let message = bare.bandwidth(0).unwrap_err().message;
         assert_eq!(message, "the description of `x` does not say the bandwidth of memory 0");
         let h100 = Target::named("gpu-h100").unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Keys name a table and an entry of it: `clock_hz` is of the head, `windows.loop_start` of the only table of that name,
 //! `memory.0.bandwidth`, `rate.bf16.matmul`, `cache.2.bytes` and `link.ici.bandwidth` of one in a list, told by its
-//! colour, type, level or name. A value is written as in the file, or as a factor of what is there (`2x`, `0.5x`).
+//! memory space, type, level or name. A value is written as in the file, or as a factor of what is there (`2x`, `0.5x`).
 
 use crate::description::{BUILTIN, Target};
 use crate::text::{Entry, Table, Value, read, read_value, write};
@@ -28,7 +28,7 @@ const SHORT: [(&str, &str); 5] = [
 /// The entry by which the tables of a list are told apart.
 fn selector(table: &str) -> &'static str {
     match table {
-        "memory" => "colour",
+        "memory" => "space",
         "rate" => "type",
         "cache" => "level",
         _ => "name",

@@ -22,7 +22,7 @@ impl Target {
     }
 
     /// The memory space that a value of that shape lies in.
-    pub fn colour(shape: &Shape) -> i64 {
+    pub fn memory_space(shape: &Shape) -> i64 {
         match shape {
             Shape::Array(a) | Shape::Buffer(a) => a.layout.as_ref().map_or(0, |l| l.memory_space),
             _ => 0,

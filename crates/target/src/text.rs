@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn reads_entries_under_headings() {
-        let tables = read("name = \"a # b\" # why\n\n[[memory]]\ncolour = 1\nbytes = 16_384\npreset = true\n").unwrap();
+        let tables = read("name = \"a # b\" # why\n\n[[memory]]\nspace = 1\nbytes = 16_384\npreset = true\n").unwrap();
         assert_eq!(tables.len(), 2);
         assert_eq!(tables[0].entries[0].value, Value::Text("a # b".into()));
         assert_eq!((tables[1].name.as_str(), tables[1].line), ("memory", 3));
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_the_same() {
-        let text = "name = \"x\"\n\n[windows]\na = 1.638e12\nb = 0.5\nc = 3.0\nd = 1.25e-7\n\n[[memory]]\ncolour = 0\n";
+        let text = "name = \"x\"\n\n[windows]\na = 1.638e12\nb = 0.5\nc = 3.0\nd = 1.25e-7\n\n[[memory]]\nspace = 0\n";
         let tables = read(text).unwrap();
         assert_eq!(write(&tables), text);
         assert_eq!(tables[1].entries[2].value, Value::Number(3.0));

@@ -85,10 +85,10 @@ impl<'m> Elapsed<'m> {
     }
 
     /// The cycles that a step takes less if an operand of it lies in that memory.
-    pub(crate) fn gain(&self, i: InstructionId, operand: usize, colour: i64) -> f64 {
+    pub(crate) fn gain(&self, i: InstructionId, operand: usize, memory_space: i64) -> f64 {
         let mut placement = Placement::default();
         placement.operands.resize(operand, None);
-        placement.operands.push(Some(colour));
+        placement.operands.push(Some(memory_space));
         let cost = self.model.placed(i, &placement);
         cost.map_or(0.0, |c| self.cycles(i) - c.cycles.unwrap_or(c.seconds * self.clock))
     }

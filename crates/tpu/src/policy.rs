@@ -11,7 +11,7 @@ pub struct Policy {
     pub wraps_operands: bool,
     /// Whether all-gathers are carried through the fusions that run meanwhile.
     pub carries_collectives: bool,
-    /// The memory that values are put into to be near: its colour and how many bytes may be used; `None` if there is none.
+    /// The memory that values are put into to be near: its memory space and how many bytes may be used; `None` if there is none.
     pub fast_memory: Option<FastMemory>,
 }
 
@@ -19,7 +19,7 @@ pub struct Policy {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FastMemory {
     /// Its number in layouts.
-    pub colour: i64,
+    pub memory_space: i64,
     /// Bytes that values may take: what is there, less what is kept for windows.
     pub budget: i64,
     /// Bytes of all of it.
@@ -31,7 +31,7 @@ impl Policy {
     pub fn of(target: &Target) -> Policy {
         let fast_memory = target.spaces.iter().find(|s| s.preset).and_then(|s| {
             let bytes = s.bytes?;
-            Some(FastMemory { colour: s.colour, budget: (bytes - s.reserved).max(0), bytes })
+            Some(FastMemory { memory_space: s.memory_space, budget: (bytes - s.reserved).max(0), bytes })
         });
         Policy {
             fuses_into_consumers: target.fuses_into_consumers,

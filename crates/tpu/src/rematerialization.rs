@@ -78,7 +78,7 @@ fn all_values(module: &Module, target: &Target) -> i64 {
 
 /// Bytes of main memory.
 fn taken(plan: &Plan<'_>) -> i64 {
-    plan.allocations.iter().filter(|a| a.colour == 0 && !a.is_thread_local).map(|a| a.size).sum()
+    plan.allocations.iter().filter(|a| a.memory_space == 0 && !a.is_thread_local).map(|a| a.size).sum()
 }
 
 /// A value that is made again.
@@ -100,7 +100,7 @@ fn choose(
     excess: i64,
 ) -> Result<Vec<Again>, Diagnostic> {
     let module = source.module();
-    let Some(heap) = plan.heaps.iter().find(|h| h.colour == 0) else { return Ok(Vec::new()) };
+    let Some(heap) = plan.heaps.iter().find(|h| h.memory_space == 0) else { return Ok(Vec::new()) };
     let elapsed = Elapsed::new(module, context)?;
     let mut found: Vec<Again> = Vec::new();
     for (id, value) in plan.dataflow.values() {
@@ -146,7 +146,7 @@ fn made_again(
     }
     let shape = dataflow.positions.shape(value.position);
     let bytes = elapsed.target().byte_size(shape)?;
-    if Target::colour(shape) != 0 || module.root(module[i].parent()) == Some(i) {
+    if Target::memory_space(shape) != 0 || module.root(module[i].parent()) == Some(i) {
         return None;
     }
     let mut readers = Vec::new();

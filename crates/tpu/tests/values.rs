@@ -83,9 +83,9 @@ fn check_with(text: &str, tolerance: f32, changed: &Changed<'_>, expect: impl Fn
             description.set(key, value).unwrap();
         }
         if let Some(bytes) = changed.fast_bytes {
-            let colour = Policy::of(&description.target().unwrap()).fast_memory.unwrap().colour;
-            description.set(&format!("memory.{colour}.reserved"), "0").unwrap();
-            description.set(&format!("memory.{colour}.bytes"), &bytes.to_string()).unwrap();
+            let memory_space = Policy::of(&description.target().unwrap()).fast_memory.unwrap().memory_space;
+            description.set(&format!("memory.{memory_space}.reserved"), "0").unwrap();
+            description.set(&format!("memory.{memory_space}.bytes"), &bytes.to_string()).unwrap();
         }
         let target = description.target().unwrap();
         let topology = Topology::parse(&grid.devices().to_string()).unwrap();
@@ -99,11 +99,11 @@ fn check_with(text: &str, tolerance: f32, changed: &Changed<'_>, expect: impl Fn
         let faults = check(&compiled, &target, &Assignment::from(&plan));
         assert!(faults.is_empty(), "{name}: {:?}", faults.first());
         let fast = Policy::of(&target).fast_memory.unwrap();
-        assert!(plan.heap_bytes(fast.colour) <= fast.budget, "{name}");
+        assert!(plan.heap_bytes(fast.memory_space) <= fast.budget, "{name}");
         // What is printed is read back as the same.
         let printed = hlo_text::print(compiled.module(), &hlo_text::PrintOptions { elide_constants: false });
         assert_eq!(hlo_text::print(module(&printed).module(), &hlo_text::PrintOptions::default()).len(), printed.len());
-        let main = plan.allocations.iter().filter(|a| a.colour == 0 && !a.is_thread_local).map(|a| a.size).sum();
+        let main = plan.allocations.iter().filter(|a| a.memory_space == 0 && !a.is_thread_local).map(|a| a.size).sum();
         expect(name, &printed, main);
     }
 }

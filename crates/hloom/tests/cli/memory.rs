@@ -222,7 +222,7 @@ fn targets_are_named_or_described() {
     assert!(ran.stderr.contains("error[H0601]: there is no target `tpu-v6`"), "{}", ran.stderr);
     assert!(ran.stderr.contains("did you mean `tpu-v"), "{}", ran.stderr);
     folder =
-        folder.with("mine.toml", "name = \"mine\"\n[[memory]]\ncolour = 0\nalignment = 512\nuntiled_granule = 1024\n");
+        folder.with("mine.toml", "name = \"mine\"\n[[memory]]\nspace = 0\nalignment = 512\nuntiled_granule = 1024\n");
     let ran = folder.hloom(&["memory", "m.hlo", "--target", "mine.toml"]).exits(0);
     assert!(ran.stdout.contains("(size=1024,offset=0): f32[64]{0}"), "{}", ran.stdout);
     folder = folder.with("bad.toml", "name = \"bad\"\nspeed = 3\n");

@@ -19,7 +19,7 @@ const PARTS: i64 = 64;
 /// What goes inside results first.
 pub(super) struct Inside {
     /// The memory space.
-    colour: i64,
+    memory_space: i64,
     /// When its block is fullest.
     time: Time,
     /// The least size of a buffer that counts.
@@ -32,17 +32,22 @@ impl Inside {
     /// What should go inside results, where results are idle when the largest block is fullest.
     pub(super) fn new(facts: &Facts<'_, '_>, allocations: &[Allocation], heaps: &[PackedHeap]) -> Option<Inside> {
         let heap = heaps.iter().max_by_key(|h| h.bytes).filter(|h| h.bytes >= WORTH_BYTES)?;
-        if facts.target.collectives_stay_inside || facts.target.assigns_by_start(heap.colour) {
+        if facts.target.collectives_stay_inside || facts.target.assigns_by_start(heap.memory_space) {
             return None;
         }
         let is_needed = |value: ValueId| facts.live.of(value).is_some_and(|r| (r.start..=r.end).contains(&heap.time));
         let idle = |a: &Allocation| {
-            let may_hold = a.is_live_out && a.colour == heap.colour && a.is_reusable();
+            let may_hold = a.is_live_out && a.memory_space == heap.memory_space && a.is_reusable();
             may_hold && !a.places.iter().any(|place| is_needed(place.value))
         };
         let idle: i128 = allocations.iter().filter(|a| idle(a)).map(|a| i128::from(a.size)).sum();
         let least = heap.bytes / PARTS;
-        (idle > i128::from(least)).then(|| Inside { colour: heap.colour, time: heap.time, least, divided: Vec::new() })
+        (idle > i128::from(least)).then(|| Inside {
+            memory_space: heap.memory_space,
+            time: heap.time,
+            least,
+            divided: Vec::new(),
+        })
     }
 }
 
@@ -85,7 +90,7 @@ impl Assigner<'_, '_> {
         let fits = |&at: &usize| {
             let allocation = &self.allocations[at];
             let may_hold = allocation.is_live_out && allocation.is_reusable() && at >= self.presets;
-            may_hold && allocation.colour == inside.colour && allocation.size >= size
+            may_hold && allocation.memory_space == inside.memory_space && allocation.size >= size
         };
         let mut results: Vec<usize> = (0..self.allocations.len()).filter(fits).collect();
         results.sort_by_key(|&at| (self.allocations[at].size, at));
@@ -115,7 +120,7 @@ impl Assigner<'_, '_> {
             if start - offset >= sizes[buffer as usize] {
                 break;
             }
-            offset = offset.max(round_up(end, target.alignment(allocation.colour))?);
+            offset = offset.max(round_up(end, target.alignment(allocation.memory_space))?);
         }
         (allocation.size - offset >= sizes[buffer as usize]).then_some(offset)
     }

@@ -31,7 +31,7 @@ pub struct Ranged {
 #[allow(missing_docs, reason = "each field is what its name says")]
 pub struct Assigned {
     pub size: i64,
-    pub colour: i64,
+    pub memory_space: i64,
     /// The number of the entry parameter that is handed over here, and the part of it.
     pub parameter: Option<(i64, ShapeIndex)>,
     pub is_constant: bool,
@@ -56,7 +56,7 @@ impl From<&Plan<'_>> for Assignment {
         let positions = &plan.dataflow.positions;
         let allocations = plan.allocations.iter().map(|allocation| Assigned {
             size: allocation.size,
-            colour: allocation.colour,
+            memory_space: allocation.memory_space,
             parameter: allocation.parameter.and_then(|position| {
                 match positions.module()[positions.instruction(position)].op {
                     Op::Parameter { number, .. } => Some((number, positions.index(position))),

@@ -64,15 +64,17 @@ fn piece_fault(
         let message = format!("`{name}` is given {} bytes, and {shape} takes {needed} on {}", piece.size, target.name);
         return Some(Diagnostic::error(&WRONG_SIZE, message));
     }
-    let alignment = target.alignment(allocation.colour);
+    let alignment = target.alignment(allocation.memory_space);
     if piece.offset % alignment != 0 {
         let message = format!("`{name}` begins at {}, which is not a multiple of {alignment}", piece.offset);
         return Some(Diagnostic::error(&MISALIGNED, message));
     }
-    let colour = Target::colour(shape);
-    if colour != allocation.colour {
-        let message =
-            format!("`{name}` belongs into memory space {colour}, but allocation {number} is in {}", allocation.colour);
+    let memory_space = Target::memory_space(shape);
+    if memory_space != allocation.memory_space {
+        let message = format!(
+            "`{name}` belongs into memory space {memory_space}, but allocation {number} is in {}",
+            allocation.memory_space
+        );
         return Some(Diagnostic::error(&WRONG_KIND, message));
     }
     None

@@ -90,8 +90,8 @@ impl Dumper<'_, '_> {
         let dataflow = &self.plan.dataflow;
         let module = dataflow.module();
         let _ = write!(out, "allocation {number}: size {}", allocation.size);
-        if allocation.colour != 0 {
-            let _ = write!(out, ", color {}", allocation.colour);
+        if allocation.memory_space != 0 {
+            let _ = write!(out, ", color {}", allocation.memory_space);
         }
         if self.dialect == DumpDialect::B && self.target.pages {
             out.push_str(", page 0");
@@ -156,7 +156,7 @@ impl Dumper<'_, '_> {
         if value.is_phi {
             out.push_str(" (phi)");
         }
-        let _ = write!(out, " @{}>", Target::colour(dataflow.positions.shape(value.position)));
+        let _ = write!(out, " @{}>", Target::memory_space(dataflow.positions.shape(value.position)));
     }
 
     /// A name, and the index if the instruction makes a tuple.

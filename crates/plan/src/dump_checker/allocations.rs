@@ -78,8 +78,8 @@ impl Reader<'_, '_> {
         let mut allocation = Assigned { size: cursor.number()?, ..Assigned::default() };
         if cursor.eat(", color ") {
             let start = cursor.at;
-            allocation.colour = cursor.number()?;
-            if allocation.colour == 0 {
+            allocation.memory_space = cursor.number()?;
+            if allocation.memory_space == 0 {
                 return Err(cursor.error_over(start, "main memory is not named", "expected another memory space"));
             }
         }
@@ -157,10 +157,10 @@ impl Reader<'_, '_> {
         let Some(shape) = instruction_here.shape.at(&index) else {
             return Err(cursor.error_over(start, "there is no such part", "no such part"));
         };
-        if Target::colour(shape) != allocation.colour {
-            let colour = Target::colour(shape);
-            let message = format!("`{}` belongs into memory space {colour}", instruction_here.name());
-            let label = format!("the allocation is in {}", allocation.colour);
+        if Target::memory_space(shape) != allocation.memory_space {
+            let memory_space = Target::memory_space(shape);
+            let message = format!("`{}` belongs into memory space {memory_space}", instruction_here.name());
+            let label = format!("the allocation is in {}", allocation.memory_space);
             let error = cursor.error_over(start, message, label);
             return Err(hloom_ir::Diagnostic { code: &WRONG_KIND, ..error });
         }
@@ -219,6 +219,6 @@ pub(super) fn short(
         return Err(hloom_ir::Diagnostic { code: &DUMP_NAMES, ..error });
     };
     let is_phi = cursor.eat(" (phi)");
-    cursor.expect(&format!(" @{}>", Target::colour(shape)))?;
+    cursor.expect(&format!(" @{}>", Target::memory_space(shape)))?;
     Ok((id, instruction, index, is_phi))
 }

@@ -188,7 +188,7 @@ impl<'a, 'm> Model<'a, 'm> {
             if self.value_at[position as usize] == NONE {
                 let shape = self.positions.shape(position);
                 // Tables of tuples have memory of their own, whatever the order.
-                let counts = !self.positions.is_tuple(position) && Target::colour(shape) == 0;
+                let counts = !self.positions.is_tuple(position) && Target::memory_space(shape) == 0;
                 let size = if counts { self.target.byte_size(shape).unwrap_or(0) } else { 0 };
                 let buffer = known.make(size, node);
                 self.value_at[position as usize] = known.value(buffer);

@@ -77,7 +77,7 @@ impl Change {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Advice {
     /// The memory space whose peak is lower.
-    pub colour: i64,
+    pub memory_space: i64,
     /// What to do.
     pub change: Change,
     /// How many bytes the peak is lower then.
@@ -96,7 +96,7 @@ pub fn advise(plan: &Plan<'_>, target: &Target, spaces: &[SpaceSummary], most: u
     for space in spaces {
         adviser.moves(space, &mut advice);
     }
-    advice.sort_unstable_by_key(|a| (std::cmp::Reverse(a.bytes), a.colour, a.change));
+    advice.sort_unstable_by_key(|a| (std::cmp::Reverse(a.bytes), a.memory_space, a.change));
     advice.truncate(most);
     advice
 }
@@ -108,7 +108,7 @@ const WIDE: usize = 256;
 /// Where a value lies, and when.
 #[derive(Clone, Copy)]
 struct Home {
-    colour: i64,
+    memory_space: i64,
     place: (usize, i64),
     bytes: i128,
     start: Time,
@@ -128,7 +128,7 @@ impl<'p, 'm> Adviser<'p, 'm> {
     fn new(plan: &'p Plan<'m>, spaces: &[SpaceSummary]) -> Adviser<'p, 'm> {
         let stays = stays(plan);
         let end = plan.schedule.end();
-        let levels = spaces.iter().map(|s| Level::new(&stays, s.colour, end)).collect();
+        let levels = spaces.iter().map(|s| Level::new(&stays, s.memory_space, end)).collect();
         let mut homes = vec![None; plan.dataflow.value_slots()];
         let mut beginnings = FxHashMap::default();
         for (number, allocation) in plan.allocations.iter().enumerate() {
@@ -137,7 +137,7 @@ impl<'p, 'm> Adviser<'p, 'm> {
                 let at = (number, place.offset);
                 beginnings.insert((at, range.start), place.value);
                 homes[place.value as usize] = Some(Home {
-                    colour: allocation.colour,
+                    memory_space: allocation.memory_space,
                     place: at,
                     bytes: i128::from(place.size),
                     start: range.start,
@@ -152,8 +152,8 @@ impl<'p, 'm> Adviser<'p, 'm> {
         self.homes.get(value as usize).copied().flatten().filter(|h| h.bytes > 0)
     }
 
-    fn level(&self, colour: i64) -> Option<&Level> {
-        self.levels.iter().find(|l| l.colour == colour)
+    fn level(&self, memory_space: i64) -> Option<&Level> {
+        self.levels.iter().find(|l| l.memory_space == memory_space)
     }
 
     /// Whether another value has the place from the moment on at which this one ends.
@@ -162,17 +162,17 @@ impl<'p, 'm> Adviser<'p, 'm> {
         next.is_some_and(|&n| n != value && home.end > home.start)
     }
 
-    /// How much lower the peak of `colour` is with those edits, each of a memory space; the new step, if one is made, has
+    /// How much lower the peak of `memory_space` is with those edits, each of a memory space; the new step, if one is made, has
     /// that level in each space. Nothing if it is not lower, or if that of another space is higher.
     fn gain(
         &self,
-        colour: i64,
+        memory_space: i64,
         edits: &[(i64, Edit)],
         without: Option<Time>,
         new_step: &[(i64, i128)],
     ) -> Option<i128> {
         let mut gain = None;
-        let mut touched: Vec<i64> = edits.iter().map(|e| e.0).chain([colour]).collect();
+        let mut touched: Vec<i64> = edits.iter().map(|e| e.0).chain([memory_space]).collect();
         touched.sort_unstable();
         touched.dedup();
         for space in touched {
@@ -183,7 +183,7 @@ impl<'p, 'm> Adviser<'p, 'm> {
             if lower < 0 {
                 return None;
             }
-            if space == colour {
+            if space == memory_space {
                 gain = Some(lower).filter(|&l| l > 0);
             }
         }
@@ -234,10 +234,10 @@ impl<'p, 'm> Adviser<'p, 'm> {
                 let Some((&(_, result), from)) = now.map(|r| (r, last)).or(later.first().map(|r| (r, last + 1))) else {
                     continue;
                 };
-                let edit = (home.colour, (from, schedule.end(), -home.bytes));
-                if let Some(bytes) = self.gain(home.colour, &[edit], None, &[]) {
+                let edit = (home.memory_space, (from, schedule.end(), -home.bytes));
+                if let Some(bytes) = self.gain(home.memory_space, &[edit], None, &[]) {
                     let change = Change::Donate { parameter: value, result };
-                    advice.push(Advice { colour: home.colour, change, bytes });
+                    advice.push(Advice { memory_space: home.memory_space, change, bytes });
                 }
             }
         }
@@ -252,7 +252,7 @@ impl<'p, 'm> Adviser<'p, 'm> {
         let mut there: Vec<ValueId> = values_at(self.plan, peak.time).into_values().map(|(_, v)| v).collect();
         there.sort_unstable();
         for value in there {
-            let Some(home) = self.home(value).filter(|h| h.colour == space.colour) else { continue };
+            let Some(home) = self.home(value).filter(|h| h.memory_space == space.memory_space) else { continue };
             let Some(definition) = dataflow.value(value) else { continue };
             if self.moves.made_by(dataflow.instruction(definition)) == Some(value) {
                 advice.extend(self.later_or_again(value, &home, peak.time));
@@ -260,7 +260,7 @@ impl<'p, 'm> Adviser<'p, 'm> {
             if self.moves.is_alone(value) && home.end > peak.time {
                 let last = self.moves.needs(value).into_iter().max_by_key(|n| n.last).map(|n| n.user);
                 if let Some(user) = last.filter(|&u| users.insert(u)) {
-                    advice.extend(self.earlier(user, space.colour, peak.time));
+                    advice.extend(self.earlier(user, space.memory_space, peak.time));
                 }
             }
         }
@@ -281,8 +281,9 @@ impl<'p, 'm> Adviser<'p, 'm> {
         }
         let last = next.first.checked_sub(1)?;
         let free_from = before.unwrap_or(home.start) + 1;
-        let mut edits = vec![(home.colour, (free_from, last, -home.bytes))];
-        let mut new_step: Vec<(i64, i128)> = self.levels.iter().map(|l| (l.colour, l.across(next.first))).collect();
+        let mut edits = vec![(home.memory_space, (free_from, last, -home.bytes))];
+        let mut new_step: Vec<(i64, i128)> =
+            self.levels.iter().map(|l| (l.memory_space, l.across(next.first))).collect();
         for operand in self.moves.read_by(instruction) {
             let Some(at) = self.home(operand).filter(|h| h.end < next.first) else { continue };
             if !self.moves.is_alone(operand) {
@@ -292,25 +293,25 @@ impl<'p, 'm> Adviser<'p, 'm> {
             // Whoever has its place from its end on needs another one now.
             let own = before.is_none() && at.end == home.start;
             let from = if self.is_taken_over(operand, &at) && !own { at.end } else { at.end + 1 };
-            edits.push((at.colour, (from, last, at.bytes)));
+            edits.push((at.memory_space, (from, last, at.bytes)));
             if own && at.place == home.place {
                 continue;
             }
-            if let Some(level) = new_step.iter_mut().find(|s| s.0 == at.colour) {
+            if let Some(level) = new_step.iter_mut().find(|s| s.0 == at.memory_space) {
                 level.1 += at.bytes;
             }
         }
         let without = before.is_none().then_some(home.start);
-        let bytes = self.gain(home.colour, &edits, without, &new_step)?;
+        let bytes = self.gain(home.memory_space, &edits, without, &new_step)?;
         let change = match before {
             None => Change::Later { value, before: next.user },
             Some(_) => Change::Rematerialise { value, before: next.user },
         };
-        Some(Advice { colour: home.colour, change, bytes })
+        Some(Advice { memory_space: home.memory_space, change, bytes })
     }
 
     /// Judges running an instruction as soon as it can run and what only waits for it is not needed otherwise.
-    fn earlier(&self, id: InstructionId, colour: i64, peak: Time) -> Option<Advice> {
+    fn earlier(&self, id: InstructionId, memory_space: i64, peak: Time) -> Option<Advice> {
         let Plan { dataflow, schedule, .. } = self.plan;
         let module = dataflow.module();
         let value = self.moves.made_by(id)?;
@@ -340,19 +341,20 @@ impl<'p, 'm> Adviser<'p, 'm> {
         let mut edits = Vec::new();
         if made.end > time {
             // What nothing reads is gone at once, wherever it is made.
-            edits.push((made.colour, (after.0 + 1, time.checked_sub(1)?, made.bytes)));
+            edits.push((made.memory_space, (after.0 + 1, time.checked_sub(1)?, made.bytes)));
         }
         let mut takes_over = false;
         for &(_, home, until) in &waiting {
-            edits.push((home.colour, (until.max(after.0) + 1, time.checked_sub(1)?, -home.bytes)));
+            edits.push((home.memory_space, (until.max(after.0) + 1, time.checked_sub(1)?, -home.bytes)));
             takes_over |= home.place == made.place && until <= after.0;
         }
-        let across =
-            |l: &Level| l.across(after.0 + 1) + if l.colour == made.colour && !takes_over { made.bytes } else { 0 };
-        let new_step: Vec<(i64, i128)> = self.levels.iter().map(|l| (l.colour, across(l))).collect();
-        let bytes = self.gain(colour, &edits, Some(time), &new_step)?;
-        let freed = waiting.iter().filter(|w| w.1.colour == colour && w.2 < peak);
+        let across = |l: &Level| {
+            l.across(after.0 + 1) + if l.memory_space == made.memory_space && !takes_over { made.bytes } else { 0 }
+        };
+        let new_step: Vec<(i64, i128)> = self.levels.iter().map(|l| (l.memory_space, across(l))).collect();
+        let bytes = self.gain(memory_space, &edits, Some(time), &new_step)?;
+        let freed = waiting.iter().filter(|w| w.1.memory_space == memory_space && w.2 < peak);
         let frees = freed.max_by_key(|w| (w.1.bytes, std::cmp::Reverse(w.0)))?.0;
-        Some(Advice { colour, change: Change::Earlier { value, after: after.1, frees }, bytes })
+        Some(Advice { memory_space, change: Change::Earlier { value, after: after.1, frees }, bytes })
     }
 }

@@ -9,7 +9,7 @@ use crate::range_max::RangeMax;
 
 /// A place, and from when to when it is in use without a break.
 pub(super) struct Stay {
-    pub(super) colour: i64,
+    pub(super) memory_space: i64,
     pub(super) start: Time,
     pub(super) end: Time,
     pub(super) bytes: i64,
@@ -32,7 +32,7 @@ pub(super) fn stays(plan: &Plan<'_>) -> Vec<Stay> {
                     last.bytes = last.bytes.max(bytes);
                 }
                 _ => stays.push(Stay {
-                    colour: allocation.colour,
+                    memory_space: allocation.memory_space,
                     start: range.start,
                     end: range.end,
                     bytes,
@@ -46,7 +46,7 @@ pub(super) fn stays(plan: &Plan<'_>) -> Vec<Stay> {
 
 /// The bytes of one memory space in use at each time.
 pub(super) struct Level {
-    pub(super) colour: i64,
+    pub(super) memory_space: i64,
     /// The bytes at each time, and what of them begins just then.
     at: Vec<i128>,
     begins: Vec<i128>,
@@ -58,11 +58,11 @@ pub(super) struct Level {
 pub(super) type Edit = (Time, Time, i128);
 
 impl Level {
-    /// What the stays of that colour come to, over the times up to `end`.
-    pub(super) fn new(stays: &[Stay], colour: i64, end: Time) -> Level {
+    /// What the stays of that memory space come to, over the times up to `end`.
+    pub(super) fn new(stays: &[Stay], memory_space: i64, end: Time) -> Level {
         let length = end as usize + 2;
         let (mut at, mut begins) = (vec![0i128; length], vec![0i128; length]);
-        for stay in stays.iter().filter(|s| s.colour == colour) {
+        for stay in stays.iter().filter(|s| s.memory_space == memory_space) {
             let bytes = i128::from(stay.bytes);
             at[stay.start as usize] += bytes;
             at[stay.end.min(end) as usize + 1] -= bytes;
@@ -73,7 +73,7 @@ impl Level {
         }
         at.truncate(length - 1);
         let most = RangeMax::new(&at);
-        Level { colour, at, begins, most }
+        Level { memory_space, at, begins, most }
     }
 
     /// The most at any time.
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     fn stay(start: Time, end: Time, bytes: i64) -> Stay {
-        Stay { colour: 0, start, end, bytes, place: (0, 0) }
+        Stay { memory_space: 0, start, end, bytes, place: (0, 0) }
     }
 
     #[test]

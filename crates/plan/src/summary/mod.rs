@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 /// One memory space.
 #[derive(Clone, Debug, Default)]
 pub struct SpaceSummary {
-    /// Its colour.
-    pub colour: i64,
+    /// Its memory space.
+    pub memory_space: i64,
     /// What the target calls it; empty where it does not know it.
     pub name: String,
     /// How large it is, where that is known.
@@ -116,27 +116,27 @@ pub fn sharings(plan: &Plan<'_>) -> Vec<Sharing> {
 /// How much of a memory space is in use at each time of the schedule.
 #[derive(Clone, Debug)]
 pub struct SpaceLevel {
-    /// Its colour.
-    pub colour: i64,
+    /// Its memory space.
+    pub memory_space: i64,
     /// Bytes in use, by time.
     pub bytes: Vec<i128>,
 }
 
-/// How much of each memory space is in use at each time of the schedule, by colour.
+/// How much of each memory space is in use at each time of the schedule, by memory space.
 pub fn levels(plan: &Plan<'_>) -> Vec<SpaceLevel> {
     let mut changes: BTreeMap<i64, Vec<i128>> = BTreeMap::new();
     let end = plan.schedule.end() as usize;
     for stay in stays(plan) {
-        let change = changes.entry(stay.colour).or_insert_with(|| vec![0; end + 2]);
+        let change = changes.entry(stay.memory_space).or_insert_with(|| vec![0; end + 2]);
         change[(stay.start as usize).min(end)] += i128::from(stay.bytes);
         change[(stay.end as usize).min(end) + 1] -= i128::from(stay.bytes);
     }
-    let summed = |(colour, mut bytes): (i64, Vec<i128>)| {
+    let summed = |(memory_space, mut bytes): (i64, Vec<i128>)| {
         for time in 1..bytes.len() {
             bytes[time] += bytes[time - 1];
         }
         bytes.truncate(end.max(1));
-        SpaceLevel { colour, bytes }
+        SpaceLevel { memory_space, bytes }
     };
     changes.into_iter().map(summed).collect()
 }
@@ -145,21 +145,21 @@ pub fn levels(plan: &Plan<'_>) -> Vec<SpaceLevel> {
 pub fn summarise(plan: &Plan<'_>, target: &Target) -> Vec<SpaceSummary> {
     let mut spaces: BTreeMap<i64, SpaceSummary> = BTreeMap::new();
     for allocation in &plan.allocations {
-        let space = spaces.entry(allocation.colour).or_default();
+        let space = spaces.entry(allocation.memory_space).or_default();
         let bytes = i128::from(allocation.size);
         space.total += bytes;
         *kind(space, allocation) += bytes;
     }
     let stays = stays(plan);
-    for (&colour, space) in &mut spaces {
-        let known = target.space(colour);
-        space.colour = colour;
+    for (&memory_space, space) in &mut spaces {
+        let known = target.space(memory_space);
+        space.memory_space = memory_space;
         space.name = known.map_or(String::new(), |s| s.name.clone());
         space.capacity = known.and_then(|s| s.bytes);
-        space.heap = plan.heap_bytes(colour);
-        space.heap_lower_bound = plan.lower_bound(colour);
-        space.padded = padded(plan, colour);
-        space.peak = peak(plan, stays.iter().filter(|s| s.colour == colour));
+        space.heap = plan.heap_bytes(memory_space);
+        space.heap_lower_bound = plan.lower_bound(memory_space);
+        space.padded = padded(plan, memory_space);
+        space.peak = peak(plan, stays.iter().filter(|s| s.memory_space == memory_space));
     }
     spaces.into_values().collect()
 }
@@ -183,8 +183,8 @@ fn in_use(plan: &Plan<'_>, value: ValueId, bytes: i64) -> Option<InUse> {
     Some(InUse { value, bytes, data: plain_bytes(plan.dataflow.positions.shape(position)) })
 }
 
-fn padded(plan: &Plan<'_>, colour: i64) -> Vec<InUse> {
-    let places = plan.allocations.iter().filter(|a| a.colour == colour).flat_map(|a| &a.places);
+fn padded(plan: &Plan<'_>, memory_space: i64) -> Vec<InUse> {
+    let places = plan.allocations.iter().filter(|a| a.memory_space == memory_space).flat_map(|a| &a.places);
     let mut padded: Vec<InUse> = places.filter_map(|p| in_use(plan, p.value, p.size)).collect();
     padded.retain(|v| v.padding() > 0);
     padded.sort_by_key(|v| (std::cmp::Reverse(v.padding()), v.value));

@@ -1,5 +1,5 @@
 /* What the graph view does: which part of the module is shown, folding, neighbours, paths, colours, pointer and keys. */
-const SPACES = new Map((mod.memory?.spaces ?? []).map((s) => [s.colour, s.name || "memory"]));
+const SPACES = new Map((mod.memory?.spaces ?? []).map((s) => [s.memory_space, s.name || "memory"]));
 const costs = metrics.filter((m) => m.key !== "count");
 const colourChoice = choice("Colour by", [["opcode", "operation"], ...costs.map((m) => [`cost:${m.key}`, m.title]), ["space", "memory space"], ["source", "source line"]], recolour);
 const searchBox = element("input", { type: "search", placeholder: "Search names, shapes, source ( / )", "aria-label": "Search nodes", autocomplete: "off", spellcheck: false });

@@ -63,7 +63,7 @@ function bufferRows(i) {
   const more = own.length > 5 ? [element("li", { className: "quiet" }, `… and ${own.length - 5} smaller`)] : [];
   return [...own.slice(0, 5).map((v) => {
     const a = values.allocation[v];
-    const space = spaces.find((s) => s.colour === allocations.colour[a]);
+    const space = spaces.find((s) => s.memory_space === allocations.memory_space[a]);
     return element("li", {}, `${bytes(values.size[v])} in ${space?.name || "memory"}, allocation ${a}, offset ${exact(values.offset[v])}`);
   }), ...more];
 }

@@ -63,8 +63,8 @@ function keyHelp() {
 
 function showSpace(i) {
   shown.space = i;
-  const { colour } = plan.spaces[i];
-  const own = plan.allocations.size.map((_, a) => a).filter((a) => plan.allocations.colour[a] === colour);
+  const { memory_space: memorySpace } = plan.spaces[i];
+  const own = plan.allocations.size.map((_, a) => a).filter((a) => plan.allocations.memory_space[a] === memorySpace);
   const option = (value, words) => element("option", { value: String(value), textContent: words });
   const sum = (all) => bytes(all.reduce((total, a) => total + plan.allocations.size[a], 0));
   const given = own.filter(isGiven);
@@ -95,7 +95,7 @@ function labelTabs() {
   plan.spaces.forEach((space, i) => {
     const tab = byId(`memory-tab-${i}`);
     const parts = [`${space.name || "memory"} `, element("span", { className: "quiet" }, bytes(space.total))];
-    const here = matchCount(space.colour);
+    const here = matchCount(space.memory_space);
     if (here > 0) parts.push(element("span", { className: "badge" }, here.toLocaleString("en")));
     tab.replaceChildren(...parts);
     tab.title = space.capacity ? `${bytes(space.total)} of ${bytes(space.capacity)}` : "";
@@ -104,11 +104,11 @@ function labelTabs() {
   });
 }
 
-function matchCount(colour) {
+function matchCount(memorySpace) {
   if (!shown.matches) return 0;
   let n = 0;
   for (let v = 0; v < valueCount; v++) {
-    if (shown.matches[v] && plan.allocations.colour[values.allocation[v]] === colour) n += 1;
+    if (shown.matches[v] && plan.allocations.memory_space[values.allocation[v]] === memorySpace) n += 1;
   }
   return n;
 }
@@ -116,7 +116,7 @@ function matchCount(colour) {
 /* Makes the boxes anew; the view starts over where what is shown is another thing. */
 function rebuild(startOver) {
   const only = Number(tools.allocation.select.value);
-  shown.boxes = new Boxes(plan.spaces[shown.space].colour, only, tools.scale.select.value);
+  shown.boxes = new Boxes(plan.spaces[shown.space].memory_space, only, tools.scale.select.value);
   shown.hovered = -1;
   shown.moment = shown.boxes.peak;
   recolour();
@@ -173,8 +173,8 @@ function zoomToPeak() {
 function selectValue(v, seek) {
   shown.selected = v;
   if (v >= 0) {
-    const colour = plan.allocations.colour[values.allocation[v]];
-    const space = plan.spaces.findIndex((s) => s.colour === colour);
+    const memorySpace = plan.allocations.memory_space[values.allocation[v]];
+    const space = plan.spaces.findIndex((s) => s.memory_space === memorySpace);
     if (space !== shown.space) {
       showSpace(space);
     } else if (!shown.boxes.base.has(values.allocation[v])) {
@@ -209,7 +209,7 @@ function find() {
   shown.matches = search(searchBox.value);
   look += 1;
   labelTabs();
-  const here = matchCount(plan.spaces[shown.space].colour);
+  const here = matchCount(plan.spaces[shown.space].memory_space);
   found.textContent = shown.matches ? `${here.toLocaleString("en")} found` : "";
   ask();
 }

@@ -69,10 +69,10 @@ const isShown = (a, only) => only === ALL || (only === FOLDED ? !isGiven(a) : on
 const BLOCK = 64;
 
 class Boxes {
-  constructor(colour, only, scale) {
+  constructor(space, only, scale) {
     this.allocations = [];
     for (let a = 0; a < plan.allocations.size.length; a++) {
-      if (plan.allocations.colour[a] === colour && isShown(a, only)) this.allocations.push(a);
+      if (plan.allocations.memory_space[a] === space && isShown(a, only)) this.allocations.push(a);
     }
     this.allocations.sort((a, b) => plan.allocations.kind[a] - plan.allocations.kind[b] || a - b);
     this.base = new Map();

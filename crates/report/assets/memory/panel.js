@@ -36,13 +36,13 @@ function showDetails(v) {
   };
   const i = values.instruction[v];
   const a = values.allocation[v];
-  const space = plan.spaces.find((s) => s.colour === plan.allocations.colour[a]);
+  const space = plan.spaces.find((s) => s.memory_space === plan.allocations.memory_space[a]);
   row("operation", opcodeOf(v));
   row("shape", element("code", {}, clip(text(values.shape[v]), 2000)));
   row("size", exactBytes(values.size[v]));
   const padding = values.size[v] - values.data[v];
   if (padding > 0) row("padding", `${exactBytes(padding)}, ${Math.round((100 * padding) / values.size[v])} %`);
-  row("memory", `${space.name || "memory"} (colour ${space.colour})`);
+  row("memory", `${space.name || "memory"} (memory space ${space.memory_space})`);
   row("allocation", `${allocationName(a)}, ${bytes(plan.allocations.size[a])}`);
   row("offset", values.offset[v].toLocaleString("en"));
   if (hasTime(v)) {
@@ -81,8 +81,8 @@ function sharers(v) {
 
 function showAdvice() {
   panels.advice.replaceChildren();
-  const colour = plan.spaces[shown.space].colour;
-  const advice = plan.advice.filter((a) => a.colour === colour);
+  const memorySpace = plan.spaces[shown.space].memory_space;
+  const advice = plan.advice.filter((a) => a.memory_space === memorySpace);
   if (advice.length === 0) return;
   const items = advice.map((a) => {
     const value = a.value === null ? -1 : values.id.indexOf(a.value);

@@ -31,7 +31,7 @@ pub(crate) struct MemoryData {
 
 #[derive(Serialize)]
 struct Space {
-    colour: i64,
+    memory_space: i64,
     name: String,
     capacity: Option<i64>,
     total: i128,
@@ -39,7 +39,7 @@ struct Space {
 
 #[derive(Serialize)]
 struct MemoryAdvice {
-    colour: i64,
+    memory_space: i64,
     bytes: i128,
     value: Option<u32>,
     text: String,
@@ -47,7 +47,7 @@ struct MemoryAdvice {
 
 #[derive(Serialize, Default)]
 struct Allocations {
-    colour: Vec<i64>,
+    memory_space: Vec<i64>,
     size: Vec<i64>,
     kind: Vec<u8>,
     parameter: Vec<u32>,
@@ -126,7 +126,7 @@ pub(crate) fn memory_data(
     let mut places: Vec<(i64, i64, u32, Place)> = Vec::new();
     for (number, allocation) in plan.allocations.iter().enumerate() {
         let parameter = allocation.parameter.and_then(|p| plan.dataflow.at(p));
-        allocations.colour.push(allocation.colour);
+        allocations.memory_space.push(allocation.memory_space);
         allocations.size.push(allocation.size);
         allocations.kind.push(kind(allocation));
         allocations.parameter.push(strings.number(&parameter.map_or(String::new(), |v| describe::label(plan, v))));
@@ -177,7 +177,7 @@ pub(crate) fn memory_data(
         steps: plan.schedule.end(),
         spaces: spaces
             .iter()
-            .map(|s| Space { colour: s.colour, name: s.name.clone(), capacity: s.capacity, total: s.total })
+            .map(|s| Space { memory_space: s.memory_space, name: s.name.clone(), capacity: s.capacity, total: s.total })
             .collect(),
         allocations,
         instructions,
@@ -187,7 +187,12 @@ pub(crate) fn memory_data(
         advice: report
             .advice
             .iter()
-            .map(|a| MemoryAdvice { colour: a.colour, bytes: a.bytes, value: a.value, text: a.text.clone() })
+            .map(|a| MemoryAdvice {
+                memory_space: a.memory_space,
+                bytes: a.bytes,
+                value: a.value,
+                text: a.text.clone(),
+            })
             .collect(),
     }
 }

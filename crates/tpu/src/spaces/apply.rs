@@ -28,7 +28,7 @@ pub(super) fn apply(
     let Some(positions) = Positions::new(verified.module()) else { return Ok(0) };
     for &position in &decisions.moved {
         let i = positions.instruction(position);
-        let shape = with_space(&module[i].shape, &positions.index(position), fast.colour);
+        let shape = with_space(&module[i].shape, &positions.index(position), fast.memory_space);
         module.instruction_mut(i).shape = shape;
     }
     let mut places: FxHashMap<InstructionId, usize> = FxHashMap::default();
@@ -38,7 +38,7 @@ pub(super) fn apply(
     let mut insertions: FxHashMap<InstructionId, Vec<InstructionId>> = FxHashMap::default();
     let mut first = None;
     if let Some((source, reads)) = &decisions.first {
-        let (start, done) = copy(module, *source, fast.colour, Some(0));
+        let (start, done) = copy(module, *source, fast.memory_space, Some(0));
         insertions.entry(reads[0].user).or_default().push(done);
         redirect(module, reads, done, &mut insertions);
         first = Some((*source, start));
@@ -46,7 +46,7 @@ pub(super) fn apply(
     let mut starts: FxHashMap<InstructionId, Vec<InstructionId>> = FxHashMap::default();
     for Prefetch { source, before, slices, reads } in &decisions.prefetches {
         let sliced = match slices {
-            Some((cut, _)) => slices::fetch(module, *source, fast.colour, *cut),
+            Some((cut, _)) => slices::fetch(module, *source, fast.memory_space, *cut),
             None => None,
         };
         let done = match sliced {
@@ -59,7 +59,7 @@ pub(super) fn apply(
                 sliced.whole
             }
             None => {
-                let (start, done) = copy(module, *source, fast.colour, None);
+                let (start, done) = copy(module, *source, fast.memory_space, None);
                 starts.entry(*before).or_default().push(start);
                 done
             }
@@ -117,7 +117,7 @@ fn redirect(
     copy: InstructionId,
     before: &mut FxHashMap<InstructionId, Vec<InstructionId>>,
 ) {
-    let colour = Target::colour(&module[copy].shape);
+    let memory_space = Target::memory_space(&module[copy].shape);
     for read in reads {
         let mut bitcasts = Vec::new();
         let mut at = module[read.user].operands().get(read.operand).copied();
@@ -127,7 +127,7 @@ fn redirect(
         }
         let mut value = copy;
         for &bitcast in bitcasts.iter().rev() {
-            let shape = with_space(&module[bitcast].shape, &[], colour);
+            let shape = with_space(&module[bitcast].shape, &[], memory_space);
             value = add(module, copy, "bitcast", Op::Bitcast, shape, &[value], Common::default());
             before.entry(read.user).or_default().push(value);
         }
@@ -199,13 +199,18 @@ fn place_argument(
 }
 
 /// Adds a copy of `source` to a memory; the order is the caller's to set.
-fn copy(module: &mut Module, source: InstructionId, colour: i64, first: Option<i32>) -> (InstructionId, InstructionId) {
+fn copy(
+    module: &mut Module,
+    source: InstructionId,
+    memory_space: i64,
+    first: Option<i32>,
+) -> (InstructionId, InstructionId) {
     let home = module[source].parent();
     if let Some(root) = module.root(home) {
         module.set_root(root);
     }
     let from = module[source].shape.clone();
-    let to = with_space(&from, &[], colour);
+    let to = with_space(&from, &[], memory_space);
     let semaphore = Layout { memory_space: 2, ..Layout::default() };
     let word = ArrayShape::new(ElementType::U32, []).with_layout(semaphore).into();
     let start = NewInstruction {
@@ -227,16 +232,17 @@ fn copy(module: &mut Module, source: InstructionId, colour: i64, first: Option<i
 }
 
 /// The shape with the array at `index` in that memory.
-pub(super) fn with_space(shape: &Shape, index: &[i64], colour: i64) -> Shape {
+pub(super) fn with_space(shape: &Shape, index: &[i64], memory_space: i64) -> Shape {
     match (shape, index.split_first()) {
         (Shape::Tuple(elements), Some((&at, rest))) => {
-            let part = |(n, e): (usize, &Shape)| if n as i64 == at { with_space(e, rest, colour) } else { e.clone() };
+            let part =
+                |(n, e): (usize, &Shape)| if n as i64 == at { with_space(e, rest, memory_space) } else { e.clone() };
             Shape::Tuple(elements.iter().enumerate().map(part).collect())
         }
         (Shape::Array(array), _) => {
             let mut array = (**array).clone();
             let rank = array.rank();
-            array.layout.get_or_insert_with(|| Layout::descending(rank)).memory_space = colour;
+            array.layout.get_or_insert_with(|| Layout::descending(rank)).memory_space = memory_space;
             array.into()
         }
         (other, _) => other.clone(),

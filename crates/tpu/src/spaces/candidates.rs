@@ -140,7 +140,7 @@ fn candidate(
         let shape = dataflow.positions.shape(value.position);
         let array = shape.as_array()?;
         // A scalar is the scalar unit's, and what is in another memory already is there for a reason.
-        if array.is_scalar() || Target::colour(shape) != 0 {
+        if array.is_scalar() || Target::memory_space(shape) != 0 {
             return None;
         }
         let made_by = dataflow.instruction(value);

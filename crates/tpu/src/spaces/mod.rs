@@ -129,7 +129,7 @@ fn assign(module: &mut Module, context: &StageContext<'_>) -> Result<usize, Diag
             break;
         }
         let changed = verified(changed)?;
-        let taken = first_error(hloom_plan::plan(&changed, context.target))?.heap_bytes(fast.colour);
+        let taken = first_error(hloom_plan::plan(&changed, context.target))?.heap_bytes(fast.memory_space);
         if taken <= fast.budget {
             fitting = Some((budget, changes, changed));
             if budget == fast.budget || is_large {
@@ -260,7 +260,7 @@ impl<'a, 'm> Problem<'a, 'm> {
             taken: Capacity::new(self.plan.schedule.sequence.len() + 1),
             timelines: FxHashMap::default(),
             budget,
-            colour: self.fast.colour,
+            memory_space: self.fast.memory_space,
             sharing,
             most: MOST_OVERLAP * self.fast.bytes as f64 / self.elapsed.bytes_per_cycle(),
             moved: FxHashSet::default(),
@@ -298,7 +298,7 @@ struct Assigner<'a, 'm> {
     timelines: FxHashMap<usize, Timeline>,
     budget: i64,
     /// The number of the fast memory.
-    colour: i64,
+    memory_space: i64,
     sharing: Sharing,
     /// Cycles that something may wait in fast memory at most.
     most: f64,

@@ -68,8 +68,8 @@ impl Assigner<'_, '_> {
         read: &Read,
     ) -> Option<(Cut, Vec<InstructionId>)> {
         let array = self.module[source].shape.as_array()?;
-        let cut = slices::cut(array, self.elapsed.target(), self.colour)?;
-        if self.elapsed.gain(read.user, read.operand, self.colour) <= 0.0 {
+        let cut = slices::cut(array, self.elapsed.target(), self.memory_space)?;
+        if self.elapsed.gain(read.user, read.operand, self.memory_space) <= 0.0 {
             return None;
         }
         let bytes = candidate.bytes / cut.count as i64;

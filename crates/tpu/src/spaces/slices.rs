@@ -30,7 +30,7 @@ pub(super) struct Cut {
 
 /// How to cut an array so that each slice is a stretch of its memory of equal size, and begins where something may in the
 /// memory that it goes to.
-pub(super) fn cut(array: &ArrayShape, target: &Target, colour: i64) -> Option<Cut> {
+pub(super) fn cut(array: &ArrayShape, target: &Target, memory_space: i64) -> Option<Cut> {
     let bytes = target.byte_size(&array.clone().into()).filter(|&b| b >= LEAST_BYTES)?;
     let layout = array.layout.as_ref()?;
     let dimension = usize::try_from(*layout.minor_to_major.last()?).ok()?;
@@ -39,8 +39,9 @@ pub(super) fn cut(array: &ArrayShape, target: &Target, colour: i64) -> Option<Cu
     // What the tile says of the outermost dimension: nothing, if there are more dimensions than it has.
     let rows = if tile.len() < array.rank() { 1 } else { *tile.first()? };
     let is_plain = tile.len() <= array.rank() && rows > 0 && layout.rare.is_none();
-    let goes =
-        |&count: &i64| size % (count * rows) == 0 && bytes % (count * target.alignment(colour).max(1)) == 0 && is_plain;
+    let goes = |&count: &i64| {
+        size % (count * rows) == 0 && bytes % (count * target.alignment(memory_space).max(1)) == 0 && is_plain
+    };
     let count = COUNTS.into_iter().find(goes)?;
     Some(Cut { dimension, count: usize::try_from(count).ok()? })
 }
@@ -55,7 +56,7 @@ pub(super) struct Sliced {
 }
 
 /// Adds the fetch of `source`, an array, to a memory.
-pub(super) fn fetch(module: &mut Module, source: InstructionId, colour: i64, cut: Cut) -> Option<Sliced> {
+pub(super) fn fetch(module: &mut Module, source: InstructionId, memory_space: i64, cut: Cut) -> Option<Sliced> {
     let from = module[source].shape.clone();
     let array = from.as_array()?.clone();
     let size = array.dims()[cut.dimension] / cut.count as i64;
@@ -70,7 +71,7 @@ pub(super) fn fetch(module: &mut Module, source: InstructionId, colour: i64, cut
         let dims: Box<[SliceDim]> = array.dims().iter().enumerate().map(dim).collect();
         let sizes: Vec<i64> = dims.iter().map(|d| d.limit - d.start).collect();
         let part = ArrayShape::new(array.element_type, sizes).with_layout(array.layout.clone()?);
-        let part = with_space(&part.into(), &[], colour);
+        let part = with_space(&part.into(), &[], memory_space);
         let calls = module.add_computation("async_computation");
         let mut inside = |name: &str, op: Op, shape: &Shape, operands: &[InstructionId]| {
             let operands = Operands::from_slice(operands);
@@ -88,7 +89,7 @@ pub(super) fn fetch(module: &mut Module, source: InstructionId, colour: i64, cut
         sliced.dones.push(add(module, source, "slice-done", Op::AsyncDone, part, &[start], Common::default()));
     }
     let call = Op::CustomCall(Box::new(CustomCall::new("ConcatBitcast")));
-    let to = with_space(&from, &[], colour);
+    let to = with_space(&from, &[], memory_space);
     sliced.whole = add(module, source, "fetched", call, to, &sliced.dones, Common::default());
     Some(sliced)
 }

@@ -112,7 +112,7 @@ pub(super) fn to_json(report: &MemoryReport<'_, '_>) -> String {
         source: source(plan, v.value),
     };
     let memories = spaces.iter().map(|space| JsonSpace {
-        color: space.colour,
+        color: space.memory_space,
         name: &space.name,
         capacity_bytes: space.capacity,
         total_bytes: space.total,
@@ -133,7 +133,7 @@ pub(super) fn to_json(report: &MemoryReport<'_, '_>) -> String {
     });
     let allocations = plan.allocations.iter().map(|allocation| JsonAllocation {
         size: allocation.size,
-        color: allocation.colour,
+        color: allocation.memory_space,
         parameter: allocation.parameter.and_then(|p| plan.dataflow.at(p)).map(|v| label(plan, v)),
         constant: allocation.is_constant,
         thread_local: allocation.is_thread_local,
@@ -160,7 +160,7 @@ pub(super) fn to_json(report: &MemoryReport<'_, '_>) -> String {
     });
     let advice = report.advice.iter().map(|a| JsonAdvice {
         kind: a.kind,
-        color: a.colour,
+        color: a.memory_space,
         bytes: a.bytes,
         id: a.value,
         value: a.value.map(|v| label(plan, v)),

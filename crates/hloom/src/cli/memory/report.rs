@@ -23,7 +23,7 @@ fn bytes(n: i128) -> String {
 
 /// What a memory space is called.
 fn memory(space: &SpaceSummary) -> String {
-    if space.name.is_empty() { format!("memory {}", space.colour) } else { space.name.clone() }
+    if space.name.is_empty() { format!("memory {}", space.memory_space) } else { space.name.clone() }
 }
 
 /// Tables of what each memory takes, of what is in use at its peak, and of what could be better.
@@ -62,7 +62,7 @@ fn totals(report: &MemoryReport<'_, '_>) -> String {
     for space in &report.spaces {
         let peak = space.peak.as_ref();
         table.row([
-            format!("{} {}", space.colour, space.name),
+            format!("{} {}", space.memory_space, space.name),
             bytes(space.total),
             space.capacity.map_or(String::new(), |c| bytes(i128::from(c))),
             bytes(space.parameters),
@@ -162,7 +162,7 @@ fn advice(report: &MemoryReport<'_, '_>) -> String {
     use Align::{Left, Right};
     let mut table = Table::new(&[("bytes less", Right), ("memory", Left), ("change", Left)]);
     for advice in report.advice.iter().take(LINES) {
-        let space = report.spaces.iter().find(|s| s.colour == advice.colour);
+        let space = report.spaces.iter().find(|s| s.memory_space == advice.memory_space);
         table.row([bytes(advice.bytes), space.map_or(String::new(), memory), advice.text.clone()]);
     }
     let title = "what would lower a peak; each alone, with the peak computed anew, and they do not add up";

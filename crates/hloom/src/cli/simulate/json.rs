@@ -118,7 +118,7 @@ fn json(simulated: &Simulated) -> JsonSimulation<'_> {
         mfu: s.mfu,
         memory_utilisation: s.memory_utilisation,
         link_utilisation: s.link_utilisation.iter().map(|(n, u)| (n.as_str(), *u)).collect(),
-        peak_bytes: s.memory.iter().map(|m| (m.colour.to_string(), m.planned_bytes)).collect(),
+        peak_bytes: s.memory.iter().map(|m| (m.memory_space.to_string(), m.planned_bytes)).collect(),
         instructions: s
             .instructions
             .iter()
@@ -150,7 +150,7 @@ fn json(simulated: &Simulated) -> JsonSimulation<'_> {
             .memory
             .iter()
             .map(|m| JsonMemory {
-                space: m.colour,
+                space: m.memory_space,
                 name: &m.name,
                 capacity: m.capacity,
                 planned_bytes: m.planned_bytes,

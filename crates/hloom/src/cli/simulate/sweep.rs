@@ -116,7 +116,7 @@ fn of(s: &Simulation) -> Row {
         exposed_network_ms: t.exposed_network_seconds * 1e3,
         mfu: s.mfu,
         bound,
-        main_memory_bytes: s.memory.iter().find(|m| m.colour == 0).map_or(0, |m| m.planned_bytes),
+        main_memory_bytes: s.memory.iter().find(|m| m.memory_space == 0).map_or(0, |m| m.planned_bytes),
         fits: over.is_none(),
         error: over.map_or_else(String::new, |w| w.message.clone()),
     }

@@ -144,7 +144,7 @@ fn memory(s: &Simulation) -> String {
     for m in &s.memory {
         let most = m.samples.iter().map(|s| s.1).max().unwrap_or(0);
         let there = m.capacity.map_or_else(String::new, |c| bytes(i128::from(c)));
-        table.row([format!("{} {}", m.colour, m.name), bytes(m.planned_bytes), bytes(most), there]);
+        table.row([format!("{} {}", m.memory_space, m.name), bytes(m.planned_bytes), bytes(most), there]);
     }
     format!("\n{}", table.render())
 }
@@ -173,7 +173,7 @@ pub(super) fn comparison(first: &Simulated, second: &Simulated) -> String {
     row("flops", a.totals.flops, b.totals.flops, &scaled);
     row("bytes", a.totals.bytes, b.totals.bytes, &scaled);
     row("bytes sent", a.totals.wire_bytes, b.totals.wire_bytes, &scaled);
-    let main = |s: &Simulation| s.memory.iter().find(|m| m.colour == 0).map_or(0.0, |m| m.planned_bytes as f64);
+    let main = |s: &Simulation| s.memory.iter().find(|m| m.memory_space == 0).map_or(0.0, |m| m.planned_bytes as f64);
     row("main memory", main(a), main(b), &scaled);
     row("of the peak", a.mfu, b.mfu, &|share| format!("{:.1} %", share * 100.0));
     format!("A: {}B: {}{}", headline(first), headline(second), table.render())

@@ -55,7 +55,7 @@ pub(super) fn to_json(simulated: &Simulated) -> String {
         }
     }
     for m in &s.memory {
-        let name = format!("memory {} ({})", m.colour, m.name);
+        let name = format!("memory {} ({})", m.memory_space, m.name);
         for &(at, bytes) in &m.samples {
             events.push(serde_json::json!({
                 "name": name, "ph": "C", "pid": 0, "ts": at * 1e6, "args": { "bytes": bytes as f64 },
