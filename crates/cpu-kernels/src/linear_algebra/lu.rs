@@ -2,7 +2,7 @@
 
 use super::corner::{CORNER, Corner};
 use super::update::{Columns, Rows, Wanted};
-use super::{BLOCK, Scalar, each_matrix, subtract, two_rows};
+use super::{BLOCK, SMALL, Scalar, each_matrix, subtract, two_rows};
 use crate::parallel::Parallel;
 use crate::vectors::with_vectors;
 use std::ops::Range;
@@ -53,6 +53,9 @@ impl Lu {
 #[inline(always)]
 fn factor<T: Scalar>(a: &mut [T], columns: usize, pivots: &mut [i32], parallel: &dyn Parallel) -> i32 {
     let rows = a.len() / columns.max(1);
+    if rows.max(columns) <= SMALL {
+        return eliminate_small(a, columns, pivots);
+    }
     let mut singular = 0;
     for start in (0..pivots.len()).step_by(BLOCK) {
         let end = pivots.len().min(start + BLOCK);
@@ -70,6 +73,38 @@ fn factor<T: Scalar>(a: &mut [T], columns: usize, pivots: &mut [i32], parallel: 
             subtract_known(a, columns, first..last, last..end, end..columns, &crate::Serial);
         }
         subtract_known(a, columns, start..end, end..rows, end..columns, parallel);
+    }
+    singular
+}
+
+/// Eliminates all columns of a small matrix. Says which pivot is zero.
+#[inline(always)]
+fn eliminate_small<T: Scalar>(a: &mut [T], columns: usize, pivots: &mut [i32]) -> i32 {
+    let rows = a.len() / columns.max(1);
+    let mut singular = 0;
+    for (k, to) in pivots.iter_mut().enumerate() {
+        let mut pivot = k;
+        for r in k + 1..rows {
+            if a[r * columns + k].abs() > a[pivot * columns + k].abs() {
+                pivot = r;
+            }
+        }
+        *to = pivot as i32 + 1;
+        if pivot != k {
+            let (x, y) = two_rows(a, columns, k, pivot);
+            x.swap_with_slice(y);
+        }
+        let divisor = a[k * columns + k];
+        if divisor == T::default() {
+            singular = if singular == 0 { k as i32 + 1 } else { singular };
+            continue;
+        }
+        for r in k + 1..rows {
+            let (upper, row) = two_rows(a, columns, k, r);
+            row[k] = row[k] / divisor;
+            let factor = row[k];
+            subtract(&mut row[k + 1..], factor, &upper[k + 1..]);
+        }
     }
     singular
 }

@@ -25,6 +25,9 @@ pub use tridiagonal::{Diagonals, Tridiagonal};
 use crate::number::{Real, Stored};
 use crate::parallel::{Parallel, Shared, grain};
 
+/// So few rows or columns are worked on where they are: to lay out a corner takes longer than to solve it.
+const SMALL: usize = 8;
+
 /// Columns or rows of a block, of which what is left of the matrix is read and written once.
 const BLOCK: usize = 64;
 

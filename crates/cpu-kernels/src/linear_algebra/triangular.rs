@@ -4,7 +4,7 @@ use super::corner::{CORNER, Corner};
 use super::lanes::{self, LANES, Lanes};
 use super::turn::turn;
 use super::update::{Columns, Rows, Wanted};
-use super::{BLOCK, Scalar, dot, each_matrix, subtract, two_rows};
+use super::{BLOCK, SMALL, Scalar, dot, each_matrix, subtract, two_rows};
 use crate::parallel::Parallel;
 use crate::vectors::with_vectors;
 use std::ops::Range;
@@ -73,6 +73,9 @@ impl TriangularSolve {
         if m == 1 {
             return self.vector(a, b, self.transposed, forward);
         }
+        if n <= SMALL {
+            return self.substitute(a, b);
+        }
         let (row, column) = self.strides();
         // The first of so many rows, of which those before `step` are known; and those after them.
         let place = |step: usize, count: usize| if forward { step } else { n - step - count };
@@ -93,6 +96,27 @@ impl TriangularSolve {
             let (known, later) = (place(step, block), n - step - block);
             let rows = place(step + block, later);
             self.subtract_known(a, b, known..known + block, rows..rows + later, parallel);
+        }
+    }
+
+    /// The same for few unknowns.
+    #[inline(always)]
+    fn substitute<T: Scalar>(&self, a: &[T], b: &mut [T]) {
+        let (n, m, forward) = (self.n, self.others, self.is_forward());
+        let (row, column) = self.strides();
+        for k in 0..n {
+            let r = if forward { k } else { n - 1 - k };
+            for c in if forward { 0..r } else { r + 1..n } {
+                let (above, below) = two_rows(b, m, r.min(c), r.max(c));
+                let (to, from) = if c < r { (below, above) } else { (above, below) };
+                subtract(to, a[r * row + c * column], from);
+            }
+            if !self.unit_diagonal {
+                let divisor = a[r * n + r];
+                for x in &mut b[r * m..(r + 1) * m] {
+                    *x = *x / divisor;
+                }
+            }
         }
     }
 
