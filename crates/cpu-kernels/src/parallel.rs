@@ -52,43 +52,29 @@ impl Parallel for Serial {
 pub struct Epilogue<'a> {
     /// The rows are handed over in whole multiples of so many, the last ones aside.
     pub step: usize,
-    /// Whether the rows are there for the call only, and not in the output.
-    pub apart: bool,
     /// Called once for each row: with the numbers of some rows and the address of the first of them.
     pub call: &'a (dyn Fn(Range<usize>, *mut u8) + Sync),
 }
 
 impl Epilogue<'_> {
-    /// The rows of a panel of a product of `m × n` sums over `k` numbers, one of several, that would otherwise be cut into
-    /// such tiles, for kernels that compute blocks of so many rows at a time. `None` if the rows are best handed over when
-    /// all are there: unless they are wanted apart, what fits into the last cache is near enough.
+    /// The rows of a panel of a product of `m × n` sums, one of several, that would otherwise be cut into such tiles, for
+    /// kernels that compute blocks of so many rows at a time.
     pub(crate) fn panel(
         &self,
-        [m, n, k]: [usize; 3],
+        [m, n]: [usize; 2],
         products: usize,
         (tile_m, tile_n): (usize, usize),
         block: usize,
         threads: usize,
-    ) -> Option<usize> {
+    ) -> usize {
         /// Results of a panel, which stay in the second cache.
         const MOST: usize = 1 << 16;
-        /// More results than this, with what else is read along with them, do not stay in the last cache.
-        const MANY: usize = 1 << 22;
-        /// Shorter sums are soon made: then it matters more that columns are used again than that results are near.
-        const LONG: usize = 256;
         /// Fewer rows do not make good use of the columns that are laid out for them.
         const FEWEST_ROWS: usize = 42;
-        if products > 1 && !m.is_multiple_of(self.step.max(1)) {
-            return None;
-        }
         let most = (MOST / n.max(1)).max(FEWEST_ROWS);
-        if self.apart {
-            let wanted = if threads > 1 { (3 * threads).div_ceil(products) } else { 1 };
-            let rows = if tile_n >= n { tile_m } else { m.div_ceil(wanted) };
-            return Some(self.fitting(rows.clamp(FEWEST_ROWS, most), m, block));
-        }
-        let is_large = m.saturating_mul(n).saturating_mul(products) >= MANY && k >= LONG;
-        (is_large && tile_n >= n && tile_m >= FEWEST_ROWS).then(|| self.fitting(tile_m.min(most), m, block))
+        let wanted = if threads > 1 { (3 * threads).div_ceil(products) } else { 1 };
+        let rows = if tile_n >= n { tile_m } else { m.div_ceil(wanted) };
+        self.fitting(rows.clamp(FEWEST_ROWS, most), m, block)
     }
 
     /// About so many of `m` rows, in whole steps and, as far as that goes, in whole blocks.
@@ -103,31 +89,12 @@ impl Epilogue<'_> {
         candidates.max_by(|&a, &b| filled(a).total_cmp(&filled(b))).unwrap_or(m)
     }
 
-    /// Computes a block of rows of so many elements, in the output or apart from it, and hands it over.
-    pub(crate) fn block<O: Copy>(
-        &self,
-        rows: Range<usize>,
-        row: usize,
-        output: &Shared<'_, O>,
-        compute: impl FnOnce(*mut O),
-    ) {
-        let elements = rows.len() * row;
-        match self.apart {
-            true => scratch::with_bytes(elements * size_of::<O>(), |to| {
-                compute(to.cast());
-                (self.call)(rows, to);
-            }),
-            false => {
-                let to = output.address(rows.start * row, elements);
-                compute(to);
-                (self.call)(rows, to.cast());
-            }
-        }
-    }
-
-    /// How many elements of the output are used, of so many that are there.
-    pub(crate) fn room(epilogue: Option<&Epilogue<'_>>, len: usize) -> usize {
-        if epilogue.is_some_and(|epilogue| epilogue.apart) { usize::MAX } else { len }
+    /// Computes a block of rows of so many elements and hands it over.
+    pub(crate) fn block<O: Copy>(&self, rows: Range<usize>, row: usize, compute: impl FnOnce(*mut O)) {
+        scratch::with_bytes(rows.len() * row * size_of::<O>(), |to| {
+            compute(to.cast());
+            (self.call)(rows, to);
+        });
     }
 }
 
@@ -151,15 +118,6 @@ impl<'a, T: Copy> Shared<'a, T> {
     pub(crate) fn new(slice: &'a mut [T]) -> Shared<'a, T> {
         Shared { start: slice.as_mut_ptr(), len: slice.len(), borrowed: PhantomData }
     }
-
-    /// The elements from `start` on.
-    ///
-    /// # Safety
-    /// They must be there while this lives, and be used by others only as those who write here allow.
-    pub(crate) unsafe fn from_raw(start: *mut T, len: usize) -> Shared<'a, T> {
-        Shared { start, len, borrowed: PhantomData }
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.len
     }

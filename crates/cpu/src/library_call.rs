@@ -163,20 +163,20 @@ impl LibraryCall {
     /// only the results of sorts and of linear algebra may be their operands.
     pub(crate) unsafe fn run(&self, arrays: &[*mut u8], parallel: &Threads<'_>) -> Option<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.compute(arrays, parallel, None) }.map(|_| ())
+        unsafe { self.compute(arrays, parallel, None) }
     }
 
-    /// As [`LibraryCall::run`], and `then` may get each [row](LibraryCall::row) of the result when it is there; says whether it has.
+    /// As [`LibraryCall::run`], but each [row](LibraryCall::row) of the result is handed over as soon as it is there, and
+    /// kept no longer.
     ///
     /// # Safety
-    /// As for [`LibraryCall::run`], but that there need be no result if rows are wanted apart; `then` may use the rows that it
-    /// gets.
+    /// As for [`LibraryCall::run`], but that there need be no result.
     pub(crate) unsafe fn run_with_epilogue(
         &self,
         arrays: &[*mut u8],
         parallel: &Threads<'_>,
         epilogue: &Epilogue<'_>,
-    ) -> Option<bool> {
+    ) -> Option<()> {
         // SAFETY: the caller's promise.
         unsafe { self.compute(arrays, parallel, Some(epilogue)) }
     }
@@ -186,7 +186,7 @@ impl LibraryCall {
         arrays: &[*mut u8],
         parallel: &Threads<'_>,
         epilogue: Option<&Epilogue<'_>>,
-    ) -> Option<bool> {
+    ) -> Option<()> {
         use ElementType::{Bf16, F16, F32, F64, S8, S16, S32, U8, U32};
         // SAFETY (all): the caller's promise; the types are those of the arrays, as `new` has found.
         match &self.kernel {
@@ -215,7 +215,7 @@ impl LibraryCall {
                     _ => self.convolution::<f16>(convolution, arrays, parallel, epilogue),
                 }
             },
-            Kernel::Routine(routine, _) => unsafe { routine.run(arrays, &self.bytes, parallel) }.map(|()| false),
+            Kernel::Routine(routine, _) => unsafe { routine.run(arrays, &self.bytes, parallel) },
         }
     }
 
@@ -225,30 +225,20 @@ impl LibraryCall {
         arrays: &[*mut u8],
         parallel: &Threads<'_>,
         epilogue: Option<&Epilogue<'_>>,
-    ) -> Option<bool> {
+    ) -> Option<()> {
         let (&[lhs, rhs, result], &[m, n, r]) = (arrays, &self.bytes[..]) else { return None };
         // SAFETY (all): the caller's promise.
         let operands: [&[S]; 2] = unsafe { [slice(lhs, m), slice(rhs, n)] };
         match epilogue {
-            Some(epilogue) => unsafe {
-                product.run_with_epilogue::<S, O>(operands, place(result, r), parallel, epilogue)
-            },
-            None => {
-                product.run::<S, O>(operands[0], operands[1], unsafe { slice_mut(result, r) }, parallel).map(|()| false)
-            }
+            Some(epilogue) => product.run_with_epilogue::<S, O>(operands, parallel, epilogue),
+            None => product.run::<S, O>(operands[0], operands[1], unsafe { slice_mut(result, r) }, parallel),
         }
     }
 
-    unsafe fn integers<S: Integer>(
-        &self,
-        product: &Matmul,
-        arrays: &[*mut u8],
-        parallel: &Threads<'_>,
-    ) -> Option<bool> {
+    unsafe fn integers<S: Integer>(&self, product: &Matmul, arrays: &[*mut u8], parallel: &Threads<'_>) -> Option<()> {
         let (&[lhs, rhs, result], &[m, n, r]) = (arrays, &self.bytes[..]) else { return None };
         // SAFETY: the caller's promise.
         unsafe { product.run_integers::<S>(slice(lhs, m), slice(rhs, n), slice_mut(result, r), parallel) }
-            .map(|()| false)
     }
 
     unsafe fn convolution<S: Stored>(
@@ -257,24 +247,15 @@ impl LibraryCall {
         arrays: &[*mut u8],
         parallel: &Threads<'_>,
         epilogue: Option<&Epilogue<'_>>,
-    ) -> Option<bool> {
+    ) -> Option<()> {
         let (&[input, kernel, result], &[m, n, r]) = (arrays, &self.bytes[..]) else { return None };
         // SAFETY (all): the caller's promise.
         let operands: [&[S]; 2] = unsafe { [slice(input, m), slice(kernel, n)] };
         match epilogue {
-            Some(epilogue) => unsafe {
-                convolution.run_with_epilogue::<S>(operands, place(result, r), parallel, epilogue)
-            },
-            None => convolution
-                .run::<S>(operands[0], operands[1], unsafe { slice_mut(result, r) }, parallel)
-                .map(|()| false),
+            Some(epilogue) => convolution.run_with_epilogue::<S>(operands, parallel, epilogue),
+            None => convolution.run::<S>(operands[0], operands[1], unsafe { slice_mut(result, r) }, parallel),
         }
     }
-}
-
-/// An address and the elements there; none if there is no memory.
-fn place<T>(address: *mut u8, bytes: usize) -> (*mut T, usize) {
-    (address.cast(), if address.is_null() { 0 } else { bytes / size_of::<T>() })
 }
 
 /// The elements in `bytes` bytes from `address`.

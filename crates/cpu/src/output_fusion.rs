@@ -1,9 +1,9 @@
 //! Output fusions: a product or convolution and the kernel of what follows it, in one step.
 //!
-//! The kernel gets rows of the product as soon as they are there, from the thread that has computed them, while they are
-//! near. The product's result lies where the kernel will write one of its own results, each element in the place of the one
-//! made of it; or, if there is no such place, only for as long as the kernel reads it; or, where neither can be, in memory of
-//! the step's own, and the kernel runs when the product is done. The kernel computes the same in each case.
+//! The product's result lies where the kernel will write one of its own results, each element in the place of the one made
+//! of it, and the kernel runs when the product is done. If there is no such place, the kernel gets rows of the product as
+//! soon as they are there, from the thread that has computed them, and they lie there only for as long as it reads them; or,
+//! where that cannot be, the product lies in memory of the step's own. The kernel computes the same in each case.
 
 use crate::executor::ThunkExecutor;
 use crate::kernel::Kernel;
@@ -171,18 +171,18 @@ impl OutputFusion {
             // SAFETY: the caller's promise; units are independent, and what these read of the product is there.
             unsafe { function(table.as_ptr(), (made.start / self.step) as i64, end as i64) }
         };
-        let epilogue = Epilogue { step: self.step, apart: self.place == Place::Apart, call: &call };
-        // SAFETY: the caller's promise; nothing that is written on the way lies where the product reads.
-        let ran_epilogue = match self.step > 0 {
-            true => unsafe { self.call.run_with_epilogue(&[lhs, rhs, product], &threads, &epilogue) },
-            false => unsafe { self.call.run(&[lhs, rhs, product], &threads) }.map(|()| false),
-        };
-        if !ran_epilogue.ok_or_else(refused)? {
-            executor.client.pool().each(kernel.units, kernel.chunk, executor.threads, &|begin, end| {
-                // SAFETY: as above; all of the product is there.
-                unsafe { function(table.start(), begin as i64, end as i64) }
-            });
+        if self.place == Place::Apart {
+            let epilogue = Epilogue { step: self.step, call: &call };
+            // SAFETY: the caller's promise; nothing that is written on the way lies where the product reads.
+            return unsafe { self.call.run_with_epilogue(&[lhs, rhs, product], &threads, &epilogue) }
+                .ok_or_else(refused);
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.call.run(&[lhs, rhs, product], &threads) }.ok_or_else(refused)?;
+        executor.client.pool().each(kernel.units, kernel.chunk, executor.threads, &|begin, end| {
+            // SAFETY: as above; all of the product is there.
+            unsafe { function(table.start(), begin as i64, end as i64) }
+        });
         Ok(())
     }
 }

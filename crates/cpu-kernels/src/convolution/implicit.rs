@@ -15,26 +15,23 @@ use crate::tiles::{Columns, Finish, Gemm, Placed, ROW, Rows, cut};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Positions of an image that are enough for a product of their own.
-const MANY_POSITIONS: usize = 64;
-
 /// A convolution that is to be computed.
 pub(super) struct Call<'a, O> {
     pub(super) convolution: &'a Convolution,
     pub(super) output: &'a Shared<'a, O>,
     pub(super) parallel: &'a dyn Parallel,
-    /// What gets rows of the result, if that is rows.
+    /// What gets the rows of the result, which are nowhere else then.
     pub(super) epilogue: Option<&'a Epilogue<'a>>,
 }
 
 impl<O: Copy + Default + Send + Sync> Call<'_, O> {
-    /// Convolves; without `finish` the result is of the type that is summed in. Says whether `then` has got its rows.
+    /// Convolves; without `finish` the result is of the type that is summed in.
     pub(super) fn run<S: Copy + Send + Sync + 'static, W: Way<S>>(
         &self,
         input: &[S],
         kernel: &[S],
         finish: Option<Finish<W::Sum, O>>,
-    ) -> bool {
+    ) {
         let Call { convolution: c, output, parallel, epilogue } = *self;
         let micro = W::micro();
         let features_are_columns = features_are_columns(c);
@@ -51,10 +48,9 @@ impl<O: Copy + Default + Send + Sync> Call<'_, O> {
             .collect();
         // The tiles of all parts: sizes of a tile, how many tiles down and across, and those of the parts before.
         let products: usize = pieces.iter().map(|p| c.groups * (c.batch / p.images)).sum();
-        let in_rows = epilogue.filter(|_| rows(c).is_some());
-        let panel = in_rows.zip(pieces.first()).and_then(|(epilogue, p)| {
+        let panel = epilogue.zip(pieces.first()).map(|(epilogue, p)| {
             let tile = cut(micro, [p.m, p.n, p.k], products, parallel.threads());
-            Some((epilogue.panel([p.m, p.n, p.k], products, tile, micro.rows, parallel.threads())?, epilogue))
+            (epilogue.panel([p.m, p.n], products, tile, micro.rows, parallel.threads()), epilogue)
         });
         let mut tiles = Vec::with_capacity(pieces.len());
         let mut count = 0;
@@ -86,7 +82,7 @@ impl<O: Copy + Default + Send + Sync> Call<'_, O> {
                 false => Gemm { micro, k: p.k, unit: W::DEPTH, rows: &rows_of[number], columns: &patches },
             };
             let Some((_, epilogue)) = panel else { return to.tile(&product, rows, columns, features_are_columns) };
-            epilogue.block(image * p.m + rows.start..image * p.m + rows.end, p.n, output, |to| {
+            epilogue.block(image * p.m + rows.start..image * p.m + rows.end, p.n, |to| {
                 // SAFETY: there is room for the block, which is nobody else's; without `finish` it is of the type that is
                 // summed in.
                 unsafe { product.finished_tile(rows, columns, finish, to, p.n) }
@@ -107,7 +103,6 @@ impl<O: Copy + Default + Send + Sync> Call<'_, O> {
         source.with_packed(down, parallel, |columns| {
             parallel.each_in_turn(count, chunk, &|begin, end| (begin..end).for_each(|at| tile(columns, &weights, at)));
         });
-        panel.is_some()
     }
 }
 
@@ -116,11 +111,9 @@ fn features_are_columns(c: &Convolution) -> bool {
     c.output_feature_stride == 1 || c.output_features == 1
 }
 
-/// How many images are one product.
-fn images(c: &Convolution, part: &Part, features_are_columns: bool) -> usize {
-    let positions: usize = part.axes.iter().map(|a| a.outputs).product();
-    let by_image = c.batch > 1 && !features_are_columns && positions >= MANY_POSITIONS;
-    if by_image { 1 } else { c.batch }
+/// How many images are one product: all, where their positions are its rows.
+fn images(c: &Convolution, features_are_columns: bool) -> usize {
+    if features_are_columns { c.batch } else { 1 }
 }
 
 /// The rows and columns of each product and how many there are, if the result is their rows one after another: the
@@ -130,7 +123,7 @@ pub(super) fn rows(c: &Convolution) -> Option<([usize; 2], usize)> {
     let ([part], 1) = (&parts[..], c.groups) else { return None };
     let (positions, features) = (c.positions(), c.output_features);
     let features_are_columns = features_are_columns(c);
-    let images = images(c, part, features_are_columns);
+    let images = images(c, features_are_columns);
     let stride = position_stride(&dims(c, part, images));
     if features_are_columns {
         return (stride == Some(features)).then_some(([c.batch * positions, features], 1));
@@ -155,7 +148,7 @@ struct Piece<'a> {
 impl<'a> Piece<'a> {
     fn new<S: Copy, W: Way<S>>(c: &Convolution, part: &'a Part, features_are_columns: bool) -> Piece<'a> {
         let positions: usize = part.axes.iter().map(|a| a.outputs).product();
-        let images = images(c, part, features_are_columns);
+        let images = images(c, features_are_columns);
         let runs = Runs::new(c, part, W::DEPTH, features_are_columns);
         let (many, k) = (positions * images, runs.list.len() * runs.padded);
         let (m, n) = if features_are_columns { (many, c.output_features) } else { (c.output_features, many) };

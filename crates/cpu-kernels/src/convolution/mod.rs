@@ -99,7 +99,7 @@ impl Convolution {
     /// Convolves. `None`, and nothing is done, if a slice is too short for the sizes and strides, or the strides make
     /// elements of the result lie upon each other.
     pub fn run<S: Stored>(&self, input: &[S], kernel: &[S], output: &mut [S], parallel: &dyn Parallel) -> Option<()> {
-        self.compute(input, kernel, &Shared::new(output), parallel, None).map(|_| ())
+        self.compute(input, kernel, &Shared::new(output), parallel, None)
     }
 
     /// The elements of a row of the result, if it is made row by row.
@@ -126,25 +126,18 @@ impl Convolution {
         self.batch * self.groups * self.output_features * self.positions() == 0
     }
 
-    /// As [`Convolution::run`], and `then` may get each row of the result when it is there. Says whether it has:
-    /// [never](Convolution::tiles_by_rows) for some convolutions, otherwise if that pays, or if the rows are wanted apart.
-    ///
-    /// # Safety
-    /// There must be `len` elements at `output`, if rows are not apart, and nobody else may use them; `then` may use the
-    /// rows that it gets.
-    pub unsafe fn run_with_epilogue<S: Stored>(
+    /// As [`Convolution::run`], but each row of the result is handed over as soon as it is there, and kept no longer. `None`,
+    /// and nothing is done, for convolutions that are [not](Convolution::tiles_by_rows) made so.
+    pub fn run_with_epilogue<S: Stored>(
         &self,
         [input, kernel]: [&[S]; 2],
-        (output, len): (*mut S, usize),
         parallel: &dyn Parallel,
         epilogue: &Epilogue<'_>,
-    ) -> Option<bool> {
-        // SAFETY: the caller's promise.
-        let output = unsafe { Shared::from_raw(output, len) };
-        self.compute(input, kernel, &output, parallel, Some(epilogue))
+    ) -> Option<()> {
+        self.compute(input, kernel, &Shared::new(&mut []), parallel, Some(epilogue))
     }
 
-    /// All of it; says whether `then` has got its rows.
+    /// All of it, to the output or to the epilogue.
     fn compute<S: Stored>(
         &self,
         input: &[S],
@@ -152,56 +145,57 @@ impl Convolution {
         output: &Shared<'_, S>,
         parallel: &dyn Parallel,
         epilogue: Option<&Epilogue<'_>>,
-    ) -> Option<bool> {
-        self.check(input.len(), kernel.len(), Epilogue::room(epilogue, output.len()))?;
-        if epilogue.is_some_and(|epilogue| epilogue.apart && !self.tiles_by_rows(epilogue.step)) {
+    ) -> Option<()> {
+        let room = if epilogue.is_some() { usize::MAX } else { output.len() };
+        self.check(input.len(), kernel.len(), room)?;
+        if epilogue.is_some_and(|epilogue| !self.tiles_by_rows(epilogue.step)) {
             return None;
         }
         if self.is_empty() {
-            return Some(false);
+            return Some(());
         }
         if let Some((product, weights_first)) = self.as_product() {
             let (lhs, rhs) = if weights_first { (kernel, input) } else { (input, kernel) };
             return product.compute(lhs, rhs, output, parallel, epilogue);
         }
         if self.is_by_channel() && stencil::run(self, input, kernel, output, parallel).is_some() {
-            return Some(false);
+            return Some(());
         }
         // What copies the image with its padding does so for windows that are not much larger than what they look at.
         let compact = self.is_compact();
         if compact && self.is_by_channel() {
             depthwise::run(self, input, kernel, output, parallel);
-            return Some(false);
+            return Some(());
         }
         if compact && few::run(self, input, kernel, output, parallel).is_some() {
-            return Some(false);
+            return Some(());
         }
         if compact && taps::suits(self) {
             self.over_taps(input, kernel, output, parallel);
-            return Some(false);
+            return Some(());
         }
         if compact && planes::suits(self) {
             if let (Some(input), Some(kernel)) = (cast::<S, f32>(input), cast::<S, f32>(kernel)) {
                 planes::run::<f32, Plain, S>(self, input, kernel, output, parallel);
-                return Some(false);
+                return Some(());
             }
             if let (Some(input), Some(kernel)) = (cast::<S, f64>(input), cast::<S, f64>(kernel)) {
                 planes::run::<f64, Plain, S>(self, input, kernel, output, parallel);
-                return Some(false);
+                return Some(());
             }
         }
         let is_direct = compact && direct::suits(self);
         let by_implicit = implicit::Call { convolution: self, output, parallel, epilogue };
-        Some(if let (Some(input), Some(kernel)) = (cast::<S, f32>(input), cast::<S, f32>(kernel)) {
+        if let (Some(input), Some(kernel)) = (cast::<S, f32>(input), cast::<S, f32>(kernel)) {
             if is_direct {
                 direct::run::<f32, Plain, S>(self, input, kernel, output, parallel);
-                return Some(false);
+                return Some(());
             }
             by_implicit.run::<f32, Plain>(input, kernel, None)
         } else if let (Some(input), Some(kernel)) = (cast::<S, f64>(input), cast::<S, f64>(kernel)) {
             if is_direct {
                 direct::run::<f64, Plain, S>(self, input, kernel, output, parallel);
-                return Some(false);
+                return Some(());
             }
             by_implicit.run::<f64, Plain>(input, kernel, None)
         } else if let (Some(input), Some(kernel)) = (cast::<S, bf16>(input), cast::<S, bf16>(kernel)) {
@@ -213,7 +207,8 @@ impl Convolution {
             by_implicit.run::<f16, Widened>(input, kernel, Some(finish))
         } else {
             unreachable!("a float that there are no products for")
-        })
+        }
+        Some(())
     }
 
     /// Computes it as the gradient of a kernel over a wide image.

@@ -1,4 +1,4 @@
-//! Convolutions of one or two dimensions of many features, where the positions of each feature lie side by side.
+//! Convolutions of one or two dimensions, where the positions of each feature lie side by side.
 //!
 //! Laying out the matrix of patches means copying every value once for each tap. Here every plane of the image is copied
 //! once, with its padding, and cut into as many planes as the steps of the window are long, so that what a tap looks at
@@ -15,22 +15,15 @@ use crate::vectors::with_vectors;
 use std::any::TypeId;
 use std::ops::Range;
 
-/// Fewer features would leave the sums of a tap shorter than what it takes to load and store them.
-const LEAST_FEATURES: usize = 8;
-/// Positions, those of all images, that make up for laying out the weights.
-const LEAST_POSITIONS: usize = 512;
 /// Numbers of the planes that are worked on at a time: they are to stay in the second cache.
 const MOST_IN_PLANES: usize = 1 << 16;
 
 /// Whether a convolution is best done this way.
 pub(super) fn suits(c: &Convolution) -> bool {
     let Some(last) = c.axes.last() else { return false };
-    let many = c.input_features >= LEAST_FEATURES
-        && c.output_features >= LEAST_FEATURES
-        && c.batch.saturating_mul(c.positions()) >= LEAST_POSITIONS;
     let side_by_side = last.input_stride == 1 && last.output_stride == 1;
     let few_axes = c.axes.len() <= 2 && c.taps() > 1 && c.axes.iter().all(|a| a.stride > 0 && a.base_dilation > 0);
-    many && side_by_side && few_axes && parts(c).iter().all(|part| Planes::new(part).is_some())
+    side_by_side && few_axes && parts(c).iter().all(|part| Planes::new(part).is_some())
 }
 
 /// One dimension of the planes that a part is made from.

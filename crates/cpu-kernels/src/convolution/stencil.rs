@@ -1,4 +1,4 @@
-//! Convolutions of each channel by itself whose rows lie in a row, as of an image in one colour: a stencil.
+//! Convolutions of each channel by itself, along one dimension, whose rows lie in a row: a stencil.
 //!
 //! Rows are read where they lie, and no copy with padding is made of them: what taps above and below the image add is the
 //! same for a whole row (zero, or NaN where a weight is not finite), and the few positions whose windows reach over the
@@ -13,12 +13,14 @@ use std::ops::Range;
 /// Shorter rows are not worth a loop for each.
 const SHORTEST: usize = 32;
 
-/// Whether a convolution can be done this way, and has rows that are long enough.
+/// Whether a convolution can be done this way, has rows that are long enough, and windows along one dimension only: what
+/// others share from row to row is worth the copy with padding.
 pub(super) fn suits<S: Stored>(c: &Convolution) -> bool {
     let Some(last) = c.axes.last() else { return false };
     let in_a_row = last.input_stride == 1 && last.output_stride == 1 && last.stride == 1 && last.output >= SHORTEST;
     let plain = c.axes.iter().all(|a| a.base_dilation == 1);
-    S::IS_COMPUTE && in_a_row && plain && c.input_features == 1 && c.output_features == 1
+    let one_way = c.axes.iter().filter(|a| a.kernel > 1).count() <= 1;
+    S::IS_COMPUTE && in_a_row && plain && one_way && c.input_features == 1 && c.output_features == 1
 }
 
 /// Convolves, if this is the way to; otherwise nothing is done.

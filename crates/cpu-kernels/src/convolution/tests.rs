@@ -345,12 +345,12 @@ fn planes_of_many_features() {
     }
 }
 
-/// A dimension of a plane with so much padding on both sides.
-fn plane_axis(input: usize, padding_low: isize, window_dilation: usize, stride: usize) -> Axis {
-    let reach = (input as isize + 2 * padding_low) as usize - 2 * window_dilation;
+/// A dimension of a plane with so many taps and so much padding on both sides.
+fn plane_axis(input: usize, kernel: usize, padding_low: isize, window_dilation: usize, stride: usize) -> Axis {
+    let reach = (input as isize + 2 * padding_low) as usize - (kernel - 1) * window_dilation;
     Axis {
         input,
-        kernel: 3,
+        kernel,
         output: reach.div_ceil(stride),
         stride,
         padding_low,
@@ -368,12 +368,15 @@ fn plane_axis(input: usize, padding_low: isize, window_dilation: usize, stride: 
 fn a_plane_with_long_rows() {
     for (padding, dilation, stride) in [(0, 1, 1), (1, 1, 2), (4, 2, 1), (-2, 1, 1), (40, 1, 1)] {
         for (groups, width) in [(1, 81), (3, 200), (2, 129)] {
-            let axes = vec![plane_axis(9, padding, dilation, stride), plane_axis(width, padding, dilation, 1)];
-            let c = laid_out(without_strides(2, groups, [1, 1], axes), false, [Layout::FeaturesFirst; 3]);
-            assert!(stencil::suits::<f64>(&c), "{c:?}");
-            agrees::<f64>(&c, |x| x, |x| x, 1e-12);
-            agrees::<f32>(&c, |x| x as f32, f64::from, 1e-4);
-            agrees::<bf16>(&c, bf16::from_f64, |x| f64::from(x.to_f32()), 1e-2);
+            for (down, across) in [(3, 1), (1, 3), (3, 3)] {
+                let rows = plane_axis(9, down, padding, dilation, stride);
+                let axes = vec![rows, plane_axis(width, across, padding, dilation, 1)];
+                let c = laid_out(without_strides(2, groups, [1, 1], axes), false, [Layout::FeaturesFirst; 3]);
+                assert_eq!(stencil::suits::<f64>(&c), down * across == 3, "{c:?}");
+                agrees::<f64>(&c, |x| x, |x| x, 1e-12);
+                agrees::<f32>(&c, |x| x as f32, f64::from, 1e-4);
+                agrees::<bf16>(&c, bf16::from_f64, |x| f64::from(x.to_f32()), 1e-2);
+            }
         }
     }
 }
@@ -382,7 +385,7 @@ fn a_plane_with_long_rows() {
 #[test]
 fn infinite_weights_of_what_is_outside() {
     let n = 100;
-    let axes = vec![plane_axis(n, 1, 1, 1), plane_axis(n, 1, 1, 1)];
+    let axes = vec![plane_axis(n, 3, 1, 1, 1), plane_axis(n, 3, 1, 1, 1)];
     let c = laid_out(without_strides(1, 1, [1, 1], axes), false, [Layout::FeaturesFirst; 3]);
     for tap in 0..9 {
         let mut kernel = [1f32; 9];

@@ -10,7 +10,7 @@ use crate::vectors::with_vectors;
 use std::ops::Range;
 
 /// Fewer others leave vectors along them nearly empty.
-const FEW_OTHERS: usize = 6;
+const FEW_OTHERS: usize = 5;
 
 /// Systems `op(a) × x = b`, or `x × op(a) = b`, for each pair of matrices of a batch; `op(a)` is the matrix or its
 /// transpose.

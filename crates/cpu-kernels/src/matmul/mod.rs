@@ -87,26 +87,18 @@ impl Matmul {
         output: &mut [O],
         parallel: &dyn Parallel,
     ) -> Option<()> {
-        self.compute(lhs, rhs, &Shared::new(output), parallel, None).map(|_| ())
+        self.compute(lhs, rhs, &Shared::new(output), parallel, None)
     }
 
-    /// As [`Matmul::run`], and `then` may get each row of the result when it is there; rows of all batches are counted. Says
-    /// whether it has: [never](Matmul::tiles_by_rows) for some products, otherwise if that pays, or if the rows are wanted
-    /// apart.
-    ///
-    /// # Safety
-    /// There must be `len` elements at `output`, if rows are not apart, and nobody else may use them; `then` may use the
-    /// rows that it gets.
-    pub unsafe fn run_with_epilogue<S: Stored, O: Stored<Compute = S::Compute>>(
+    /// As [`Matmul::run`], but each row of the result is handed over as soon as it is there, and kept no longer; rows of all
+    /// batches are counted. `None`, and nothing is done, for products that are [not](Matmul::tiles_by_rows) made so.
+    pub fn run_with_epilogue<S: Stored, O: Stored<Compute = S::Compute>>(
         &self,
         [lhs, rhs]: [&[S]; 2],
-        (output, len): (*mut O, usize),
         parallel: &dyn Parallel,
         epilogue: &Epilogue<'_>,
-    ) -> Option<bool> {
-        // SAFETY: the caller's promise.
-        let output = unsafe { Shared::from_raw(output, len) };
-        self.compute(lhs, rhs, &output, parallel, Some(epilogue))
+    ) -> Option<()> {
+        self.compute::<S, O>(lhs, rhs, &Shared::new(&mut []), parallel, Some(epilogue))
     }
 
     /// Whether rows of the result can be handed over as they are made, so many at a time.
@@ -125,7 +117,7 @@ impl Matmul {
         self.n <= vector::FEW_COLUMNS && vector::can_read(&self.transposed())
     }
 
-    /// All of it; says whether `then` has got its rows.
+    /// All of it, to the output or to the epilogue.
     pub(crate) fn compute<S: Stored, O: Stored<Compute = S::Compute>>(
         &self,
         lhs: &[S],
@@ -133,26 +125,30 @@ impl Matmul {
         output: &Shared<'_, O>,
         parallel: &dyn Parallel,
         epilogue: Option<&Epilogue<'_>>,
-    ) -> Option<bool> {
-        self.check(lhs.len(), rhs.len(), Epilogue::room(epilogue, output.len()))?;
-        if epilogue.is_some_and(|epilogue| epilogue.apart && !self.tiles_by_rows(epilogue.step)) {
+    ) -> Option<()> {
+        let room = if epilogue.is_some() { usize::MAX } else { output.len() };
+        self.check(lhs.len(), rhs.len(), room)?;
+        if epilogue.is_some_and(|epilogue| !self.tiles_by_rows(epilogue.step)) {
             return None;
         }
         if self.is_empty() {
-            return Some(false);
+            return Some(());
         }
         match split::part(self) {
             _ if self.k == 0 => {
                 // SAFETY: the caller's promise that nobody else uses the output.
                 unsafe { output.slice(0, self.groups() * self.m * self.n) }.fill(O::default());
-                Some(false)
+                Some(())
             }
-            Some(part) => split::run(self, part, [lhs, rhs], output, parallel).map(|()| false),
-            None => Some(self.multiply(lhs, rhs, output, parallel, epilogue)),
+            Some(part) => split::run(self, part, [lhs, rhs], output, parallel),
+            None => {
+                self.multiply(lhs, rhs, output, parallel, epilogue);
+                Some(())
+            }
         }
     }
 
-    /// Multiplies, with sums of at least one number that are not cut; says whether `then` has got its rows.
+    /// Multiplies, with sums of at least one number that are not cut.
     fn multiply<S: Stored, O: Stored<Compute = S::Compute>>(
         &self,
         lhs: &[S],
@@ -160,9 +156,9 @@ impl Matmul {
         output: &Shared<'_, O>,
         parallel: &dyn Parallel,
         epilogue: Option<&Epilogue<'_>>,
-    ) -> bool {
+    ) {
         if columns::run(self, lhs, rhs, output, parallel).is_some() {
-            return false;
+            return;
         }
         // Short sums are soon made, and then a vector of them is better than a vector for each.
         let is_short = self.k < columns::SHORTEST && self.n > 2 && S::IS_COMPUTE && O::IS_COMPUTE;
@@ -175,12 +171,10 @@ impl Matmul {
             }
         }
         if self.has_few_rows() {
-            vector::run(self, lhs, rhs, output, false, parallel);
-            return false;
+            return vector::run(self, lhs, rhs, output, false, parallel);
         }
         if self.has_few_columns() {
-            vector::run(&self.transposed(), rhs, lhs, output, true, parallel);
-            return false;
+            return vector::run(&self.transposed(), rhs, lhs, output, true, parallel);
         }
         let finish: Finish<f32, O> = |from, to| O::store_all(as_compute::<f32, O>(from), to);
         let finish = (!O::IS_COMPUTE).then_some(finish);
@@ -231,19 +225,17 @@ impl Matmul {
         parallel: &dyn Parallel,
         finish: Option<Finish<W::Sum, O>>,
         epilogue: Option<&Epilogue<'_>>,
-    ) -> bool {
+    ) {
         assert!(finish.is_some() || TypeId::of::<W::Sum>() == TypeId::of::<O>(), "sums are results of another type");
         let micro = W::micro();
         if finish.is_none() && self.is_small::<S, W>() {
-            self.in_place::<S, W, O>(lhs, rhs, output, parallel);
-            return false;
+            return self.in_place::<S, W, O>(lhs, rhs, output, parallel);
         }
         let groups = self.groups();
         let threads = parallel.threads();
         let tile = cut(micro, [self.m, self.n, self.k], groups, threads);
-        let panel = epilogue.and_then(|epilogue| {
-            Some((epilogue.panel([self.m, self.n, self.k], groups, tile, micro.rows, threads)?, epilogue))
-        });
+        let panel =
+            epilogue.map(|epilogue| (epilogue.panel([self.m, self.n], groups, tile, micro.rows, threads), epilogue));
         let (tile_m, tile_n) = panel.map_or(tile, |(rows, _)| (rows, self.n));
         let (down, across) = (self.m.div_ceil(tile_m), self.n.div_ceil(tile_n));
         let work = tile_m.saturating_mul(tile_n).saturating_mul(self.k).max(1);
@@ -263,7 +255,7 @@ impl Matmul {
                 let product = Gemm { micro, k: self.k, unit: W::DEPTH, rows: &left, columns: columns_of };
                 if let Some((_, epilogue)) = panel {
                     let done = group * self.m + rows.start..group * self.m + rows.end;
-                    epilogue.block(done, self.n, output, |to| {
+                    epilogue.block(done, self.n, |to| {
                         // SAFETY: there is room for the block, which is nobody else's; the types are as said above.
                         unsafe { product.finished_tile(rows, columns, finish, to, self.n) }
                     });
@@ -281,15 +273,13 @@ impl Matmul {
         };
         // There may be very many groups of one tile: for those nothing is made beforehand.
         if down < 2 {
-            each_tile(None);
-            return panel.is_some();
+            return each_tile(None);
         }
         let right: Vec<Matrix<S, W>> = (0..groups).map(right).collect();
         let right: Vec<&dyn Columns<W::Unit>> = right.iter().map(|r| r as &dyn Columns<W::Unit>).collect();
         let source =
             Source { columns: &right, n: self.n, k: vec![self.k; groups], unit: W::DEPTH, width: micro.columns };
         source.with_packed(down, parallel, |right| each_tile(Some(right)));
-        panel.is_some()
     }
 
     /// Whether nothing need be laid out: one panel of columns of operands that lie as they are read.
