@@ -4,11 +4,15 @@
 //! Lines along the last dimension are transformed where they lie; along the others several neighbouring lines are
 //! gathered at a time, so that whole cache lines are used.
 
+mod real;
+
 use crate::parallel::{Parallel, Shared};
+use crate::vectors::with_vectors;
 use bytemuck::Pod;
 use num_complex::Complex;
-use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
+use real::{Buffers, Lines, LinesTo};
 use rustfft::{FftNum, FftPlanner};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What is transformed into what.
@@ -67,8 +71,7 @@ pub struct Fft<T: FftNum> {
     lengths: Vec<usize>,
     /// For each dimension its transform; the last one is not used for real numbers.
     complex: Vec<Arc<dyn rustfft::Fft<T>>>,
-    to_complex: Option<Arc<dyn RealToComplex<T>>>,
-    to_real: Option<Arc<dyn ComplexToReal<T>>>,
+    real: Option<Lines<T>>,
 }
 
 impl<T: FftNum> std::fmt::Debug for Fft<T> {
@@ -93,10 +96,9 @@ impl<T: FftNum + Default> Fft<T> {
         let complex =
             lengths.iter().map(|&n| if inverse { planner.plan_fft_inverse(n) } else { planner.plan_fft_forward(n) });
         let complex = complex.collect();
-        let mut real = RealFftPlanner::new();
-        let to_complex = (kind == FftKind::RealForward).then(|| real.plan_fft_forward(last));
-        let to_real = (kind == FftKind::RealInverse).then(|| real.plan_fft_inverse(last));
-        Some(Fft { kind, batch, lengths: lengths.to_vec(), complex, to_complex, to_real })
+        let is_real = matches!(kind, FftKind::RealForward | FftKind::RealInverse);
+        let real = if is_real { Some(Lines::new(last, inverse, &mut planner)?) } else { None };
+        Some(Fft { kind, batch, lengths: lengths.to_vec(), complex, real })
     }
 
     fn run(&self, input: &[u8], output: &mut [u8], parallel: &dyn Parallel) -> Option<()>
@@ -148,22 +150,24 @@ impl<T: FftNum + Default> Fft<T> {
     }
 
     /// Real to complex.
-    fn real_forward(&self, input: &[T], output: &mut [Complex<T>], parallel: &dyn Parallel) -> Option<()> {
-        let plan = self.to_complex.as_ref()?;
-        let (n, half) = (self.last(), self.last() / 2 + 1);
+    fn real_forward(&self, input: &[T], output: &mut [Complex<T>], parallel: &dyn Parallel) -> Option<()>
+    where
+        T: Pod,
+    {
+        let lines = self.real.as_ref()?;
+        let (n, half) = (self.last(), lines.half());
         if input.len() != self.rows() * n || output.len() != self.rows() * half {
             return None;
         }
         let all = Shared::new(output);
         parallel.each(self.rows(), self.chunk(), &|begin, end| {
-            let mut scratch = plan.make_scratch_vec();
-            let mut line = plan.make_input_vec();
-            for row in begin..end {
-                line.copy_from_slice(&input[row * n..(row + 1) * n]);
-                // SAFETY: the row is this call's.
-                let to = unsafe { all.slice(row * half, (row + 1) * half) };
-                // It fails only for slices of other lengths than it names itself.
-                let _ = plan.process_with_scratch(&mut line, to, &mut scratch);
+            let mut buffers = Buffers::default();
+            for rows in parts(begin, end, self.chunk()) {
+                let from = &input[rows.start * n..rows.end * n];
+                let pairs = n.is_multiple_of(2).then(|| bytemuck::cast_slice(from));
+                // SAFETY: the rows are this call's.
+                let to = unsafe { all.slice(rows.start * half, rows.end * half) };
+                with_vectors!(lines.forward(from, pairs, to, &mut buffers));
             }
         });
         self.outer(output, half, parallel);
@@ -171,9 +175,12 @@ impl<T: FftNum + Default> Fft<T> {
     }
 
     /// Complex to real.
-    fn real_inverse(&self, input: &[Complex<T>], output: &mut [T], parallel: &dyn Parallel) -> Option<()> {
-        let plan = self.to_real.as_ref()?;
-        let (n, half) = (self.last(), self.last() / 2 + 1);
+    fn real_inverse(&self, input: &[Complex<T>], output: &mut [T], parallel: &dyn Parallel) -> Option<()>
+    where
+        T: Pod,
+    {
+        let lines = self.real.as_ref()?;
+        let (n, half) = (self.last(), lines.half());
         if input.len() != self.rows() * half || output.len() != self.rows() * n {
             return None;
         }
@@ -184,24 +191,20 @@ impl<T: FftNum + Default> Fft<T> {
             self.outer(&mut changed, half, parallel);
             input = &changed;
         }
-        let scale = self.scale(n);
+        let scale = self.scale(n)?;
         let all = Shared::new(output);
         parallel.each(self.rows(), self.chunk(), &|begin, end| {
-            let mut scratch = plan.make_scratch_vec();
-            let mut line = plan.make_input_vec();
-            for row in begin..end {
-                line.copy_from_slice(&input[row * half..(row + 1) * half]);
-                // What must be real for a real signal is taken as real.
-                line[0].im = T::zero();
-                if n.is_multiple_of(2) {
-                    line[half - 1].im = T::zero();
-                }
-                // SAFETY: the row is this call's.
-                let to = unsafe { all.slice(row * n, (row + 1) * n) };
-                let _ = plan.process_with_scratch(&mut line, to, &mut scratch);
-                if let Some(scale) = scale {
-                    to.iter_mut().for_each(|x| *x = *x * scale);
-                }
+            let mut buffers = Buffers::default();
+            for rows in parts(begin, end, self.chunk()) {
+                let from = &input[rows.start * half..rows.end * half];
+                // SAFETY: the rows are this call's.
+                let to = unsafe { all.slice(rows.start * n, rows.end * n) };
+                let to = if n.is_multiple_of(2) {
+                    LinesTo::Pairs(bytemuck::cast_slice_mut(to))
+                } else {
+                    LinesTo::Numbers(to)
+                };
+                with_vectors!(lines.inverse(from, scale, to, &mut buffers));
             }
         });
         Some(())
@@ -259,6 +262,11 @@ impl<T: FftNum + Default> Fft<T> {
     }
 }
 
+/// The rows from `begin` to `end`, so many at a time.
+fn parts(begin: usize, end: usize, count: usize) -> impl Iterator<Item = Range<usize>> {
+    (begin..end).step_by(count).map(move |first| first..end.min(first + count))
+}
+
 fn numbers<N: Pod>(bytes: &[u8]) -> Option<&[N]> {
     bytemuck::try_cast_slice(bytes).ok()
 }
@@ -311,7 +319,7 @@ mod tests {
 
     #[test]
     fn real_numbers_are_half_of_the_complex_spectrum_and_come_back() {
-        for last in [1, 2, 7, 8] {
+        for last in [1, 2, 6, 7, 8, 50, 64] {
             let dims = [3, last];
             let real: Vec<f64> = some(2 * 3 * last).iter().map(|c| c.re).collect();
             let whole: Vec<C> = real.iter().map(|&re| C::new(re, 0.0)).collect();
