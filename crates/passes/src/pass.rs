@@ -103,6 +103,11 @@ pub trait TargetInfo: std::fmt::Debug + Sync {
         let _ = (lhs, rhs, to);
         true
     }
+
+    /// Whether a convolution of one feature is best a sum of its few terms, which becomes one loop with what comes after.
+    fn writes_out_stencils(&self) -> bool {
+        false
+    }
 }
 
 /// How large fusions may be on a machine.

@@ -3,7 +3,11 @@
 //! Operands are converted to the type that products are summed in (f32, f64, or 32-bit integers, whose sums wrap as those
 //! of fewer bits do), and the result is rounded or cut once, at the end. A product of complex numbers is four products of
 //! their parts. Scales of blocks are multiplied into the operands first. What remains is what no product of whole types
-//! gives: sums of 64-bit integers are written out as such.
+//! gives: sums of 64-bit integers are written out as such, and so are convolutions
+//! of few terms ([`terms`]), the others of wide integers cut into pieces ([`pieces`]).
+
+mod pieces;
+mod terms;
 
 use crate::pass::{Context, Pass, TargetInfo};
 use crate::rules::{array, beside, dims};
@@ -16,6 +20,7 @@ use hloom_ir::layout::DimVec;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_ir::shape::ArrayShape;
+use pieces::are_small;
 
 /// The pass.
 pub static PASS: Pass = Pass {
@@ -76,6 +81,12 @@ fn legalized(module: &mut Module, i: InstructionId, info: &dyn TargetInfo) -> Op
         let (x, y) = (scaled(&mut b, lhs, lhs_scale)?, scaled(&mut b, rhs, rhs_scale)?);
         return product.made(&mut b, x, y, if to == F64 { F64 } else { F32 });
     }
+    if let (Op::Convolution(convolution), true) = (&product.op, info.writes_out_stencils() && types == [to; 3]) {
+        let (convolution, shape) = (convolution.clone(), array(module, i)?.clone());
+        if matches!(to, F32 | F64) && terms::is_stencil(module, &convolution, rhs, &shape) {
+            return terms::written_out(&mut beside(module, i), &convolution, [lhs, rhs], &shape);
+        }
+    }
     let rounded = product.operand_type().filter(|_| types[..2].iter().any(|t| matches!(t, F32 | F64)));
     if rounded.is_none() && has_kernel(types) {
         return None;
@@ -86,7 +97,7 @@ fn legalized(module: &mut Module, i: InstructionId, info: &dyn TargetInfo) -> Op
     }
     let compute = compute_type(types)?;
     let (with_kernel, compute) = match &product.op {
-        Op::Convolution(_) if compute == S32 => ([lhs, rhs].iter().all(|&o| counts_to_16_bits(module, o)), F64),
+        Op::Convolution(_) if compute == S32 => ([lhs, rhs].iter().all(|&o| are_small(module, o)), F64),
         _ => (true, compute),
     };
     let is_gain = rounded.is_some() || types != [compute; 3];
@@ -101,6 +112,16 @@ fn legalized(module: &mut Module, i: InstructionId, info: &dyn TargetInfo) -> Op
     }
     match &product.op {
         Op::Dot(dot) if to.is_integer() => sum_of_products(&mut beside(module, i), [lhs, rhs], &dot.dims.clone(), to),
+        Op::Convolution(convolution) if product.counts => {
+            let convolution = convolution.clone();
+            let shape = array(module, i)?.clone();
+            let mut b = beside(module, i);
+            let (x, y) = (converted(&mut b, lhs, to)?, converted(&mut b, rhs, to)?);
+            terms::written_out(&mut b, &convolution, [x, y], &shape).or_else(|| {
+                let made = |b: &mut Builder<'_>, x, y| product.in_type(b, x, y, F64);
+                has_kernel([F64; 3]).then(|| pieces::by_pieces(&mut b, &convolution, [x, y], to, made))?
+            })
+        }
         _ => None,
     }
 }
@@ -118,14 +139,6 @@ fn compute_type(types: [ElementType; 3]) -> Option<ElementType> {
     } else {
         (to != Pred && to.bits() <= 32).then_some(S32).or_else(|| to.is_integer().then_some(to))
     }
-}
-
-/// Whether all numbers of an array of integers have at most 16 bits: sums of their products are exact in f64.
-fn counts_to_16_bits(module: &Module, i: InstructionId) -> bool {
-    let has_few =
-        |i: InstructionId| array(module, i).is_some_and(|a| !a.element_type.is_float() && a.element_type.bits() <= 16);
-    let widened = matches!(module[i].op, Op::Convert).then(|| module[i].operands().first().copied()).flatten();
-    has_few(i) || widened.is_some_and(has_few)
 }
 
 /// A product being written otherwise.
