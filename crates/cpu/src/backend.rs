@@ -112,6 +112,10 @@ impl TargetInfo for CpuInfo {
     fn has_convolution(&self, lhs: ElementType, rhs: ElementType, to: ElementType) -> bool {
         library_call::has_convolution(lhs, rhs, to)
     }
+
+    fn writes_out_stencils(&self) -> bool {
+        true
+    }
 }
 
 impl CpuBackend {
