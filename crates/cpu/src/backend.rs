@@ -199,7 +199,9 @@ impl CpuBackend {
         let failed = |stage| move |found| CompileError::after(stage, found, scheduled.module());
         let core = self.info.core;
         let may_fork = may_fork(scheduled, threads, &core);
-        let packer = if may_fork { Packer::Apart } else { Packer::Reference };
+        // Devices share the threads: where there are several, each runs mostly on one, and small values need no more
+        // memory for the sake of steps beside each other.
+        let packer = if may_fork && options.grid.devices() == 1 { Packer::Apart } else { Packer::Reference };
         let target = &self.info.target;
         let plan = report.stage("plan", |_| match &memory {
             Some(saved) => saved.restore(scheduled, target),

@@ -53,8 +53,8 @@ fn floats(dims: &[i64], seed: i64) -> Value {
     Value::Array(Array::new(dims, &elements).expect("as many as the dimensions say"))
 }
 
-#[test]
-fn chains_of_products_run_beside_each_other() {
+/// Four chains of small products.
+fn chains() -> String {
     let mut text = "HloModule m\nENTRY e {\n  x = f32[64,64] parameter(0)\n  y = f32[64,64] parameter(1)\n".to_owned();
     for chain in 0..4 {
         let mut last = "x".to_owned();
@@ -71,7 +71,19 @@ fn chains_of_products_run_beside_each_other() {
     }
     let shapes = ["f32[64,64]"; 4].join(", ");
     writeln!(text, "  ROOT r = ({shapes}) tuple(p0.4, p1.4, p2.4, p3.4)\n}}").unwrap();
-    assert!(agrees(&text, &[vec![floats(&[64, 64], 1), floats(&[64, 64], 2)]], 1e-4) > 0);
+    text
+}
+
+#[test]
+fn chains_of_products_run_beside_each_other() {
+    assert!(agrees(&chains(), &[vec![floats(&[64, 64], 1), floats(&[64, 64], 2)]], 1e-4) > 0);
+}
+
+#[test]
+fn devices_that_share_threads_take_no_more_memory_for_steps_beside_each_other() {
+    let module = parse(&chains());
+    let bytes = |replicas| compile(&module, replicas, 3).1.compiled().report.temp_bytes;
+    assert!(2 * bytes(2) <= bytes(1), "{} for each of two, {} for one alone", bytes(2), bytes(1));
 }
 
 /// A loop of so many turns over a vector of eight, as text: its computations, and the instruction.
