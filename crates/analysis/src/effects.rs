@@ -23,6 +23,11 @@ pub fn reaches_outside(op: &Op) -> bool {
     has_side_effect(op) || meets || matches!(op, Op::Rng { .. } | Op::CustomCall(_))
 }
 
+/// Whether an operation is a call that is known to come back with a function of its operands, whatever they are: LAPACK's.
+pub fn is_function(op: &Op) -> bool {
+    matches!(op, Op::CustomCall(call) if call.target.starts_with("lapack_") && !call.has_side_effect)
+}
+
 /// Whether an operation only makes arrays of arrays, so that it may be done at any time its operands are there, or not at
 /// all, as far as the computations it calls allow.
 pub fn only_computes(op: &Op) -> bool {

@@ -1,5 +1,5 @@
 //! Invariant code motion: what a loop would compute anew each iteration, but from values that never change, is computed
-//! before the loop and carried.
+//! before the loop and carried: factors of a matrix, too, and what loops inside of the loop make.
 //!
 //! Only what is worth it: something expensive, or something that would be written to memory each iteration. What is
 //! cheap and made element by element is better made again where it is needed than read from memory. Weights that
@@ -10,14 +10,16 @@ use super::invariant_operand_layout::transpose_weights;
 use super::{Loop, element_of, loops};
 use crate::dce::remove_dead_code;
 use crate::pass::{Context, Pass};
-use hloom_analysis::effects::{only_computes, reaches_outside};
+use hloom_analysis::effects::{is_function, only_computes, reaches_outside};
+use hloom_analysis::trip_count::trip_count;
 use hloom_cost::element;
 use hloom_ir::diagnostic::Diagnostic;
-use hloom_ir::entity::{ComputationId, InstructionId};
-use hloom_ir::instruction::{Common, Operands};
+use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
+use hloom_ir::instruction::Operands;
 use hloom_ir::module::{Module, NewInstruction};
 use hloom_ir::op::{ConstantValue, Op};
-use hloom_ir::order::PostOrder;
+use hloom_ir::order::{PostOrder, computations};
+use hloom_ir::shape::Shape;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The pass.
@@ -30,11 +32,12 @@ pub static PASS: Pass = Pass {
 
 fn hoist_all(module: &mut Module) -> usize {
     let mut changes = 0;
+    let functions = functions(module);
     // Inner loops first: what leaves them may leave the outer ones as well.
     for w in loops(module) {
         if let Some(mut plain) = Loop::of(module, w) {
             changes += transpose_weights(module, &plain);
-            changes += hoist(module, &mut plain);
+            changes += hoist(module, &mut plain, &functions);
         }
     }
     if changes > 0 {
@@ -43,27 +46,54 @@ fn hoist_all(module: &mut Module) -> usize {
     changes
 }
 
-fn hoist(module: &mut Module, plain: &mut Loop) -> usize {
+/// The computations that come to an end and give a function of their operands, whatever these are.
+fn functions(module: &Module) -> SideTable<ComputationId, bool> {
+    let mut functions: SideTable<ComputationId, bool> = SideTable::with_len(module.computation_slots(), false);
+    for c in computations(module) {
+        let is_one = module[c].instructions().iter().all(|&i| computes(module, i, &functions));
+        functions.set(c, is_one);
+    }
+    functions
+}
+
+/// Whether `i` is done after a known time, and gives a function of its operands, if what it calls is one of `functions`.
+fn computes(module: &Module, i: InstructionId, functions: &SideTable<ComputationId, bool>) -> bool {
+    let op = &module[i].op;
+    (!reaches_outside(op) || is_function(op))
+        && op.called_computations().iter().all(|&c| functions[c])
+        && (!matches!(op, Op::While { .. }) || trip_count(module, i).is_some())
+}
+
+fn hoist(module: &mut Module, plain: &mut Loop, functions: &SideTable<ComputationId, bool>) -> usize {
     let order = PostOrder::new(module).instructions(plain.body);
     let mut invariant: FxHashSet<InstructionId> = FxHashSet::default();
     // How much is computed for each, operands and all: 1 is an addition per element.
     let mut cost: FxHashMap<InstructionId, f64> = FxHashMap::default();
     for &i in &order {
         let carried = element_of(module, i, plain.body_parameter).is_some_and(|n| plain.is_invariant(module, n));
-        if carried || is_movable(module, i) && module[i].operands().iter().all(|o| invariant.contains(o)) {
+        if carried || is_movable(module, i, functions) && module[i].operands().iter().all(|o| invariant.contains(o)) {
             invariant.insert(i);
             let operands: f64 = module[i].operands().iter().filter_map(|o| cost.get(o)).sum();
             cost.insert(i, if carried { 0.0 } else { own_cost(module, i) + operands });
         }
     }
+    // What changes with the rounds, and what is made in no time of what may leave the loop.
+    let mut staying: FxHashSet<InstructionId> = FxHashSet::default();
+    for &i in order.iter().rev() {
+        let is_used = || module[i].users().iter().any(|u| staying.contains(u));
+        if !invariant.contains(&i) || is_trivial(module, i) && is_used() {
+            staying.insert(i);
+        }
+    }
     let worth = |&i: &InstructionId| {
-        if !invariant.contains(&i) || matches!(module[i].op, Op::GetTupleElement { .. }) || is_trivial(module, i) {
+        let carried = element_of(module, i, plain.body_parameter).is_some();
+        if !invariant.contains(&i) || carried || !module[i].shape.is_array() || is_trivial(module, i) {
             return false;
         }
-        let varying = |&u: &InstructionId| !invariant.contains(&u);
-        let to_memory = |&u: &InstructionId| varying(&u) && reads_memory(&module[u].op);
+        let to_memory = |u: &InstructionId| !invariant.contains(u) && reads_memory(&module[*u].op);
+        let stays = |u: &InstructionId| staying.contains(u);
         let users = module[i].users();
-        users.iter().any(varying) && (cost.get(&i).is_some_and(|&c| c > element::CHEAP) || users.iter().any(to_memory))
+        users.iter().any(stays) && (cost.get(&i).is_some_and(|&c| c > element::CHEAP) || users.iter().any(to_memory))
     };
     let hoisted: Vec<InstructionId> = order.iter().copied().filter(worth).collect();
     if hoisted.is_empty() {
@@ -111,17 +141,21 @@ fn copy_outside(
         op: original.op.clone(),
         shape: original.shape.clone(),
         operands,
-        common: Common { metadata: original.common.metadata.clone(), ..Common::default() },
+        common: original.common.clone(),
     };
     Some(module.add_instruction(home, new))
 }
 
 /// Whether `i` gives the same whenever it is computed, and may be computed although the loop never runs.
-fn is_movable(module: &Module, i: InstructionId) -> bool {
+fn is_movable(module: &Module, i: InstructionId, functions: &SideTable<ComputationId, bool>) -> bool {
     let op = &module[i].op;
-    let pure = only_computes(op) || matches!(op, Op::Constant(ConstantValue::Literal(_)));
-    let plain = module[i].shape.as_array().is_some_and(|a| !a.is_dynamic());
-    pure && plain && !reaches_outside(op) && module[i].common.control_predecessors().is_empty()
+    let moves = only_computes(op)
+        || is_function(op)
+        || matches!(op, Op::Constant(ConstantValue::Literal(_)) | Op::Tuple | Op::GetTupleElement { .. })
+        || matches!(op, Op::While { .. }) && computes(module, i, functions);
+    let is_plain = |shape: &Shape| shape.as_array().is_some_and(|a| !a.is_dynamic());
+    let plain = module[i].shape.leaves().iter().all(|(_, shape)| is_plain(shape));
+    moves && plain && module[i].common.control_predecessors().is_empty()
 }
 
 /// What need not be carried, whoever reads it: it is made in no time.
@@ -139,6 +173,7 @@ fn reads_memory(op: &Op) -> bool {
             | Op::Fft { .. }
             | Op::Scatter(_)
             | Op::TriangularSolve { .. }
+            | Op::CustomCall(_)
     )
 }
 
@@ -147,6 +182,7 @@ fn own_cost(module: &Module, i: InstructionId) -> f64 {
     let instruction = &module[i];
     match instruction.op {
         Op::Constant(_) | Op::Iota { .. } | Op::Broadcast { .. } | Op::Reshape { .. } => 0.0,
+        Op::Tuple | Op::GetTupleElement { .. } => 0.0,
         _ => {
             let element_type = instruction.shape.element_type();
             let cost =
