@@ -93,9 +93,19 @@ impl<'c> Emitter<'_, 'c> {
         if let Some((number, elements)) = self.register_of(source) {
             return self.load_register(&access.offset, number, elements, t);
         }
-        let pointer = self.addresses[access.address as usize].expect("addresses come before loads");
+        let mut pointer = self.addresses[access.address as usize].expect("addresses come before loads");
+        let condition = guard;
         let guard = guard.map(|g| self.value(g).re);
         let spread = self.spread(access, t.bytes() as i64);
+        if let (Spread::Stride(1, _), Some(condition), false) = (&spread, condition, t.is_complex()) {
+            // How far outside of the array lanes can be.
+            let along = |&(term, _): &(Term, i64)| match term {
+                Term::Var(v) if self.lanes_now[v as usize] > 1 => self.program.extents[v as usize] * t.bytes() as i64,
+                _ => 0,
+            };
+            let reach = access.offset.terms.iter().map(along).sum();
+            pointer = self.pointer_if(condition, reach, pointer, source);
+        }
         match spread {
             Spread::One => self.load_one(pointer, source, guard, t),
             Spread::Offsets(offsets) if lanes(offsets) == 1 => {
@@ -179,6 +189,37 @@ impl<'c> Emitter<'_, 'c> {
         let types = [memory, self.ir.pointer_type().into()];
         let arguments = [pointer.into(), self.ir.int(Repr::I32, align.into()), mask, other];
         self.ir.intrinsic("llvm.masked.load", &types, &arguments).expect("the intrinsic has a result")
+    }
+
+    /// The address of a vector to be read under a mask, or, where no lane is wanted, that of the array: to read none of the
+    /// lanes of a vector takes a processor hundreds of cycles where there is no memory.
+    fn pointer_if(
+        &mut self,
+        guard: ItemId,
+        reach: i64,
+        pointer: PointerValue<'c>,
+        source: &LoadSource,
+    ) -> PointerValue<'c> {
+        /// So near an array there nearly always is memory: a page.
+        const NEAR: i64 = 4096;
+        // A part of the condition that holds for all lanes or none is asked for less.
+        let mut for_all: Option<Val<'c>> = None;
+        let mut pending = vec![guard];
+        while let Some(part) = pending.pop() {
+            let value = self.value(part).re;
+            match &self.program.item(part).item {
+                _ if lanes(value) == 1 => for_all = Some(for_all.map_or(value, |all| self.ir.and(all, value))),
+                Item::Scalar(ScalarOp::Binary(BinaryOp::And), operands) => pending.extend(operands.iter().copied()),
+                _ => {}
+            }
+        }
+        let condition = match for_all {
+            Some(condition) => condition,
+            None if reach <= NEAR => return pointer,
+            None => self.ir.any(self.value(guard).re),
+        };
+        let start = self.source(source);
+        self.ir.select_pointer(condition, pointer, start)
     }
 
     /// A single element; where the guard is false the first of the array is read instead.

@@ -412,7 +412,7 @@ impl<'c> Ir<'c> {
     }
 
     /// Whether any lane is set.
-    pub(super) fn any(&self, mask: Val<'c>) -> Val<'c> {
+    pub(crate) fn any(&self, mask: Val<'c>) -> Val<'c> {
         match mask {
             Val::VectorValue(_) => {
                 let reduced = self.intrinsic("llvm.vector.reduce.or", &[mask.get_type()], &[mask]);
