@@ -17,8 +17,9 @@ use hloom_ir::entity::{ComputationId, InstructionId, SideTable};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
 use hloom_passes::FusionLimits;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxBuildHasher, FxHashSet};
 use smallvec::SmallVec;
+use std::hash::BuildHasher;
 
 /// Instructions that are computed together.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +50,26 @@ struct Place {
     /// Whether its dimensions are the outermost ones of the group's result, so that it is made in the loops over these.
     is_outer: bool,
     /// The loops in which it is needed: that of the result, or those of reductions within. In each it is made anew.
-    loops: SmallVec<[InstructionId; 2]>,
+    loops: SmallVec<[Site; 2]>,
+}
+
+/// A loop in which a member is needed, and how it got there: parts of concatenations of parts of concatenations are as
+/// many as there are ways.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Site {
+    at: InstructionId,
+    way: u64,
+}
+
+impl Site {
+    fn new(at: InstructionId) -> Site {
+        Site { at, way: 0 }
+    }
+
+    /// The site of a part of the concatenation that is made here.
+    fn part(self, part: InstructionId) -> Site {
+        Site { at: part, way: FxBuildHasher.hash_one((self.way, self.at)) }
+    }
 }
 
 type Places = SmallVec<[Place; 1]>;
@@ -60,9 +80,13 @@ const MAX_COPIES: usize = 4;
 const MAX_COPIED: f64 = 2.0 * element::CHEAP;
 /// Additions that are done again, for an element that several parts of a concatenation need.
 const MAX_RECOMPUTED: f64 = 48.0;
+/// So many sites of a member are told apart.
+const MAX_SITES: usize = 32;
 /// What costs so much is better made by whole vectors than for each of many rows of at most so many elements.
 const EXPENSIVE: f64 = 8.0;
 const SHORT_ROW: i64 = 48;
+/// What costs so much is so even where the rows have to be read once more for it: the functions of angles.
+const WORTH_READING_AGAIN: f64 = 40.0;
 /// Arrays of at most so many bytes may be read in any order: they are cache-resident.
 const MAX_TRANSPOSED_BYTES: i64 = 1 << 18;
 /// Of the updates of an array one after another, as many are looked at.
@@ -204,7 +228,7 @@ impl Sweep<'_> {
         if !(joins && everywhere) {
             let group = self.groups.len() as u32;
             self.groups.push(Group { members: Vec::new(), results: vec![i], computed: 0 });
-            let loops = SmallVec::from_slice(&[i]);
+            let loops = SmallVec::from_slice(&[Site::new(i)]);
             joined.push(Place { group, times: 1.0, at_result: true, is_outer: true, loops });
         }
         // Of constants in every element only one is ever made.
@@ -253,9 +277,9 @@ impl Sweep<'_> {
             at_result: place.at_result && element_by_element,
             is_outer,
             loops: match &module[user].op {
-                Op::Reduce { .. } => SmallVec::from_slice(&[user]),
+                Op::Reduce { .. } => SmallVec::from_slice(&[Site::new(user)]),
                 // The parts of a concatenation are loops of their own, and share nothing.
-                Op::Concatenate { .. } => SmallVec::from_slice(&[i]),
+                Op::Concatenate { .. } => place.loops.iter().take(MAX_SITES).map(|s| s.part(i)).collect(),
                 _ => place.loops.clone(),
             },
         })
@@ -281,7 +305,7 @@ impl Sweep<'_> {
             // What is made once for a whole row costs next to nothing.
             _ if elements(module, i).saturating_mul(16) <= elements(module, result) => true,
             _ => {
-                let is_along_row = |&l: &InstructionId| l == result || matches!(module[l].op, Op::Reduce { .. });
+                let is_along_row = |s: &Site| s.at == result || matches!(module[s.at].op, Op::Reduce { .. });
                 match place.loops.len() {
                     1 => true,
                     _ if place.loops.iter().all(is_along_row) => cost <= self.limits.recomputed_in_row,
@@ -312,8 +336,8 @@ impl Sweep<'_> {
 
 impl Sweep<'_> {
     /// Whether `i` is expensive and `user` repeats it along short rows: within the loop over these it is made one number at a
-    /// time, in a loop of its own by whole vectors. What is made of reductions of the group's own rows stays with them,
-    /// as the rows would have to be read once more.
+    /// time, in a loop of its own by whole vectors. What is made of reductions of the group's own rows stays with them if it
+    /// is not very expensive, as the rows would have to be read once more.
     fn loses_lanes(&self, i: InstructionId, user: InstructionId, is_outer: bool) -> bool {
         let module = self.module;
         let (Op::Broadcast { dimensions }, Some(to)) = (&module[user].op, plain_array(module, user)) else {
@@ -322,7 +346,7 @@ impl Sweep<'_> {
         let innermost = dimensions.last().map_or(-1, |&d| d) as usize;
         let row: i64 = to.dims().iter().skip(innermost.wrapping_add(1)).product();
         let is_expensive = self.cost[i] >= EXPENSIVE && (2..=SHORT_ROW).contains(&row);
-        is_expensive && !(is_outer && self.is_made_of_reduction(i))
+        is_expensive && (self.cost[i] >= WORTH_READING_AGAIN || !(is_outer && self.is_made_of_reduction(i)))
     }
 
     /// Whether `i` is a transpose that would have each row of a reduction inside of the group gathered from all over the
@@ -338,7 +362,7 @@ impl Sweep<'_> {
                 && elements(module, i) >= rows
                 && (!group.results.contains(&r) || reads_both_ways(module, r))
         };
-        moves_rows(module, i) && (is_read_by(&user) || place.loops.iter().any(is_read_by))
+        moves_rows(module, i) && (is_read_by(&user) || place.loops.iter().any(|s| is_read_by(&s.at)))
     }
 
     /// Whether a reduction is among what `i` is made of, as far as it is worth looking.

@@ -1,16 +1,20 @@
 //! The rows of a result in one loop (unroll and jam): where a few rows are stacked that are made of the same values, as the derivatives of
 //! a state of three numbers are, which a loop for each row would make again for every one. The dimension along which they
 //! are stacked may be any, and there may be several. For processors, whose loops have the values of all rows in registers.
+//!
+//! Of short rows, down to single numbers, it is worth it where they are made of the same functions: little else is saved,
+//! as a vector would hold several rows.
 
-use crate::affine::Affine;
+use crate::affine::{Affine, VarId};
 use crate::graph::{Graph, NodeOp, ValueRef};
 use crate::lower::{Index, NestOutputs, lower_with};
+use crate::nests::programs;
 use crate::program::LoopProgram;
 use smallvec::SmallVec;
 
 /// So many rows are made together at most: all their values are at hand at once.
 const MOST_ROWS: i64 = 8;
-/// Rows are at least so long, for vectors.
+/// Rows are at least so long, for vectors; of shorter ones the work is weighed.
 const LEAST_LENGTH: i64 = 64;
 /// A loop of more items would be more code than is worth compiling.
 const MOST_ITEMS: usize = 500;
@@ -40,11 +44,15 @@ pub(crate) fn joined_rows(graph: &Graph) -> Option<LoopProgram> {
         (0..dims.len()).filter(|&d| dims[d] > 1 && heights.contains(&dims[d])).collect();
     let rows: i64 = stacked.iter().map(|&d| dims[d]).product();
     let length: i64 = (0..dims.len()).filter(|d| !stacked.contains(d)).map(|d| dims[d]).product();
-    if !(2..=MOST_ROWS).contains(&rows) || length < LEAST_LENGTH {
+    if !(2..=MOST_ROWS).contains(&rows) {
         return None;
     }
     let rows: Vec<SmallVec<[i64; 2]>> = (0..rows).map(|row| place(row, &stacked, dims)).collect();
     let together = lower_rows(graph, target, &stacked, &rows)?;
+    if length < LEAST_LENGTH {
+        let apart: f64 = programs(graph, false).ok()?.iter().map(steps).sum();
+        return (together.items.len() <= MOST_ITEMS && steps(&together) <= LARGEST_SHARE * apart).then_some(together);
+    }
     let apart =
         rows.iter().map(|row| Some(lower_rows(graph, target, &stacked, std::slice::from_ref(row))?.items.len()));
     let apart: usize = apart.sum::<Option<usize>>()?;
@@ -53,6 +61,17 @@ pub(crate) fn joined_rows(graph: &Graph) -> Option<LoopProgram> {
     let is_short = stacked.last() == Some(&(dims.len() - 1));
     let share = if is_short { 1.0 } else { LARGEST_SHARE };
     (items <= MOST_ITEMS && items as f64 <= share * apart as f64).then_some(together)
+}
+
+/// What a short loop takes, in additions of vectors or of single numbers, which take as long.
+fn steps(program: &LoopProgram) -> f64 {
+    const LANES: f64 = 16.0;
+    let times = |vars: &[VarId]| {
+        let points: f64 = vars.iter().map(|&v| program.extents[v as usize] as f64).product();
+        (points / LANES).ceil()
+    };
+    program.items.iter().map(|i| times(&i.vars) * i.item.additions(i.element_type).max(1.0)).sum::<f64>()
+        + program.stores.len() as f64 * times(&program.nest)
 }
 
 /// Where a row lies in the dimensions along which rows are stacked.
