@@ -269,7 +269,11 @@ fn results(module: &Module) -> Vec<Making> {
                 let operands = module[i].operands().iter().map(|&o| makings[o]);
                 let called = module[i].op.called_computations();
                 let called = called.iter().map(|&c| of_computations[c]);
-                let making = operands.chain(called).fold(Making::of(module, i), Making::joined);
+                let mut making = operands.chain(called).fold(Making::of(module, i), Making::joined);
+                // What cancels is zero, or what is left of rounding: a quotient by it may be anything.
+                let divisor =
+                    module[i].operands().get(1).filter(|_| matches!(module[i].op, Op::Binary(BinaryOp::Divide)));
+                making.breaks |= divisor.is_some_and(|&d| makings[d].computes);
                 changed |= making != makings[i];
                 makings.set(i, making);
                 whole = whole.joined(making);
@@ -333,6 +337,14 @@ mod tests {
         assert_eq!(compared("ROOT y = f32[1] reverse(x), dimensions={0}", &[tiny], &[tiny]), AGREE);
         assert!(compared("ROOT y = f32[1] reverse(x), dimensions={0}", &[tiny], &[1.0]).is_err());
         assert_eq!(compared("ROOT y = f32[1] maximum(x, x)", &[tiny], &[0.0]), OPEN);
+    }
+
+    #[test]
+    fn quotients_by_what_may_cancel_are_open() {
+        let body = "three = f32[] constant(3)\n b = f32[1] broadcast(three), dimensions={}\n t = f32[1] multiply(x, b)
+            u = f32[1] subtract(t, x)\n v = f32[1] subtract(u, x)\n w = f32[1] subtract(v, x)\n ROOT y = f32[1] divide(w, w)";
+        assert_eq!(compared(body, &[0.1], &[f32::NAN]), OPEN);
+        assert!(compared("ROOT y = f32[1] divide(x, x)", &[0.1], &[f32::NAN]).is_err());
     }
 
     #[test]
