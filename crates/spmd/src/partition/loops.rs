@@ -11,12 +11,25 @@ use hloom_ir::Op;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::op::BinaryOp;
 
+/// What is taken out of a tuple that was just put together, as calls in place of which their bodies were put leave it.
+fn behind_tuples(source: &hloom_ir::module::Module, mut id: InstructionId) -> InstructionId {
+    while let Op::GetTupleElement { index } = source[id].op
+        && let [tuple] = *source[id].operands()
+        && source[tuple].op == Op::Tuple
+        && let Some(&element) = usize::try_from(index).ok().and_then(|n| source[tuple].operands().get(n))
+    {
+        id = element;
+    }
+    id
+}
+
 /// The elements of a computation's root, if it is a flat tuple, with its parameter.
 fn carried(source: &hloom_ir::module::Module, body: ComputationId) -> Option<(InstructionId, Vec<InstructionId>)> {
     let root = source.root(body)?;
     let parameter = *source.parameters(body).first()?;
     let flat = source[parameter].shape.as_tuple()?.iter().all(|s| !s.is_tuple());
-    (flat && source[root].op == Op::Tuple).then(|| (parameter, source[root].operands().to_vec()))
+    let elements = || source[root].operands().iter().map(|&e| behind_tuples(source, e)).collect();
+    (flat && source[root].op == Op::Tuple).then(|| (parameter, elements()))
 }
 
 /// The instruction that takes element `index` of the parameter, if there is just one.
