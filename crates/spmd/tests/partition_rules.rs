@@ -384,3 +384,69 @@ fn a_grid_of_more_axes_than_a_list_holds_is_refused() {
     assert_eq!(message(1 << 23), None);
     assert!(message(1 << 24).is_some_and(|m| m.contains("too many axes")));
 }
+
+#[test]
+fn shards_that_are_mirrored_along_several_dimensions_change_places_once() {
+    let reverse = |a: i64, b: i64| {
+        format!(
+            "HloModule m\nENTRY e {{
+              x = f32[{a},6,{b}] parameter(0), sharding={{devices=[4,1,2]<=[8]}}
+              ROOT r = f32[{a},6,{b}] reverse(x), dimensions={{0,1,2}}, sharding={{devices=[4,1,2]<=[8]}}
+            }}"
+        )
+    };
+    assert_eq!(sent(8, &reverse(12, 10)), ["collective-permute f32[3,6,5]"]);
+    // Where shards are not full, elements go over the edges of theirs along that dimension.
+    assert!(sent(8, &reverse(11, 10)).len() > 1);
+}
+
+/// What a loop adds up of products over cut rows, straight on or by way of a tuple, as a call leaves it whose body was put in
+/// its place.
+#[test]
+fn sums_that_loops_carry_are_completed_after_them() {
+    let program = |next: &str| {
+        format!(
+            "HloModule m
+            cond {{
+              s = (s32[], f32[8,8], f32[64,8]) parameter(0)
+              i = s32[] get-tuple-element(s), index=0
+              n = s32[] constant(5)
+              ROOT go = pred[] compare(i, n), direction=LT
+            }}
+            body {{
+              s = (s32[], f32[8,8], f32[64,8]) parameter(0)
+              i = s32[] get-tuple-element(s), index=0
+              one = s32[] constant(1)
+              up = s32[] add(i, one)
+              carried = f32[8,8] get-tuple-element(s), index=1
+              x = f32[64,8] get-tuple-element(s), index=2
+              g = f32[8,8] dot(x, x), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
+              {next}
+              other = f32[64,8] negate(x)
+              ROOT t = (s32[], f32[8,8], f32[64,8]) tuple(up, next, other)
+            }}
+            ENTRY e {{
+              p = f32[64,8] parameter(0), sharding={{devices=[4,1]<=[4]}}
+              zero = f32[] constant(0)
+              none = f32[8,8] broadcast(zero), dimensions={{}}
+              i = s32[] constant(0)
+              s = (s32[], f32[8,8], f32[64,8]) tuple(i, none, p)
+              w = (s32[], f32[8,8], f32[64,8]) while(s), condition=cond, body=body,
+                sharding={{{{replicated}}, {{replicated}}, {{devices=[4,1]<=[4]}}}}
+              ROOT r = f32[8,8] get-tuple-element(w), index=1
+            }}"
+        )
+    };
+    let straight = "next = f32[8,8] add(carried, g)";
+    let by_tuple = "sum = f32[8,8] add(carried, g)\n both = (f32[8,8], f32[64,8]) tuple(sum, x)\n next = f32[8,8] get-tuple-element(both), index=0";
+    for next in [straight, by_tuple] {
+        let module = support::read(&program(next));
+        let made = hloom_spmd::partition(&module, 4).unwrap_or_else(|d| panic!("{}", d.message));
+        support::check(&module, &made, 3).unwrap_or_else(|e| panic!("{e}"));
+        let entry = made.module.entry().expect("there is one");
+        let mut in_entry = made.module[entry].instructions().iter();
+        let is_sum = |&i: &hloom_ir::entity::InstructionId| matches!(made.module[i].op, Op::AllReduce(_));
+        assert_eq!(collectives(&made.module), ["all-reduce f32[8,8]"]);
+        assert!(in_entry.any(is_sum), "{next}");
+    }
+}

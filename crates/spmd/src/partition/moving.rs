@@ -392,21 +392,27 @@ impl Body<'_, '_> {
         local.free = None;
         let zero = self.zero(shape.element_type)?;
         // Where another order of devices is stated, it may be the mirrored one: elements are put right within the shards
-        // as they lie, and then the shards change places, or do not.
-        let mirrored = self.is_off_grid(at);
+        // as they lie, and then the shards change places, or do not. Along several dimensions in whole shards, these change
+        // places once, instead of once for each.
+        let is_whole = |d: usize| {
+            let shards = self.axes().product(&spec.dims[d]);
+            shards > 1 && shape.dims()[d] % shards == 0
+        };
+        let off_grid = self.is_off_grid(at);
+        let several = changed.iter().filter(|&&d| is_whole(d)).count() > 1;
+        let mirrored: Vec<usize> = changed.iter().copied().filter(|&d| off_grid || several && is_whole(d)).collect();
         for &d in &changed {
             let list = spec.dims[d];
             if !list.is_empty() {
                 let (mut starts, size) = window(self.axes().product(&list), d);
-                if mirrored {
+                if mirrored.contains(&d) {
                     starts.reverse();
                 }
                 local.id = self.read_window(&local, d, &list, &starts, size, zero)?;
             }
         }
         let mut id = self.add(Op::Reverse { dimensions: dimensions.clone() }, &[local.id])?;
-        let lists = changed.iter().map(|&d| spec.dims[d]).filter(|l| !l.is_empty());
-        let lists: Vec<AxisList> = lists.filter(|_| mirrored).collect();
+        let lists: Vec<AxisList> = mirrored.iter().map(|&d| spec.dims[d]).filter(|l| !l.is_empty()).collect();
         if !lists.is_empty() {
             let axes = self.axes();
             let mirror = |logical: i64| {
