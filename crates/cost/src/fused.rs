@@ -3,7 +3,7 @@
 //! Worked out once for each, callees first, so that the whole is linear in the size of the module.
 
 use crate::matmul::{Matmul, Producer};
-use crate::work::{Elementwise, Work, elements, first_array};
+use crate::work::{Work, elements, first_array};
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
@@ -67,9 +67,12 @@ fn summary(module: &Module, computation: ComputationId, fused: &[Option<Fused>])
     let needed = shares_read(module, computation, fused, passes_on);
     let root = module.root(computation);
     let mut depths = Shares::default();
+    let mut met: FxHashMap<&[InstructionId], InstructionId> = FxHashMap::default();
     for &id in instructions {
         let before = result.work.matmuls.len();
         let mut work = match callee(module, id, fused) {
+            // What two nested fusions make of the same values in the same way is made once.
+            Some(inner) if is_repeated(module, id, inner, &mut met, fused) => Work::default(),
             Some(inner) => {
                 result.is_outside |= inner.is_outside;
                 inner.work.clone()
@@ -110,8 +113,22 @@ fn callee<'f>(module: &Module, id: InstructionId, fused: &'f [Option<Fused>]) ->
     }
 }
 
+/// Whether a nested fusion does what an earlier one does.
+fn is_repeated<'m>(
+    module: &'m Module,
+    id: InstructionId,
+    inner: &Fused,
+    met: &mut FxHashMap<&'m [InstructionId], InstructionId>,
+    fused: &[Option<Fused>],
+) -> bool {
+    let first = *met.entry(module[id].operands()).or_insert(id);
+    let is_same = |other: &Fused| other.work == inner.work && !inner.work.matmuls.is_empty();
+    first != id && module[first].shape == module[id].shape && callee(module, first, fused).is_some_and(is_same)
+}
+
 fn is_outside(op: &Op) -> bool {
-    matches!(op, Op::CustomCall(_))
+    // Room that is not written yet is no work of the outside.
+    matches!(op, Op::CustomCall(call) if &*call.target != "AllocateBuffer")
 }
 
 /// Finds what is fused in front of the two operands of a product.
@@ -129,6 +146,7 @@ fn trace(module: &Module, id: InstructionId, fused: &[Option<Fused>], matmul: &m
                     inner.parameters.iter().filter_map(|&p| operands.get(p as usize).copied()).collect();
                 let mut outer = producer(module, &feeding, fused);
                 outer.work += inner.work;
+                outer.has_product |= inner.has_product;
                 outer
             };
             (matmul.lhs, matmul.rhs) = (outer(&matmul.lhs), outer(&matmul.rhs));
@@ -146,11 +164,16 @@ fn producer(module: &Module, values: &[InstructionId], fused: &[Option<Fused>]) 
             found.parameters.extend(u32::try_from(number));
             continue;
         }
-        let own: Elementwise = match callee(module, id, fused) {
-            Some(inner) => inner.work.elementwise,
-            None => Work::of(module, id).elementwise,
+        let own;
+        let work = match callee(module, id, fused) {
+            Some(inner) => &inner.work,
+            None => {
+                own = Work::of(module, id);
+                &own
+            }
         };
-        found.work += own;
+        found.work += work.elementwise;
+        found.has_product |= !work.matmuls.is_empty();
         stack.extend(module[id].operands().iter().copied().filter(|&o| seen.insert(o)));
     }
     found.parameters.sort_unstable();

@@ -1,8 +1,9 @@
 //! What the cost model is asked about: work, and the arrays that it reads and writes, as plain data.
 
 use crate::fused::Fused;
-use crate::work::{Work, elements};
+use crate::work::{TILE_ELEMENTS, Work, elements, tile_elements, tiles};
 use hloom_ir::ElementType;
+use hloom_ir::attributes::FusionKind;
 use hloom_ir::entity::{EntityId, InstructionId};
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
@@ -21,11 +22,13 @@ pub enum KernelKind {
     Single,
     /// A fusion without products.
     Loop,
+    /// A fusion around a reduction over windows that slide.
+    Sliding,
     /// A product or convolution, with what is fused with it.
     Matmul,
-    /// The same elements in another layout.
+    /// The same elements, others of them side by side.
     Relayout,
-    /// The same elements as they lie.
+    /// The same elements, side by side as they were.
     Copy,
 }
 
@@ -40,10 +43,26 @@ pub struct ArrayUse {
     pub elements: f64,
     /// Bytes that go through memory, padding included.
     pub bytes: f64,
-    /// Tiles of 8 × 128 elements that the whole array takes.
+    /// Tiles that the whole array takes, those of fewer than 8 rows counted as whole ones.
     pub tiles: f64,
+    /// Whether its tiles have as many elements as vector units take at once.
+    pub has_full_tiles: bool,
+    /// Bytes of the whole array.
+    pub whole: f64,
     /// The memory it lies in.
     pub space: i64,
+}
+
+impl ArrayUse {
+    /// The share of the array that goes through memory.
+    pub fn share(&self) -> f64 {
+        self.bytes / self.whole.max(1.0)
+    }
+
+    /// Whether all of it does.
+    pub fn is_whole(&self) -> bool {
+        self.bytes > 0.999 * self.whole
+    }
 }
 
 /// Work, and what it reads and writes.
@@ -127,8 +146,9 @@ impl Kernel {
         }
         match op {
             _ if !self.work.matmuls.is_empty() => Matmul,
+            Op::Fusion(fusion) if fusion.kind == FusionKind::Output => Sliding,
             Op::Fusion(_) => Loop,
-            Op::Copy if keeps_layout(module, id) => Copy,
+            Op::Copy | Op::Transpose { .. } if keeps_fastest(module, id) => Copy,
             Op::Copy | Op::Transpose { .. } => Relayout,
             _ => Single,
         }
@@ -176,17 +196,21 @@ fn is_free(op: &Op) -> bool {
     ) || op.collective().is_some()
 }
 
-/// Whether a copy moves the elements as they lie.
-fn keeps_layout(module: &Module, id: InstructionId) -> bool {
+/// Whether elements that lie side by side before a copy or transpose do so afterwards.
+fn keeps_fastest(module: &Module, id: InstructionId) -> bool {
     let instruction = &module[id];
     let operand = instruction.operands().first().and_then(|&o| module[o].shape.as_array());
-    match (operand, instruction.shape.as_array(), &instruction.op) {
-        (Some(from), Some(to), Op::Copy) => {
-            let tiles = |a: &ArrayShape| a.layout.as_ref().map(|l| l.tiles.clone()).unwrap_or_default();
-            from.minor_to_major() == to.minor_to_major() && tiles(from) == tiles(to)
-        }
-        _ => false,
-    }
+    let (Some(from), Some(to)) = (operand, instruction.shape.as_array()) else { return false };
+    let fastest = |a: &ArrayShape| a.minor_to_major().into_iter().find(|&d| dimension(a, d) > 1);
+    let source = fastest(to).and_then(|d| match &instruction.op {
+        Op::Transpose { dimensions } => dimensions.get(usize::try_from(d).ok()?).copied(),
+        _ => Some(d),
+    });
+    source == fastest(from)
+}
+
+fn dimension(array: &ArrayShape, dimension: i64) -> i64 {
+    usize::try_from(dimension).ok().and_then(|d| array.dims().get(d).copied()).unwrap_or(1)
 }
 
 /// The share of operand `n` that an unfused instruction reads.
@@ -244,7 +268,9 @@ fn array_use(array: &ArrayShape, index: usize, share: f64, space: Option<i64>, t
         element_type: array.element_type,
         elements,
         bytes: padded * share,
-        tiles: padded * 8.0 / bits.max(8.0) / 1024.0,
+        tiles: tiles(array).unwrap_or(padded * 8.0 / bits.max(8.0) / 1024.0),
+        has_full_tiles: tile_elements(array).is_none_or(|n| n >= TILE_ELEMENTS),
+        whole: padded,
         space: space.unwrap_or(own),
     }
 }

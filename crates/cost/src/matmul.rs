@@ -34,6 +34,24 @@ pub struct Matmul {
     pub is_convolution: bool,
     /// Whether it is one of arrays whose features do not lie side by side.
     pub has_features_apart: bool,
+    /// Elements that matrix units are fed for each result: those that are summed, and those where a window meets nothing.
+    pub fed: f64,
+    /// Input features that are summed at each position.
+    pub inputs: f64,
+    /// Columns along the dimension of output features; the others are along spatial ones.
+    pub features: f64,
+    /// Whether a window of several positions slides over rows.
+    pub has_taps: bool,
+    /// Whether there are zeros between the elements of the first operand.
+    pub has_holes: bool,
+    /// Positions of that window, each of its sizes filled up to eight.
+    pub taps: f64,
+    /// Whether the elements that are summed do not lie side by side in the first operand.
+    pub is_lhs_across: bool,
+    /// Whether they do not in the second.
+    pub is_rhs_across: bool,
+    /// What the dimensions of the result count, the slowest first.
+    pub result_parts: SmallVec<[(Part, f64); 5]>,
     /// Multiplications and additions.
     pub flops: f64,
     /// The type of the first operand.
@@ -50,6 +68,17 @@ pub struct Matmul {
     pub rhs: Producer,
 }
 
+/// What a dimension of a product's result counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// Products.
+    Batch,
+    /// Rows of each.
+    Rows,
+    /// Columns of each.
+    Columns,
+}
+
 /// What is fused in front of an operand of a product.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Producer {
@@ -57,6 +86,8 @@ pub struct Producer {
     pub work: Elementwise,
     /// Which parameters of the fusion it reads; none for a product on its own.
     pub parameters: SmallVec<[u32; 2]>,
+    /// Whether another product is among it.
+    pub has_product: bool,
 }
 
 impl Matmul {
@@ -72,10 +103,22 @@ impl Matmul {
                 let fastest = rhs.minor_to_major().first().copied();
                 let product = Matmul::dot(lhs, rhs, result, contracted, product(lhs, &dims.lhs_batch), &dot.precision);
                 let is_rhs_by_columns = fastest.is_some_and(|d| dims.rhs_contracting.contains(&d));
+                let is_lhs_across = !dims.lhs_contracting.iter().any(|&d| Some(d) == fastest_of(lhs));
                 let is_free = |d: &i64| !dims.lhs_batch.contains(d) && !dims.lhs_contracting.contains(d);
                 let innermost = (0..lhs.rank() as i64).rev().find(is_free);
                 let inner_rows = innermost.map_or(1.0, |d| self::product(lhs, &[d])).max(1.0);
-                Some(Matmul { is_rhs_by_columns, inner_rows, ..product })
+                // The result's dimensions are the batch, then rows, then columns.
+                let (batches, rank) = (dims.lhs_batch.len(), result.rank());
+                let rows = lhs.rank() - dims.lhs_contracting.len();
+                let part = |d: usize| match d {
+                    _ if d < batches => Part::Batch,
+                    _ if d < rows => Part::Rows,
+                    _ => Part::Columns,
+                };
+                let parts: SmallVec<[Part; 5]> = (0..rank).map(part).collect();
+                let product = product.with_parts(result, &parts);
+                let is_rhs_across = !is_rhs_by_columns;
+                Some(Matmul { is_rhs_by_columns, inner_rows, is_lhs_across, is_rhs_across, ..product })
             }
             Op::RaggedDot(dot) => {
                 let dims = &dot.dims;
@@ -85,11 +128,12 @@ impl Matmul {
             Op::Convolution(c) => {
                 let batch_groups = c.batch_group_count.max(1) as f64;
                 let product = Matmul::convolution(lhs, rhs, result, &c.window, &c.dims, batch_groups, &c.precision);
-                let fastest = |a: &ArrayShape| a.minor_to_major().first().copied();
-                let is_apart =
-                    fastest(lhs) != Some(c.dims.input_feature) || fastest(result) != Some(c.dims.output_feature);
+                let is_lhs_across = fastest_of(lhs) != Some(c.dims.input_feature);
+                let is_rhs_across = fastest_of(rhs) != Some(c.dims.kernel_input_feature);
+                let is_apart = is_lhs_across || fastest_of(result) != Some(c.dims.output_feature);
                 let groups = c.feature_group_count.max(1) as f64;
-                Some(Matmul { groups, is_convolution: true, has_features_apart: is_apart, ..product })
+                let product = Matmul { groups, is_convolution: true, has_features_apart: is_apart, ..product };
+                Some(Matmul { is_lhs_across, is_rhs_across, ..product })
             }
             _ => None,
         }
@@ -126,7 +170,16 @@ impl Matmul {
         let mut columns = size(result, dims.output_feature).max(1) as f64;
         let inner_rows = size(result, dims.output_batch).max(1) as f64;
         let mut rows = inner_rows;
-        let (mut batch, mut pairs) = (1.0, 1.0);
+        let (features, inputs, mut fed) = (columns, contracted, contracted);
+        let (mut batch, mut pairs, mut has_taps, mut has_holes, mut taps) = (1.0, 1.0, false, false, 1.0);
+        let mut parts: SmallVec<[Part; 5]> = smallvec::smallvec![Part::Rows; result.rank()];
+        let mut count = |dimension: Option<&i64>, part: Part| {
+            let at = dimension.and_then(|&d| usize::try_from(d).ok()).and_then(|d| parts.get_mut(d));
+            if let Some(at) = at {
+                *at = part;
+            }
+        };
+        count(Some(&dims.output_feature), Part::Columns);
         for (i, w) in window.dims.iter().enumerate() {
             let at = |d: &[i64], a: &ArrayShape| d.get(i).map_or(1, |&d| size(a, d)).max(0);
             let (input, output) = (at(&dims.input_spatial, lhs), at(&dims.output_spatial, result));
@@ -135,17 +188,36 @@ impl Matmul {
             let is_one_to_one = met == output as f64 && w.size == output && w.size > 1;
             if is_one_to_one && w.size == input {
                 batch *= w.size as f64;
+                count(dims.output_spatial.get(i), Part::Batch);
             } else if is_one_to_one && input == 1 {
                 columns *= w.size as f64;
+                count(dims.output_spatial.get(i), Part::Columns);
             } else {
                 rows *= output.max(1) as f64;
                 contracted *= (met / output.max(1) as f64).round().max(1.0);
+                fed *= if output <= 1 { met.max(1.0) } else { w.size.max(1) as f64 };
+                has_taps |= output > 1 && w.size > 1;
+                has_holes |= w.base_dilation > 1;
+                taps *= if w.size > 1 { (w.size as f64 / 8.0).ceil() * 8.0 } else { 1.0 };
             }
         }
-        let features = size(rhs, dims.kernel_input_feature).max(0) as f64 * size(result, dims.output_feature) as f64;
-        let flops = 2.0 * features * size(lhs, dims.input_batch) as f64 / batch_groups * pairs;
+        let met = size(rhs, dims.kernel_input_feature).max(0) as f64 * size(result, dims.output_feature) as f64;
+        let flops = 2.0 * met * size(lhs, dims.input_batch) as f64 / batch_groups * pairs;
         let product = Matmul::new([rows, columns, contracted, batch, flops], [lhs, rhs, result], precision);
-        Matmul { inner_rows, ..product }
+        Matmul { inner_rows, features, inputs, fed, has_taps, has_holes, taps, ..product }.with_parts(result, &parts)
+    }
+
+    /// The same, with what each dimension of the result counts.
+    fn with_parts(mut self, result: &ArrayShape, parts: &[Part]) -> Matmul {
+        let slowest_first = result.minor_to_major().into_iter().rev().filter_map(|d| usize::try_from(d).ok());
+        let of = |d: usize| Some((*parts.get(d)?, result.dims().get(d).copied()?.max(1) as f64));
+        self.result_parts = slowest_first.filter_map(of).collect();
+        self
+    }
+
+    /// Whether the result's fastest dimension is one of rows.
+    pub fn has_rows_fastest(&self) -> bool {
+        self.result_parts.last().is_some_and(|&(part, _)| part == Part::Rows)
     }
 
     fn new(sizes: [f64; 5], arrays: [&ArrayShape; 3], precision: &PrecisionConfig) -> Matmul {
@@ -169,6 +241,15 @@ impl Matmul {
             is_rhs_by_columns: false,
             is_convolution: false,
             has_features_apart: false,
+            fed: contracted,
+            inputs: contracted,
+            features: columns,
+            has_taps: false,
+            has_holes: false,
+            taps: 1.0,
+            is_lhs_across: false,
+            is_rhs_across: true,
+            result_parts: SmallVec::new(),
             flops,
             lhs_type,
             rhs_type,
@@ -178,6 +259,11 @@ impl Matmul {
             rhs,
         }
     }
+}
+
+/// The dimension along which elements lie side by side.
+fn fastest_of(shape: &ArrayShape) -> Option<i64> {
+    shape.minor_to_major().into_iter().next()
 }
 
 fn product(shape: &ArrayShape, dims: &[i64]) -> f64 {

@@ -1,12 +1,13 @@
 //! The cost model of a module on a target: ask it about instructions, or about kernels that do not exist yet.
 
 use crate::custom_call::{self, CustomCost};
-use crate::dumped::window_config;
+use crate::dumped::{WindowConfig, window_config};
 use crate::fused::{Fused, fused_computations};
 use crate::kernel::{Kernel, KernelKind, Placement};
 use crate::processor::{self, Residence};
+use crate::product::MatmulWindows;
 use crate::roofline;
-use crate::windows::{Machine, MatmulWindows};
+use crate::windows::Machine;
 use crate::work::Work;
 use hloom_ir::attributes::FusionKind;
 use hloom_ir::diagnostic::Diagnostic;
@@ -62,7 +63,7 @@ pub struct InstructionCost {
     pub matmul_flops: f64,
     /// Bytes to and from main memory.
     pub bytes: f64,
-    /// The windows that were chosen, for a product large enough that they are searched.
+    /// The windows that were chosen for a product.
     pub windows: Option<MatmulWindows>,
     /// How many windows the estimate is of; 1 where nothing is cut.
     pub window_count: f64,
@@ -213,6 +214,14 @@ impl<'m> CostModel<'m> {
             Some(machine) => machine.cost(&kernel, known.as_ref()),
             None if self.is_processor() => processor::cost(&kernel, self.residence(id, &kernel), self.target),
             None => roofline::cost(&kernel, self.target),
+        }
+    }
+
+    /// What an instruction costs in such windows, on a target that has windows.
+    pub fn in_windows(&self, id: InstructionId, windows: &WindowConfig) -> Result<InstructionCost, Diagnostic> {
+        match &self.machine {
+            Some(machine) => machine.cost(&self.kernel(id), Some(windows)),
+            None => self.instruction(id),
         }
     }
 

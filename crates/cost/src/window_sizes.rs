@@ -7,8 +7,8 @@
 use crate::matmul::Matmul;
 
 /// Rows and columns of a tile.
-const SUBLANES: f64 = 8.0;
-const LANES: f64 = 128.0;
+pub(crate) const SUBLANES: f64 = 8.0;
+pub(crate) const LANES: f64 = 128.0;
 
 /// A cut of a product's rows.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -47,9 +47,9 @@ impl RowCuts {
         RowCuts(kept)
     }
 
-    /// The fewest windows of at most so many rows.
-    pub(crate) fn fewest(&self, rows: f64) -> Option<RowCut> {
-        self.0.get(self.0.partition_point(|cut| cut.rows > rows)).copied()
+    /// The cuts into windows of at most so many rows, the fewest windows first.
+    pub(crate) fn no_larger(&self, rows: f64) -> impl Iterator<Item = RowCut> + '_ {
+        self.0.iter().skip(self.0.partition_point(|cut| cut.rows > rows)).copied()
     }
 }
 
@@ -79,7 +79,7 @@ fn shares(n: u64) -> Vec<u64> {
     all
 }
 
-fn divisors(n: u64) -> Vec<u64> {
+pub(crate) fn divisors(n: u64) -> Vec<u64> {
     let mut all: Vec<u64> = (1..).take_while(|d| d * d <= n).filter(|d| n.is_multiple_of(*d)).collect();
     let others: Vec<u64> = all.iter().rev().map(|d| n / d).filter(|d| d * d > n).collect();
     all.extend(others);

@@ -1,92 +1,82 @@
 //! Cycles of kernels that are cut into windows: each is copied into fast memory, computed on and copied back, and the
 //! copies of the next go on behind the arithmetic of this one.
 //!
-//! The formulas and their constants ([`hloom_target::WindowModel`]) come from fits to a compiler's own estimates. What
-//! lies in fast memory already costs no copy. Where the windows are known (the compiler wrote them down) they are used;
-//! otherwise the best are searched, as the compiler does.
+//! The formulas and their constants ([`hloom_target::WindowModel`]) come from a compiler's own estimates: a window takes
+//! the longer of its copies, one after another, and its arithmetic; before the first there is its copy in, after the last
+//! its copy out. What lies in fast memory already costs a product no copy. Results of elements narrower than 32 bits, and
+//! reductions, go once more through fast memory as elements of 32 bits, as slowly as through main memory. Where the windows
+//! are known (the compiler wrote them down) they are used; otherwise the best are searched, as the compiler does.
 
 use crate::dumped::WindowConfig;
 use crate::kernel::{ArrayUse, Kernel, KernelKind};
-use crate::matmul::{Matmul, Producer};
 use crate::model::InstructionCost;
-use crate::window_sizes::{self, RowCuts};
+use crate::product::MatmulWindows;
 use crate::work::Elementwise;
-use hloom_ir::ElementType;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_target::{Target, WindowModel};
 
 /// Elements of a tile.
-const TILE: f64 = 1024.0;
+pub(crate) const TILE: f64 = 1024.0;
+/// Bytes of a tile of elements of 32 bits.
+pub(crate) const TILE_BYTES: f64 = 4096.0;
 /// Tiles in each window of a large unfused instruction.
 const SINGLE_WINDOW_TILES: f64 = 128.0;
-/// Bytes of a tile of elements of 32 bits.
-const TILE_BYTES: f64 = 4096.0;
-/// How often the window of an array in main memory is held by it.
-const SINGLE_COPIES: f64 = 6.0;
-/// Cycles for each window of a large product.
-const WINDOW: f64 = 400.0;
-/// What each tile of an f32 operand costs when it is converted again for another window of columns.
-const RECONVERT_TILE: f64 = 2.3;
-/// What each tile of the second operand costs when the matrix units take it again for another window of rows.
-const REFILL_TILE: f64 = 1.4;
-/// What each element-wise operation that is fused with a large product costs on a tile: most of it is hidden.
-const FUSED_TILE: f64 = 0.15;
-/// The same where it is done again for another window, which the matrix units wait for.
-const REPEATED_TILE: f64 = 1.0;
-/// Cycles for each piece that is contiguous in main memory, where a window is narrower than the array.
-const PIECE: f64 = 3.63;
+/// Tiles in each window of a loop over more than two such windows.
+const LOOP_WINDOW_TILES: f64 = 1024.0;
+/// Tiles in each window of a transpose.
+const TRANSPOSE_WINDOW_TILES: f64 = 384.0;
+/// Cycles to make a tile of nothing: a broadcast or a count.
+const FILL_TILE: f64 = 0.25;
 
-/// The windows of a product: rows, columns and contracted elements.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct MatmulWindows {
-    /// Rows of a window of the result.
-    pub rows: f64,
-    /// How many of them are along the innermost dimension that rows are counted over.
-    pub inner_rows: f64,
-    /// Columns of a window of the result.
-    pub columns: f64,
-    /// Elements that are summed in a window.
-    pub contracted: f64,
-}
-
-/// What the formulas need of the machine, in cycles.
+/// What the formulas need of the machine, in cycles of one of its cores.
 pub(crate) struct Machine<'t> {
-    target: &'t Target,
-    model: WindowModel,
-    clock: f64,
-    /// Bytes a cycle of main memory.
-    memory: f64,
-    unit: f64,
+    pub(crate) target: &'t Target,
+    pub(crate) model: WindowModel,
+    pub(crate) clock: f64,
+    /// Bytes a cycle that copies reach of main memory.
+    pub(crate) memory: f64,
+    /// Rows and columns of a matrix unit.
+    pub(crate) unit: f64,
+    /// Cores that share the windows of a kernel.
+    pub(crate) cores: f64,
+    /// Whether the fast memory that programs use is beside that of the windows, so that results are copied to it, too.
+    is_beside: bool,
 }
 
 /// Cycles, and what of them the units and the memory are busy.
-struct Cycles {
-    total: f64,
-    compute: f64,
-    memory: f64,
-    start: f64,
-    windows: Option<MatmulWindows>,
+pub(crate) struct Cycles {
+    pub(crate) total: f64,
+    pub(crate) compute: f64,
+    pub(crate) memory: f64,
+    pub(crate) start: f64,
+    pub(crate) windows: Option<MatmulWindows>,
     /// How many windows there are, and the bytes of fast memory that they take.
-    count: f64,
-    held: f64,
+    pub(crate) count: f64,
+    pub(crate) held: f64,
 }
 
 impl<'t> Machine<'t> {
     pub(crate) fn new(target: &'t Target, model: WindowModel) -> Result<Machine<'t>, Diagnostic> {
         let clock = target.clock()?;
         let unit = target.compute.matrix_unit.unwrap_or(128) as f64;
-        Ok(Machine { target, model, clock, memory: target.bandwidth(0)? / clock, unit })
+        let cores = target.compute.cores.unwrap_or(1).max(1) as f64;
+        let memory = target.bandwidth(0)? * model.stream / clock / cores;
+        let is_beside = target.space(1).is_none();
+        Ok(Machine { target, model, clock, memory, unit, cores, is_beside })
     }
 
     /// What a kernel costs, with the windows that are known of it.
     pub(crate) fn cost(&self, kernel: &Kernel, known: Option<&WindowConfig>) -> Result<InstructionCost, Diagnostic> {
         let cycles = match kernel.kind {
             KernelKind::Free | KernelKind::Scalar => return Ok(InstructionCost::free()),
-            KernelKind::Single => self.single(kernel, known),
-            KernelKind::Loop => self.fused_loop(kernel, known),
-            KernelKind::Relayout => self.relayout(kernel),
-            KernelKind::Copy => self.copy(kernel),
-            KernelKind::Matmul => self.matmul(kernel, known)?,
+            KernelKind::Single | KernelKind::Loop | KernelKind::Sliding | KernelKind::Copy => {
+                self.elementwise(kernel, known)
+            }
+            KernelKind::Relayout => self.transpose(kernel, known),
+            KernelKind::Matmul => match self.product(kernel, known)? {
+                Some(cycles) => cycles,
+                None => self.elementwise(kernel, known),
+            },
         };
         Ok(InstructionCost {
             seconds: cycles.total / self.clock,
@@ -104,306 +94,128 @@ impl<'t> Machine<'t> {
         })
     }
 
-    /// One instruction on its own: its windows are not overlapped.
-    fn single(&self, kernel: &Kernel, known: Option<&WindowConfig>) -> Cycles {
-        let m = &self.model;
-        let all = || kernel.operands.iter().chain(&kernel.results);
-        let tiles = all().map(|a| a.tiles).fold(0.0, f64::max);
-        let stream = self.memory * m.single_stream;
-        let is_narrow = all().any(|a| a.element_type.bits() < 32);
-        let windows = match known {
-            Some(config) => config.count(),
-            None if kernel.bytes() <= m.single_limit => 1.0,
-            None => (tiles / SINGLE_WINDOW_TILES).ceil(),
-        };
-        // Windows and reductions go through the vector units as slowly as tiles come from main memory, wherever they lie.
-        let streamed = tiles * TILE_BYTES / stream;
-        if windows <= 1.0 {
-            let memory = kernel.bytes_in(0) / stream;
-            let compute = match kernel.work.elementwise.reduced > 0.0 {
-                true => streamed,
-                false => tiles * if is_narrow { m.single_narrow_tile } else { m.single_tile },
-            };
-            return Cycles {
-                total: m.single_first + memory + compute,
-                compute,
-                memory,
-                start: m.single_first,
-                windows: None,
-                count: 1.0,
-                held: kernel.bytes_in(0),
-            };
-        }
-        let narrow_results = |a: &&ArrayUse| a.space == 0 && a.element_type.bits() < 32;
-        let read: f64 = in_memory(&kernel.operands).sum::<f64>();
-        let written: f64 = kernel.results.iter().filter(narrow_results).map(|a| a.bytes).sum();
-        let (memory, compute) = ((read + written) / stream, streamed);
-        let start = windows * m.single_start;
-        let held = SINGLE_COPIES * kernel.bytes_in(0) / windows;
-        Cycles { total: start + memory + compute, compute, memory, start, windows: None, count: windows, held }
-    }
-
-    /// A fusion without products: copies and arithmetic of different windows overlap.
-    fn fused_loop(&self, kernel: &Kernel, known: Option<&WindowConfig>) -> Cycles {
+    /// Work on elements without products, and copies that keep rows: copies and arithmetic of different windows overlap.
+    fn elementwise(&self, kernel: &Kernel, known: Option<&WindowConfig>) -> Cycles {
         let m = &self.model;
         let w = kernel.work.elementwise;
-        let units = w.simple + m.loop_convert * w.convert + m.loop_transcendental * w.transcendental;
-        let compute = (m.loop_simple * units + m.loop_reduce * w.reduced) / TILE;
-        let memory = kernel.bytes_in(0) / (self.memory * m.loop_stream);
-        let windows = (kernel.bytes() / m.window_bytes).max(1.0);
-        let count = known.map_or(windows.ceil(), WindowConfig::count);
-        let start = m.loop_start + m.loop_window * (count - 1.0).max(0.0);
-        let total = start + compute.max(memory) + compute.min(memory) / windows;
-        Cycles { total, compute, memory, start, windows: None, count, held: self.held(kernel, count) }
-    }
-
-    fn relayout(&self, kernel: &Kernel) -> Cycles {
-        let m = &self.model;
-        let memory = kernel.bytes_in(0) / (self.memory * m.relayout_stream);
-        let compute = m.relayout_tile * kernel.results.iter().map(|a| a.tiles).sum::<f64>();
-        let (start, count) = (m.relayout_start, (kernel.bytes() / m.window_bytes).ceil().max(1.0));
-        let held = self.held(kernel, count);
-        Cycles { total: start + memory + compute, compute, memory, start, windows: None, count, held }
-    }
-
-    /// One stream through memory: nothing is computed.
-    fn copy(&self, kernel: &Kernel) -> Cycles {
-        let m = &self.model;
-        let memory = kernel.bytes_in(0) / (self.memory * m.loop_stream);
-        let (start, count) = (m.loop_start, (kernel.bytes() / m.window_bytes).ceil().max(1.0));
-        let held = self.held(kernel, count);
-        Cycles { total: start + memory, compute: 0.0, memory, start, windows: None, count, held }
-    }
-
-    fn matmul(&self, kernel: &Kernel, known: Option<&WindowConfig>) -> Result<Cycles, Diagnostic> {
-        let Some((first, further)) = kernel.work.matmuls.split_first() else {
-            return Ok(self.fused_loop(kernel, known));
+        let is_computing = w.simple + w.narrow + w.transcendental + w.convert + w.reduced > 0.0;
+        let taken = kernel.operands.iter().chain(&kernel.results).map(|a| a.tiles * a.share());
+        let tiles = taken.fold(0.0, f64::max);
+        let count = known.map_or_else(|| self.loop_windows(kernel, tiles), WindowConfig::count);
+        let copied = in_memory(&kernel.operands).sum::<f64>() + self.written(kernel);
+        // Copies alone take what is in fast memory as it is.
+        let fast: f64 = kernel.operands.iter().filter(|a| a.space != 0 && is_computing).map(|a| a.bytes).sum();
+        let again = match kernel.results.iter().any(|a| self.is_taken(a, tiles * TILE)) {
+            true => 0.0,
+            false => self.converted_tiles(&kernel.results).max((w.reduced / TILE).min(tiles)) * TILE_BYTES,
         };
-        let rate = self.target.matmul_rate(first.lhs_type, first.is_highest)? / self.clock;
-        let mut cycles = None;
-        if kernel.bytes() > self.model.search_from {
-            let sides = Sides::new(kernel, first);
-            let counts = known.and_then(|config| WindowCounts::of(config, kernel, first));
-            cycles = match counts {
-                Some(counts) => Some(self.windowed(&sides, first, rate, counts)),
-                None => self.search(&sides, first, rate),
-            };
-        }
-        let mut cycles = cycles.unwrap_or_else(|| self.closed_form(kernel, first, rate));
-        // The further products of a fusion run with everything in fast memory.
-        let more: f64 = further.iter().map(|m| m.flops).sum::<f64>() / (rate * self.model.matmul_share);
-        cycles.total += more;
-        cycles.compute += more;
-        Ok(cycles)
+        let memory = (copied + again + fast / m.fast_stream) / self.memory;
+        // Where nothing is copied or converted, and no operand is cut, there is no pipeline of windows.
+        let results = kernel.results.iter().map(|a| a.elements).fold(0.0, f64::max);
+        let is_spread = !is_computing && w.moved <= 0.0 && kernel.operands.iter().all(|a| a.elements < results);
+        let is_moving = matches!(kernel.kind, KernelKind::Copy | KernelKind::Sliding);
+        let is_plain = (is_moving || is_spread) && copied + again <= 0.0;
+        let start = match kernel.kind {
+            KernelKind::Sliding if is_plain => 0.0,
+            _ if is_plain => m.window_step,
+            _ => m.window_start + m.window_step,
+        };
+        let filled = kernel.results.iter().map(|a| a.tiles * a.share()).sum::<f64>() * FILL_TILE;
+        let compute = if is_computing { self.units(&w) } else { filled.max(self.units(&w)) };
+        let each = start + memory / count;
+        let total = each + compute / count + (self.rounds(count) - 1.0) * each.max(compute / count);
+        Cycles { total, compute, memory, start: start * count, windows: None, count, held: self.held(kernel, count) }
     }
 
-    /// Multiplications and additions with every dimension filled up to what the matrix units take.
-    fn padded_flops(&self, p: &Matmul) -> f64 {
-        2.0 * p.batch * up(p.rows, 8.0) * up(p.columns, self.unit) * up(p.contracted, self.unit)
-    }
-
-    /// A product that takes few windows.
-    fn closed_form(&self, kernel: &Kernel, p: &Matmul, rate: f64) -> Cycles {
+    /// How many windows a loop takes, of the largest of whose arrays there are so many tiles.
+    fn loop_windows(&self, kernel: &Kernel, tiles: f64) -> f64 {
         let m = &self.model;
-        let windows = (kernel.bytes() / m.window_bytes).max(1.0);
-        let result_tiles = p.batch * (p.rows / 8.0).ceil() * (p.columns / 128.0).ceil();
-        let is_narrow = p.result_type != ElementType::F32;
-        let is_f32 = |t: ElementType| if t == ElementType::F32 { 1.0 } else { 0.0 };
-        let f32_tiles = p.batch * p.contracted * (is_f32(p.lhs_type) * p.rows + is_f32(p.rhs_type) * p.columns) / TILE;
-        let w = kernel.work.elementwise;
-        let fused = (w.simple + 3.0 * w.transcendental + w.convert + 2.0 * w.reduced) / TILE;
-        let mut compute = self.padded_flops(p) / (rate * m.matmul_share) + m.matmul_fill;
-        compute += if is_narrow { m.matmul_narrow_tile * result_tiles } else { 0.0 };
-        compute += m.matmul_elementwise * fused;
-        compute += 0.2 * m.matmul_accumulate * result_tiles * (windows - 1.0).min(16.0);
-        compute += if windows > 1.0 { m.matmul_convert * f32_tiles } else { 0.0 };
-        let read: f64 = in_memory(&kernel.operands).sum();
-        let written: f64 = in_memory(&kernel.results).sum();
-        let copied = read / (self.memory * m.matmul_operand_stream);
-        let back = written / (self.memory * m.matmul_result_stream);
-        let start = if read > 4096.0 { m.matmul_operand_start } else { 0.0 }
-            + if is_narrow || written > 0.0 { m.matmul_result_start } else { 0.0 };
-        let total = start + compute.max(copied) + compute.min(copied) / windows + back;
-        let count = windows.ceil();
-        Cycles { total, compute, memory: copied + back, start, windows: None, count, held: self.held(kernel, count) }
+        let count = match kernel.kind {
+            KernelKind::Single if kernel.bytes() > m.single_limit => (tiles / SINGLE_WINDOW_TILES).ceil(),
+            KernelKind::Single => 1.0,
+            _ if tiles > 2.0 * LOOP_WINDOW_TILES => {
+                (kernel.bytes() / m.window_bytes).max(tiles / LOOP_WINDOW_TILES).ceil()
+            }
+            _ => (kernel.bytes() / m.window_bytes).ceil(),
+        };
+        // Every core has a window, where there are enough tiles.
+        count.max(self.cores.min(tiles.ceil())).max(1.0)
+    }
+
+    /// How many windows one core takes after another.
+    pub(crate) fn rounds(&self, count: f64) -> f64 {
+        (count / self.cores).ceil().max(1.0)
+    }
+
+    /// Cycles of vector units for work on elements.
+    pub(crate) fn units(&self, w: &Elementwise) -> f64 {
+        let m = &self.model;
+        let plain = m.simple * w.simple + m.narrow * w.narrow + m.displace * w.moved;
+        (plain + m.transcendental * w.transcendental + m.convert * w.convert + m.reduce * w.reduced) / TILE
+    }
+
+    /// The same beside the matrix units, which take operands from where they are, and where a reduction is not spread over
+    /// windows.
+    pub(crate) fn units_beside(&self, w: &Elementwise) -> f64 {
+        let reduced = (self.model.matmul_reduce - self.model.reduce) * w.reduced / TILE;
+        self.units(&Elementwise { moved: 0.0, ..*w }) + reduced
+    }
+
+    /// A copy that moves the fastest dimension: tiles are read, turned and written as elements of 32 bits.
+    fn transpose(&self, kernel: &Kernel, known: Option<&WindowConfig>) -> Cycles {
+        let m = &self.model;
+        let tiles = kernel.operands.iter().chain(&kernel.results).map(|a| a.tiles).fold(0.0, f64::max);
+        let (count, cores) = match known {
+            // As many windows as each core takes.
+            Some(config) => {
+                let each: f64 = config.output.iter().map(|&n| n.max(1) as f64).product();
+                (config.count(), (tiles / (config.count() * each)).round().clamp(1.0, self.cores))
+            }
+            None => {
+                ((tiles / TRANSPOSE_WINDOW_TILES / self.cores).ceil().max(1.0), self.cores.min(tiles.ceil()).max(1.0))
+            }
+        };
+        let is_copied = |a: &&ArrayUse| a.space == 0 || self.is_beside;
+        let wide = |a: &ArrayUse| a.whole * 32.0 / f64::from(a.element_type.bits().max(8));
+        let bytes = |arrays: &[ArrayUse]| arrays.iter().filter(is_copied).map(wide).sum::<f64>();
+        let (read, written) = (bytes(&kernel.operands), bytes(&kernel.results));
+        let ways = f64::from(u8::from(read > 0.0)) + f64::from(u8::from(written > 0.0));
+        let memory = (read + written) / self.memory;
+        let start = m.transpose_start + ways * m.window_start;
+        let total = count * start + memory / cores;
+        let held = self.held(kernel, count);
+        Cycles { total, compute: 0.0, memory, start: start * count, windows: None, count, held }
+    }
+
+    /// Bytes of results that are copied from the windows' memory; an update in place is read first.
+    pub(crate) fn written(&self, kernel: &Kernel) -> f64 {
+        let copied = kernel.results.iter().filter(|a| a.elements > 1.0 && (a.space == 0 || self.is_beside));
+        copied.map(|a| if a.is_whole() { a.bytes } else { 2.0 * a.bytes }).sum()
+    }
+
+    /// Whether a result takes all of so many elements as they are made: they have 32 bits, fill registers, and go to where
+    /// results go.
+    pub(crate) fn is_taken(&self, a: &ArrayUse, elements: f64) -> bool {
+        let is_whole = a.bytes > 0.0 && a.elements.max(a.tiles * TILE) > 0.9 * elements;
+        is_whole && !self.is_converted(a)
+    }
+
+    /// Tiles of the largest result that does not.
+    fn converted_tiles(&self, results: &[ArrayUse]) -> f64 {
+        results.iter().filter(|a| self.is_converted(a)).map(|a| a.tiles * a.share()).fold(0.0, f64::max)
+    }
+
+    fn is_converted(&self, a: &ArrayUse) -> bool {
+        a.element_type.bits() < 32 || !a.has_full_tiles || self.is_beside && a.space != 0
     }
 
     /// The bytes that windows of equal size take: two of each array, so that one is copied while the other is in use.
     fn held(&self, kernel: &Kernel, count: f64) -> f64 {
         kernel.bytes_in(0) / count * if count > 1.0 { 2.0 } else { 1.0 }
     }
-
-    /// A product that takes many windows: the cycles of the best that fit.
-    fn search(&self, sides: &Sides, p: &Matmul, rate: f64) -> Option<Cycles> {
-        let row_cuts = RowCuts::new(p);
-        let mut best: Option<Cycles> = None;
-        for columns in window_sizes::columns(p) {
-            for contracted in window_sizes::contracted(p) {
-                // Fewer windows of rows never cost more.
-                let room = sides.most_rows(columns, contracted, self.model.scoped_bytes);
-                let Some(cut) = row_cuts.fewest(room) else { continue };
-                let windows = MatmulWindows { rows: cut.rows, inner_rows: cut.inner, columns, contracted };
-                let counts = WindowCounts {
-                    rows: cut.count,
-                    columns: (p.columns / columns).ceil(),
-                    contracted: (p.contracted / contracted).ceil(),
-                    windows,
-                };
-                let found = self.windowed(sides, p, rate, counts);
-                if best.as_ref().is_none_or(|b| found.total < b.total) {
-                    best = Some(found);
-                }
-            }
-        }
-        best
-    }
-
-    /// The cycles of a product that is cut so.
-    fn windowed(&self, s: &Sides, p: &Matmul, rate: f64, n: WindowCounts) -> Cycles {
-        let m = &self.model;
-        let stream = self.memory * m.search_stream;
-        let is_cut = n.contracted > 1.0;
-        let pieces =
-            |bytes: f64| if is_cut { 1.0 + PIECE * stream / (n.windows.contracted * 8.0 * bytes) } else { 1.0 };
-        let lhs_times = if n.contracted > 1.0 || n.rows > 1.0 { n.columns } else { 1.0 };
-        let rhs_times = if n.contracted > 1.0 { n.rows } else { 1.0 };
-        let lhs = s.lhs * lhs_times * pieces(s.lhs_bytes);
-        let rhs = s.rhs * rhs_times * pieces(s.rhs_bytes);
-        let copied = (lhs + rhs + s.others) / stream;
-        let result_tiles = p.batch * p.rows * p.columns / TILE;
-        let count = n.rows * n.columns * n.contracted;
-        let mut compute = self.padded_flops(p) / rate + WINDOW * p.batch * count;
-        compute += if p.result_type == ElementType::F32 { 0.0 } else { m.search_narrow_tile * result_tiles };
-        if p.lhs_type == ElementType::F32 && n.columns > 1.0 {
-            compute += RECONVERT_TILE * p.batch * p.rows * p.contracted / TILE * n.columns;
-        }
-        if n.rows > 1.0 {
-            compute += REFILL_TILE * p.batch * p.columns * p.contracted / TILE * n.rows;
-        }
-        compute += FUSED_TILE * s.behind + in_front(s.lhs_work, lhs_times) + in_front(s.rhs_work, rhs_times);
-        let back = s.result / stream;
-        let total = m.search_start + compute.max(copied) + compute.min(copied) / count + back;
-        let (start, held) = (m.search_start, s.held(n.windows));
-        Cycles { total, compute, memory: copied + back, start, windows: Some(n.windows), count, held }
-    }
 }
 
-/// Cycles for work in front of an operand, which is done with every window of it: on so many tiles, so many times.
-fn in_front(tiles: f64, times: f64) -> f64 {
-    tiles * if times > 1.0 { REPEATED_TILE * times } else { FUSED_TILE }
-}
-
-/// How many windows a product takes along each of its dimensions, and how large they are.
-struct WindowCounts {
-    rows: f64,
-    columns: f64,
-    contracted: f64,
-    windows: MatmulWindows,
-}
-
-impl WindowCounts {
-    /// The windows that a compiler wrote down: how many along columns, along rows and batches, and along what is summed.
-    /// `None` where they are not those of the product's result.
-    fn of(config: &WindowConfig, kernel: &Kernel, p: &Matmul) -> Option<WindowCounts> {
-        let tiles: f64 = config.output.iter().map(|&n| n.max(1) as f64).product();
-        let [columns, around @ .., contracted] = &*config.iterations else { return None };
-        let (columns, contracted) = ((*columns).max(1) as f64, (*contracted).max(1) as f64);
-        let around: f64 = around.iter().map(|&n| n.max(1) as f64).product();
-        // Windows at the edges are not full, so together they are a little more than the result.
-        let covered = tiles * columns * around / kernel.results.first()?.tiles.max(1.0);
-        let rows = (around / p.batch).max(1.0);
-        let is_possible = rows <= p.rows && columns <= p.columns && contracted <= p.contracted;
-        let windows = MatmulWindows {
-            rows: p.rows / rows,
-            inner_rows: p.inner_rows.min(p.rows / rows),
-            columns: p.columns / columns,
-            contracted: p.contracted / contracted,
-        };
-        (is_possible && (0.99..2.0).contains(&covered)).then_some(WindowCounts { rows, columns, contracted, windows })
-    }
-}
-
-/// What a product reads and writes in main memory, by side.
-struct Sides {
-    lhs: f64,
-    rhs: f64,
-    others: f64,
-    result: f64,
-    /// Bytes of an element of each side.
-    lhs_bytes: f64,
-    rhs_bytes: f64,
-    /// Bytes in main memory for each element of it: of all arrays that it is made of, none where they are in fast memory.
-    lhs_held: f64,
-    rhs_held: f64,
-    /// Tiles of element-wise work on each side and behind the product.
-    lhs_work: f64,
-    rhs_work: f64,
-    behind: f64,
-}
-
-impl Sides {
-    fn new(kernel: &Kernel, p: &Matmul) -> Sides {
-        let all: f64 = in_memory(&kernel.operands).sum();
-        let (lhs_bytes, rhs_bytes) = (bytes_of(p.lhs_type), bytes_of(p.rhs_type));
-        let lhs_elements = p.rows * p.contracted * p.batch;
-        let rhs_elements = p.columns * p.contracted * p.batch;
-        let lhs = side(kernel, &p.lhs, lhs_elements * lhs_bytes, 0);
-        let rhs = side(kernel, &p.rhs, rhs_elements * rhs_bytes, 1);
-        let result: f64 = in_memory(&kernel.results).sum();
-        let units = |w: &Elementwise| (w.simple + 3.0 * w.transcendental + w.convert) / TILE;
-        let (lhs_work, rhs_work) = (units(&p.lhs.work), units(&p.rhs.work));
-        Sides {
-            lhs,
-            rhs,
-            others: (all - lhs - rhs).max(0.0),
-            result,
-            lhs_bytes,
-            rhs_bytes,
-            lhs_held: lhs / lhs_elements,
-            rhs_held: rhs / rhs_elements,
-            lhs_work,
-            rhs_work,
-            behind: (units(&kernel.work.elementwise) - lhs_work - rhs_work).max(0.0),
-        }
-    }
-
-    /// The bytes of fast memory that such windows take: two of each operand, so that the next is copied behind this one,
-    /// and two of a result that is copied back.
-    fn held(&self, w: MatmulWindows) -> f64 {
-        2.0 * w.contracted * w.columns * self.rhs_held + w.rows * self.row(w.columns, w.contracted)
-    }
-
-    /// The most rows of windows that take no more than `bytes`.
-    fn most_rows(&self, columns: f64, contracted: f64, bytes: f64) -> f64 {
-        (bytes - 2.0 * contracted * columns * self.rhs_held) / self.row(columns, contracted)
-    }
-
-    /// The bytes that each row takes in windows of the first operand and of the result.
-    fn row(&self, columns: f64, contracted: f64) -> f64 {
-        2.0 * contracted * self.lhs_held + 4.0 * columns * if self.result > 0.0 { 2.0 } else { 1.0 }
-    }
-}
-
-/// Bytes in main memory that go into one side of a product. What is much smaller than the operand itself (a vector that
-/// is broadcast) is not cut into windows with it.
-fn side(kernel: &Kernel, producer: &Producer, operand: f64, own: u32) -> f64 {
-    let is_here = |a: &&ArrayUse| match producer.parameters.is_empty() {
-        true => a.index == own,
-        false => producer.parameters.contains(&a.index),
-    };
-    let parts = kernel.operands.iter().filter(is_here).filter(|a| a.space == 0 && a.bytes > 0.1 * operand);
-    parts.map(|a| a.bytes).sum()
-}
-
-/// Bytes of the arrays in main memory.
-fn in_memory(arrays: &[ArrayUse]) -> impl Iterator<Item = f64> + '_ {
-    arrays.iter().filter(|a| a.space == 0).map(|a| a.bytes)
-}
-
-fn bytes_of(element_type: ElementType) -> f64 {
-    f64::from(element_type.bits()) / 8.0
-}
-
-fn up(n: f64, granule: f64) -> f64 {
-    (n / granule).ceil() * granule
+/// Bytes of the arrays in main memory; scalars are read by the scalar unit.
+pub(crate) fn in_memory(arrays: &[ArrayUse]) -> impl Iterator<Item = f64> + '_ {
+    arrays.iter().filter(|a| a.space == 0 && a.elements > 1.0).map(|a| a.bytes)
 }

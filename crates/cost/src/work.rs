@@ -14,8 +14,12 @@ use smallvec::SmallVec;
 /// Elements that instructions work on, by the kind of work.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Elementwise {
-    /// Arithmetic, comparisons, selections, and elements moved about.
+    /// Arithmetic, comparisons, selections.
     pub simple: f64,
+    /// The same on elements of fewer than 32 bits.
+    pub narrow: f64,
+    /// Elements moved about.
+    pub moved: f64,
     /// Exponentials, roots, divisions and the like.
     pub transcendental: f64,
     /// Conversions to another type.
@@ -27,9 +31,23 @@ pub struct Elementwise {
 impl std::ops::AddAssign for Elementwise {
     fn add_assign(&mut self, other: Elementwise) {
         self.simple += other.simple;
+        self.narrow += other.narrow;
+        self.moved += other.moved;
         self.transcendental += other.transcendental;
         self.convert += other.convert;
         self.reduced += other.reduced;
+    }
+}
+
+impl std::ops::SubAssign for Elementwise {
+    fn sub_assign(&mut self, other: Elementwise) {
+        let take = |all: &mut f64, part: f64| *all = (*all - part).max(0.0);
+        take(&mut self.simple, other.simple);
+        take(&mut self.narrow, other.narrow);
+        take(&mut self.moved, other.moved);
+        take(&mut self.transcendental, other.transcendental);
+        take(&mut self.convert, other.convert);
+        take(&mut self.reduced, other.reduced);
     }
 }
 
@@ -129,6 +147,9 @@ impl Work {
         let n = elements(result);
         let operand = |i: usize| instruction.operands().get(i).and_then(|&o| first_array(&module[o].shape));
         let read = operand(0).map_or(n, |a| elements(a).max(n));
+        // What vector units of tiles take, padding included.
+        let lanes = |a: &ArrayShape| tiles(a).map_or(elements(a), |t| t * TILE_ELEMENTS);
+        let (filled, read_filled) = (lanes(result), operand(0).map_or(lanes(result), |a| lanes(a).max(lanes(result))));
         let computed = operand(0).map_or(result.element_type, |a| a.element_type);
         match &instruction.op {
             Op::Parameter { .. }
@@ -157,17 +178,17 @@ impl Work {
                 work.matmuls.extend(Matmul::of(module, id));
             }
             Op::Convert | Op::StochasticConvert | Op::ReducePrecision { .. } => {
-                work.elementwise.convert = n;
+                work.elementwise.convert = filled;
                 work.add_plain(result.element_type, n, 0.0);
             }
-            Op::Unary { op, .. } if is_transcendental(*op) => work.transcendental(result.element_type, n),
+            Op::Unary { op, .. } if is_transcendental(*op) => work.transcendental(result.element_type, n, filled),
             Op::Binary(BinaryOp::Divide | BinaryOp::Power | BinaryOp::Atan2 | BinaryOp::Remainder)
                 if result.element_type.is_float() || result.element_type.is_complex() =>
             {
-                work.transcendental(result.element_type, n);
+                work.transcendental(result.element_type, n, filled);
             }
             Op::Reduce { to_apply, dimensions } => {
-                work.reduced(computed, read);
+                work.reduced(computed, read, read_filled);
                 let minor = operand(0).and_then(|a| a.minor_to_major().first().copied());
                 let by_rows = minor.is_some_and(|m| dimensions.contains(&m));
                 work.has_short_rows = by_rows && n > 1.0 && read / n < SHORT_ROW;
@@ -175,13 +196,18 @@ impl Work {
                 work.additions = read * combining(module, *to_apply) * instruction.shape.leaf_count() as f64;
             }
             Op::ReduceWindow { window, .. } => {
-                work.reduced(computed, read.max(n));
+                // A window over all elements of a row hands its sum to each.
+                match window.dims.iter().zip(result.dims()).any(|(w, &n)| w.size > n) {
+                    true => work.elementwise.moved = filled,
+                    false => work.elementwise.simple = filled,
+                }
+                work.add_plain(computed, read.max(n), 0.0);
                 work.add_plain(computed, n * window_steps(window, result), 0.0);
                 work.additions = n * window_additions(window, result) * vectors_of(computed);
             }
             Op::SelectAndScatter { window, .. } => {
                 let source = operand(1).map_or(n, elements);
-                work.reduced(computed, n);
+                work.reduced(computed, n, filled);
                 work.add_plain(computed, source * window_elements(window), 0.0);
             }
             Op::Sort { dimension, .. } => {
@@ -213,7 +239,7 @@ impl Work {
                 work.run_bytes = bytes_of_one(result);
             }
             Op::TopK { .. } => {
-                work.reduced(computed, read);
+                work.reduced(computed, read, read_filled);
                 work.additions = TOP_STEP * read;
             }
             Op::Fft { length, .. } => {
@@ -230,7 +256,7 @@ impl Work {
             }
             Op::BatchNormTraining { .. } | Op::BatchNormGrad { .. } | Op::BatchNormInference { .. } => {
                 work.elementwise.simple = 4.0 * read;
-                work.reduced(computed, read);
+                work.reduced(computed, read, read_filled);
                 work.add_plain(computed, 4.0 * read, 0.0);
             }
             Op::Rng { .. } | Op::RngBitGenerator { .. } => {
@@ -241,15 +267,19 @@ impl Work {
                 work.add_plain(ElementType::U32, 20.0 * all, 0.0);
             }
             op if op.is_elementwise() => {
-                work.elementwise.simple = n;
+                // Predicates are made of what is compared.
+                match result.element_type.is_float() && result.element_type.bits() < 32 {
+                    true => work.elementwise.narrow = filled,
+                    false => work.elementwise.simple = filled,
+                }
                 work.add_plain(computed, n, 0.0);
             }
             Op::Map { .. } => {
                 work.elementwise.simple = n;
                 work.add_plain(result.element_type, n, 0.0);
             }
-            // What moves elements about takes the vector units as long as an addition does, and computes nothing.
-            _ => work.elementwise.simple = n,
+            // What moves elements about takes the vector units, and computes nothing.
+            _ => work.elementwise.moved = filled,
         }
         let computed = if matches!(instruction.op, Op::Convert) { result.element_type } else { computed };
         if moves_fastest(module, id) {
@@ -262,13 +292,13 @@ impl Work {
         work
     }
 
-    fn transcendental(&mut self, element_type: ElementType, n: f64) {
-        self.elementwise.transcendental = n;
+    fn transcendental(&mut self, element_type: ElementType, n: f64, filled: f64) {
+        self.elementwise.transcendental = filled;
         self.add_plain(element_type, 0.0, n);
     }
 
-    fn reduced(&mut self, element_type: ElementType, n: f64) {
-        self.elementwise.reduced = n;
+    fn reduced(&mut self, element_type: ElementType, n: f64, filled: f64) {
+        self.elementwise.reduced = filled;
         self.add_plain(element_type, n, 0.0);
     }
 }
@@ -291,6 +321,9 @@ pub(crate) fn factorises(op: &Op) -> bool {
         _ => false,
     }
 }
+
+/// Elements that vector units of tiles take at once.
+pub(crate) const TILE_ELEMENTS: f64 = 1024.0;
 
 /// What a function takes that has no cost of its own, in additions.
 const FUNCTION: f64 = 20.0;
@@ -421,6 +454,24 @@ pub(crate) fn first_array(shape: &Shape) -> Option<&ArrayShape> {
             Shape::Token | Shape::Opaque => return None,
         }
     }
+}
+
+/// The elements of a tile of an array's layout.
+pub(crate) fn tile_elements(array: &ArrayShape) -> Option<f64> {
+    let tile = array.layout.as_ref()?.tiles.first()?;
+    Some(tile.0.iter().map(|&t| t.max(1) as f64).product())
+}
+
+/// How many tiles of its layout an array takes; one of more elements than vector units take at once is several.
+pub(crate) fn tiles(array: &ArrayShape) -> Option<f64> {
+    let tile = array.layout.as_ref()?.tiles.first()?;
+    let slowest_first = array.minor_to_major().into_iter().rev();
+    let sizes: SmallVec<[f64; 6]> = slowest_first.map(|d| size_of(array, d).max(0) as f64).collect();
+    let tile: SmallVec<[f64; 2]> = tile.0.iter().map(|&t| t.max(1) as f64).collect();
+    let cut = sizes.len().checked_sub(tile.len())?;
+    let counts = sizes[cut..].iter().zip(&tile).map(|(n, t)| (n / t).ceil());
+    let each = (tile_elements(array)? / TILE_ELEMENTS).max(1.0);
+    Some(sizes[..cut].iter().product::<f64>() * counts.product::<f64>() * each)
 }
 
 /// The elements of an array, as a float: no size is too large.

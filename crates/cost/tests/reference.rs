@@ -39,10 +39,10 @@ fn compared(
     rows
 }
 
-fn assert_near(rows: &[(String, f64, f64)]) {
+fn assert_near(rows: &[(String, f64, f64)], percent: f64) {
     for (name, predicted, given) in rows {
         let error = (predicted / given - 1.0) * 100.0;
-        assert!(error.abs() < 5.0, "{name}: {predicted:.0} for {given:.0} ({error:+.1} %)");
+        assert!(error.abs() < percent, "{name}: {predicted:.0} for {given:.0} ({error:+.1} %)");
     }
 }
 
@@ -51,7 +51,7 @@ fn cycles_of_a_sharded_mlp_are_near_those_in_its_dump() {
     let Some(module) = dump("001") else { return };
     let rows = compared(&module, "tpu-v6e", |_, given| given);
     assert_eq!(rows.len(), 6, "three conversions and three products carry estimates");
-    assert_near(&rows);
+    assert_near(&rows, 2.0);
 }
 
 #[test]
@@ -61,7 +61,9 @@ fn cycles_of_products_with_operands_in_fast_memory_are_near_the_compilers() {
     let known = [("fusion.12", 128_128), ("fusion.10", 108_650), ("fusion", 73_104)];
     let rows = compared(&module, "tpu-v6e", |name, _| known.iter().find(|(n, _)| *n == name).map(|k| k.1));
     assert_eq!(rows.len(), 3);
-    assert_near(&rows);
+    // Windows are not known here: the search finds larger ones for the last than the compiler, which needs room for what is
+    // fused in front.
+    assert_near(&rows, 10.0);
 }
 
 /// A reduction on its own, of which the compiler's estimates are known for every machine.
@@ -106,4 +108,37 @@ ENTRY e {{
         cost.bytes / cost.memory_seconds
     };
     assert!(gathered(64) > 2.0 * gathered(1), "{:e} and {:e} bytes a second", gathered(64), gathered(1));
+}
+
+/// What a compiler estimates of a product of 1024 × 1024 × 1024 elements of bf16, and of an addition, by where they lie.
+const KNOWN: &str = "HloModule m
+ENTRY e {
+  x = bf16[8,128,1024]{2,1,0:T(8,128)(2,1)S(1)} parameter(0)
+  w = bf16[1024,1024,1]{1,0,2:T(8,128)(2,1)S(1)} parameter(1)
+  y = bf16[1024,1024,1]{1,0,2:T(8,128)(2,1)} parameter(2)
+  a = f32[512,8,256]{2,1,0:T(8,128)S(1)} parameter(3)
+  b = f32[512,8,256]{2,1,0:T(8,128)S(1)} parameter(4)
+  fast = bf16[8,128,1024]{2,1,0:T(8,128)(2,1)S(1)} convolution(x, w), window={size=1}, dim_labels=0bf_io0->0bf
+  read = bf16[8,128,1024]{2,1,0:T(8,128)(2,1)S(1)} convolution(x, y), window={size=1}, dim_labels=0bf_io0->0bf
+  wide = f32[8,128,1024]{2,1,0:T(8,128)S(1)} convolution(x, w), window={size=1}, dim_labels=0bf_io0->0bf
+  sum = f32[512,8,256]{2,1,0:T(8,128)S(1)} add(a, b)
+  ROOT all = (bf16[8,128,1024]{2,1,0:T(8,128)(2,1)S(1)}, bf16[8,128,1024]{2,1,0:T(8,128)(2,1)S(1)}, f32[8,128,1024]{2,1,0:T(8,128)S(1)}, f32[512,8,256]{2,1,0:T(8,128)S(1)}) tuple(fast, read, wide, sum)
+}
+";
+
+#[test]
+fn a_window_is_filled_multiplied_and_converted() {
+    let module = hlo_text::read(KNOWN.as_bytes()).module.unwrap();
+    let target = Target::named("tpu-v6e").unwrap();
+    let model = CostModel::new(&module, &target).unwrap();
+    let cycles = |name: &str| {
+        let entry = module.entry().unwrap();
+        let id = module[entry].instructions().iter().find(|&&i| module[i].name() == name).unwrap();
+        model.instruction(*id).unwrap().cycles.unwrap()
+    };
+    // Filling takes 1024 and 2^31 operations 4096; what is not f32 is converted, what is in main memory copied first.
+    for (name, given) in [("wide", 5_120.0), ("fast", 11_701.0), ("read", 15_141.0), ("sum", 3_908.0)] {
+        let ratio = cycles(name) / given;
+        assert!((0.97..1.03).contains(&ratio), "{name}: {ratio:.3} times the compiler's estimate");
+    }
 }

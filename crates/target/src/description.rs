@@ -340,7 +340,7 @@ mod tests {
             ),
             ("name = \"x\"\n[[rate]]\ntype = \"f99\"\n", "x.toml:3: there is no element type \"f99\""),
             ("name = \"x\"\n[[link]]\nkind = \"torus\"\n", "x.toml:2: a link needs a `bandwidth`"),
-            ("name = \"x\"\n[windows]\nloop_start = 1\n", "x.toml:2: `[windows]` needs `window_bytes`"),
+            ("name = \"x\"\n[windows]\nsimple = 1\n", "x.toml:2: `[windows]` needs `window_bytes`"),
             (
                 "name = \"x\"\n[[memory]]\nspace = 0\n[[memory]]\nspace = 0\n",
                 "x.toml:4: memory space 0 is described twice",

@@ -33,73 +33,52 @@ macro_rules! window_model {
 }
 
 window_model! {
-    /// Bytes that all operands and results of an instruction may have before it takes a second window.
+    /// Bytes that all operands and results of a loop may have before it takes a second window.
     window_bytes: rate,
     /// Bytes of fast memory that the windows of one instruction may take.
     scoped_bytes: rate,
-
-    /// A loop fusion: cycles to start it.
-    loop_start: number,
-    /// Cycles for each further window.
-    loop_window: number,
-    /// Share of the main memory's bandwidth that it reaches, both directions together.
-    loop_stream: share,
-    /// Cycles for each simple operation on 1024 elements.
-    loop_simple: number,
-    /// How many simple operations a transcendental one is.
-    loop_transcendental: number,
-    /// How many simple operations a conversion is.
-    loop_convert: number,
-    /// Cycles to reduce 1024 elements.
-    loop_reduce: number,
-
-    /// A single unfused instruction: cycles to start each window.
-    single_start: number,
-    /// Cycles to start the only window of a small one.
-    single_first: number,
-    /// Share of the main memory's bandwidth of one stream.
-    single_stream: share,
-    /// Bytes of operands and results up to which there is one window.
+    /// Bytes of operands and results of a single unfused instruction up to which there is one window.
     single_limit: number,
-    /// Cycles for each tile when every element has 32 bits.
-    single_tile: number,
-    /// Cycles for each tile otherwise.
-    single_narrow_tile: number,
 
-    /// A product or convolution: cycles to start the copies of its operands.
-    matmul_operand_start: number,
-    /// Cycles to finish the copies of its result.
-    matmul_result_start: number,
-    /// Cycles to fill and empty the matrix units.
-    matmul_fill: number,
-    /// What it reaches of the matrix units' rate.
-    matmul_share: share,
-    /// Share of the main memory's bandwidth for operands.
-    matmul_operand_stream: share,
-    /// Share of the main memory's bandwidth for results.
-    matmul_result_stream: share,
-    /// Cycles for each tile of a result that is not f32.
-    matmul_narrow_tile: number,
-    /// Cycles for each element-wise operation on 1024 elements that is fused with it.
-    matmul_elementwise: number,
-    /// Cycles for each tile of the result and each further window.
+    /// Share of the main memory's bandwidth that copies of windows reach, one after another.
+    stream: share,
+    /// How many times as fast a loop's operands come from fast memory.
+    fast_stream: rate,
+    /// Cycles to start copying an operand's window for a product.
+    operand_start: number,
+    /// Cycles to start copying a window back, and to start a window of a loop.
+    window_start: number,
+    /// Cycles for each window of a loop besides.
+    window_step: number,
+
+    /// Cycles for a simple operation on 1024 elements.
+    simple: number,
+    /// The same for elements of fewer than 32 bits.
+    narrow: number,
+    /// Cycles for an exponential, a root and the like on 1024 elements.
+    transcendental: number,
+    /// Cycles to convert 1024 elements.
+    convert: number,
+    /// Cycles to reduce 1024 elements that lie in registers.
+    reduce: number,
+    /// Cycles to bring 1024 elements to another place.
+    displace: number,
+
+    /// Cycles to fill and empty the matrix units, for each window.
+    matmul_start: number,
+    /// Rows that go through the matrix units in no less time than this many.
+    matmul_rows: number,
+    /// Cycles to load 1024 elements of the second operand into the matrix units, where they wait for it.
+    matmul_weights: number,
+    /// Cycles to add up 1024 elements of the result over the windows of what is summed.
     matmul_accumulate: number,
-    /// Cycles to convert 1024 elements of f32 operands.
-    matmul_convert: number,
+    /// How many operands of 8 bits the matrix units take at once for one of 16.
+    matmul_bytes: number,
+    /// Cycles to reduce 1024 elements beside a product.
+    matmul_reduce: number,
+    /// Cycles for a multiplication and addition on 1024 elements where each feature is by itself.
+    matmul_tap: number,
 
-    /// Of a large product, whose windows are searched: cycles to start it.
-    search_start: number,
-    /// Share of the main memory's bandwidth.
-    search_stream: share,
-    /// Cycles for each tile of a result that is not f32.
-    search_narrow_tile: number,
-    /// Bytes of operands and results from which windows are searched.
-    search_from: number,
-
-    /// A copy to another layout: cycles to start it.
-    relayout_start: number,
-    /// Share of the main memory's bandwidth; both directions together.
-    relayout_stream: rate,
-    /// Cycles for each tile of the result.
-    relayout_tile: number,
+    /// Cycles for each window of a transpose that moves the fastest dimension.
+    transpose_start: number,
 }

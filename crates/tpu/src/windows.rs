@@ -6,8 +6,9 @@
 use crate::backend_config::{BackendConfig, CollectiveAlgorithm, Continuation, WindowNote};
 use crate::edit::{array_of, flow_computations};
 use crate::stage::{StageContext, staged};
+use hloom_cost::dumped::WindowConfig;
 use hloom_cost::{CostModel, InstructionCost};
-use hloom_ir::attributes::FusionKind;
+use hloom_ir::attributes::{ConvDimensionNumbers, FusionKind};
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::{ComputationId, InstructionId};
 use hloom_ir::module::Module;
@@ -40,7 +41,7 @@ fn note_windows(module: &mut Module, context: &StageContext<'_>) -> Result<usize
                 } else if model.is_estimated(i) {
                     // What the machine has no rate for has no estimate.
                     let Ok(cost) = model.instruction(i) else { continue };
-                    notes.extend(note(module, i, &cost).map(|n| (i, n)));
+                    notes.extend(note(&model, i, &cost).map(|n| (i, n)));
                 }
             }
         }
@@ -60,8 +61,8 @@ fn run_beside(module: &Module, c: ComputationId) -> impl Iterator<Item = Computa
     })
 }
 
-fn note(module: &Module, i: InstructionId, cost: &InstructionCost) -> Option<BackendConfig> {
-    let cycles = cost.cycles?.round() as i64;
+fn note(model: &CostModel<'_>, i: InstructionId, cost: &InstructionCost) -> Option<BackendConfig> {
+    let module = model.module();
     let array = cut_array(module, i)?;
     let mut config =
         BackendConfig { continuation: continuation(module, i), is_generated: true, ..BackendConfig::default() };
@@ -72,6 +73,15 @@ fn note(module: &Module, i: InstructionId, cost: &InstructionCost) -> Option<Bac
         }
         None => loop_windows(array, cost.window_count, matches!(module[i].op, Op::Fusion(_))),
     };
+    // The estimate is that of the windows as they are noted.
+    let bounds = |list: &[i64]| list.iter().map(|&n| n.max(0) as u64).collect();
+    let noted = WindowConfig {
+        output: bounds(&windows.output),
+        input: bounds(&windows.input),
+        kernel: bounds(&windows.kernel),
+        iterations: bounds(&windows.iterations),
+    };
+    let cycles = model.in_windows(i, &noted).ok()?.cycles?.round() as i64;
     config.windows = Some(WindowNote { cycles, ..windows });
     config.used_scoped = vec![(1, cost.held_bytes as i64)];
     Some(config)
@@ -138,9 +148,11 @@ fn product_windows(
     let of_rows = |n: usize| if roles[n] == Spatial::Rows { spatial[n] } else { 1 };
     let around: i64 = (0..spatial.len()).map(of_rows).product();
     let more_columns: i64 = (0..spatial.len()).filter(|&n| roles[n] == Spatial::Columns).map(|n| spatial[n]).product();
-    // Searched windows count rows over all dimensions.
+    // Searched windows count rows and products over all dimensions.
     let (mut batch, mut outer, mut n, mut k) = (rows, around, columns, contracted);
+    let mut products = i64::MAX;
     if let Some(w) = cost.windows {
+        products = (w.batch.round() as i64).max(1);
         n = columns.min(w.columns as i64 / more_columns.max(1));
         k = contracted.min(w.contracted as i64);
         batch = rows.min(w.inner_rows as i64);
@@ -150,18 +162,24 @@ fn product_windows(
     let mut left = outer;
     let mut spatial_windows = Vec::new();
     for (&s, role) in spatial.iter().zip(&roles).rev() {
+        let share = |of: i64| (1..=s).rev().find(|t| of % t == 0).unwrap_or(1);
         let take = match role {
             Spatial::Columns => s,
-            Spatial::Batch if cost.windows.is_some() => 1,
-            Spatial::Batch => s,
-            Spatial::Rows => (1..=s).rev().find(|t| left % t == 0).unwrap_or(1),
+            Spatial::Batch if products == i64::MAX => s,
+            Spatial::Batch => share(products),
+            Spatial::Rows => share(left),
         };
-        spatial_windows.insert(0, take.max(1));
-        left /= if *role == Spatial::Rows { take.max(1) } else { 1 };
+        let take = take.max(1);
+        spatial_windows.insert(0, take);
+        match role {
+            Spatial::Rows => left /= take,
+            Spatial::Batch if products < i64::MAX => products /= take,
+            _ => {}
+        }
     }
     let note = WindowNote {
         kernel: spatial.iter().map(|_| 1).chain([tiles(n, SUBLANES), tiles(k, LANES)]).collect(),
-        output: spatial_windows.iter().copied().chain([tiles(batch, SUBLANES), tiles(n, LANES)]).collect(),
+        output: output_bounds(out, d, &spatial_windows, batch, n),
         input: spatial_windows.iter().copied().chain([tiles(batch, SUBLANES), tiles(k, LANES)]).collect(),
         cycles: 0,
         iterations: [tiles(columns, n), tiles(rows, batch)]
@@ -171,6 +189,18 @@ fn product_windows(
             .collect(),
     };
     Some(note)
+}
+
+/// The window of a convolution's result by the dimensions of the array, the slowest first and the last two in tiles.
+fn output_bounds(out: &ArrayShape, d: &ConvDimensionNumbers, spatial: &[i64], batch: i64, n: i64) -> Vec<i64> {
+    let of = |dim: i64| match d.output_spatial.iter().position(|&s| s == dim) {
+        Some(at) => spatial.get(at).copied().unwrap_or(1),
+        None if dim == d.output_feature => n,
+        None => batch,
+    };
+    let fastest_first = out.minor_to_major();
+    let tile = |at: usize| [LANES, SUBLANES].get(at).copied().unwrap_or(1);
+    fastest_first.iter().enumerate().rev().map(|(at, &dim)| tiles(of(dim), tile(at))).collect()
 }
 
 /// What a spatial dimension of a convolution is to the product that it stands for.
@@ -205,6 +235,8 @@ fn loop_windows(array: &ArrayShape, count: f64, is_fused: bool) -> WindowNote {
         *w = match is_fused {
             true => left.min(c),
             false if left % c == 0 => c,
+            // No power of two divides an odd number.
+            false if c % 2 != 0 => left.min(c),
             false => largest_power(c, left),
         };
         left = (left / *w).max(1);
