@@ -133,6 +133,7 @@ fn candidate(
     let mut may_move = true;
     let mut is_made_fast = true;
     let mut reads_are_fast = true;
+    let mut is_sent = false;
     // Bytes of main memory that are not read, and not written, in fast memory.
     let (mut read, mut written) = (0.0, 0.0);
     for (n, &id) in values.iter().enumerate() {
@@ -189,6 +190,13 @@ fn candidate(
             let operand = used.operand as usize;
             let bytes = traffic.read(used.user, operand) as f64 * traffic.runs(module[used.user].parent());
             let reading = Read { time, user: used.user, operand, bytes };
+            if sends(op) && whole {
+                // What is sent is the start's own name for it: it moves with the buffer, and no copy is sent instead.
+                is_sent = true;
+                read += bytes;
+                candidate.far_reads.push(reading);
+                continue;
+            }
             if !reads_fast(module, used.user) || !whole {
                 may_move = false;
                 reads_are_fast = false;
@@ -202,17 +210,20 @@ fn candidate(
             return None;
         }
     }
-    if candidate.bytes == 0 || candidate.bytes > limit || candidate.reads.is_empty() {
+    let is_read = !candidate.reads.is_empty() || is_sent && may_move && !candidate.is_parameter;
+    if candidate.bytes == 0 || candidate.bytes > limit || !is_read {
         return None;
     }
     candidate.reads.sort_by_key(|r| (r.time, r.operand));
     candidate.far_reads.sort_by_key(|r| (r.time, r.operand));
-    if let ([only], true, false) = (values, is_made_fast, candidate.crosses_loops) {
+    if let ([only], true, false) = (values, is_made_fast && !is_sent, candidate.crosses_loops) {
         let is_seen_by_name = |r: &Eviction| matches!(r, Eviction::Element(..));
         let named = named(plan, *only).filter(|_| candidate.results.iter().all(is_seen_by_name));
         candidate.evicted = named.map(|i| (positions.clone(), i));
     }
-    if !candidate.crosses_loops {
+    if !candidate.crosses_loops && is_sent {
+        candidate.source = None;
+    } else if !candidate.crosses_loops {
         (candidate.source, candidate.handed_on) = source(plan, values)?;
     } else if candidate.is_parameter && candidate.results.is_empty() && reads_are_fast {
         // Handed to a loop: the copy is made before, and everything in the loop is in its memory.
@@ -306,7 +317,20 @@ fn named(plan: &Plan<'_>, value: ValueId) -> Option<InstructionId> {
 
 /// Whether it only gives a value another name.
 fn names_only(op: &Op) -> bool {
-    matches!(op, Op::GetTupleElement { .. } | Op::Bitcast | Op::Tuple | Op::AddDependency | Op::OptBarrier)
+    matches!(
+        op,
+        Op::GetTupleElement { .. }
+            | Op::Bitcast
+            | Op::Tuple
+            | Op::AddDependency
+            | Op::OptBarrier
+            | Op::CollectivePermuteDone
+    )
+}
+
+/// Whether it begins to send its operand, which it names among its results.
+fn sends(op: &Op) -> bool {
+    matches!(op, Op::CollectivePermuteStart(_))
 }
 
 /// Whether what an instruction makes may lie in fast memory.
@@ -318,6 +342,11 @@ fn writes_fast(op: &Op) -> bool {
         }
         Op::Slice { .. } | Op::Pad { .. } | Op::DynamicSlice { .. } | Op::DynamicUpdateSlice => true,
         Op::SelectAndScatter { .. } | Op::Sort { .. } | Op::ReduceScatter(_) | Op::AllToAll { .. } => true,
+        Op::Broadcast { .. } | Op::Iota { .. } | Op::Reshape { .. } | Op::Reverse { .. } | Op::Fft { .. } => true,
+        Op::Dot(_) | Op::TriangularSolve { .. } | Op::Cholesky { .. } | Op::TopK { .. } => true,
+        // With the sizes of messages the arrays that it writes into are its operands.
+        Op::CollectivePermuteStart(permute) => permute.slice_sizes.is_empty(),
+        Op::CustomCall(call) => matches!(&*call.target, "X64SplitLow" | "X64SplitHigh" | "X64Combine"),
         op => op.is_elementwise(),
     }
 }

@@ -105,6 +105,9 @@ enum Sharing {
 /// The least that another order than the first has to save more than it, as a share.
 const WORTH_ANOTHER_ORDER: f64 = 1.02;
 
+/// The least that doing without a fetch at the start has to save more than with one, as a share.
+const WORTH_NO_FIRST: f64 = 1.1;
+
 /// Values in fast memory have gaps between them, which nobody knows before they are placed: what is decided may be less
 /// than the memory that there is. The most that fits is found by trying.
 fn assign(module: &mut Module, context: &StageContext<'_>) -> Result<usize, Diagnostic> {
@@ -208,6 +211,8 @@ struct Problem<'a, 'm> {
     /// Cycles before each time of the schedule.
     cycles: Vec<f64>,
     fast: FastMemory,
+    /// Whether a parameter is fetched at the very start.
+    fetches_first: bool,
 }
 
 impl<'a, 'm> Problem<'a, 'm> {
@@ -218,7 +223,7 @@ impl<'a, 'm> Problem<'a, 'm> {
         for &i in &plan.schedule.sequence {
             cycles.push(cycles[cycles.len() - 1] + elapsed.cycles(i));
         }
-        Problem { plan, module, elapsed, candidates, heirs, cycles, fast }
+        Problem { plan, module, elapsed, candidates, heirs, cycles, fast, fetches_first: true }
     }
 
     /// Takes the order of buffers that saves most.
@@ -234,6 +239,11 @@ impl<'a, 'm> Problem<'a, 'm> {
             }
         }
         self.sort(best.0);
+        // What is fetched at the start keeps its place for all of the program, where others may have saved more.
+        let with = self.decide(self.fast.budget, Sharing::Places).saved;
+        self.fetches_first = false;
+        let without = self.decide(self.fast.budget, Sharing::Places).saved;
+        self.fetches_first = without <= with * WORTH_NO_FIRST;
     }
 
     fn sort(&mut self, priority: Priority) {
@@ -269,7 +279,7 @@ impl<'a, 'm> Problem<'a, 'm> {
             inherited: FxHashSet::default(),
             decisions: Decisions::default(),
         };
-        let first = assigner.fetch_first(&self.candidates);
+        let first = if self.fetches_first { assigner.fetch_first(&self.candidates) } else { None };
         for (n, candidate) in self.candidates.iter().enumerate() {
             if Some(n) != first && !assigner.move_whole(candidate) && !assigner.move_part(candidate) {
                 assigner.prefetch(candidate);
@@ -328,11 +338,13 @@ impl Assigner<'_, '_> {
     /// Chooses the parameter that is fetched at the very start: what saves most, of equals what is read last. Answers with
     /// its number among the candidates.
     fn fetch_first(&mut self, candidates: &[Candidate]) -> Option<usize> {
+        // It is there before the program begins, and its place is for the next run when it ends.
+        let end = self.plan.schedule.sequence.len() as u32;
         let mut best: Option<usize> = None;
         for (n, c) in candidates.iter().enumerate() {
-            let saved = |c: &Candidate| (i128::from(c.bytes) * c.reads.len() as i128, c.reads[0].time);
+            let saved =
+                |c: &Candidate| (i128::from(c.bytes) * c.reads.len() as i128, c.reads.first().map_or(0, |r| r.time));
             let is_better = |b: &Candidate| saved(c) > saved(b);
-            let end = c.reads.last().map_or(0, |r| r.time);
             if c.is_parameter
                 && !c.crosses_loops
                 && c.source.is_some()
@@ -343,8 +355,8 @@ impl Assigner<'_, '_> {
             }
         }
         let chosen = &candidates[best?];
-        let end = chosen.reads.last().map_or(0, |r| r.time);
         self.take(0, end, chosen.bytes);
+        self.decisions.saved += chosen.reads.iter().skip(1).map(|r| r.bytes).sum::<f64>();
         self.decisions.first = Some((chosen.source?, chosen.reads.clone()));
         best
     }

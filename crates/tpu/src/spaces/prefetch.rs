@@ -5,10 +5,14 @@ use super::slices::{self, Cut};
 use super::{Assigner, Prefetch};
 use hloom_ir::entity::InstructionId;
 use hloom_ir::op::Op;
+use rustc_hash::FxHashSet;
 
 /// How much longer than its copy the work that hides a prefetch should be, and has to be.
 const PREFERRED_OVERLAP: f64 = 2.0;
 const LEAST_OVERLAP: f64 = 1.0;
+
+/// The least array that a copy is made of.
+const LEAST_BYTES: i64 = 4096;
 
 impl Assigner<'_, '_> {
     /// Has the buffer copied for its readers, as far as that is possible.
@@ -17,6 +21,10 @@ impl Assigner<'_, '_> {
         let copy = candidate.bytes as f64 / self.elapsed.bytes_per_cycle();
         if candidate.crosses_loops {
             return self.prefetch_for_loop(candidate, source, copy);
+        }
+        // What is so small costs more in semaphores and tables than it saves.
+        if candidate.bytes < LEAST_BYTES {
+            return;
         }
         if !candidate.handed_on.is_empty() {
             return self.prefetch_chain(candidate, source, copy);
@@ -104,16 +112,19 @@ impl Assigner<'_, '_> {
 
     /// Has a parameter copied before the loop that reads it, for as long as the loop runs.
     fn prefetch_for_loop(&mut self, candidate: &Candidate, source: InstructionId, copy: f64) {
-        let into: Vec<InstructionId> = self.module[source].users().to_vec();
-        let &[tuple] = into.as_slice() else { return };
-        let places = self.module[tuple].operands().iter().filter(|&&o| o == source).count();
-        let operand = self.module[tuple].operands().iter().position(|&o| o == source);
-        let (Op::Tuple, 1, Some(operand)) = (&self.module[tuple].op, places, operand) else { return };
-        let read = Read { time: self.time(tuple), user: tuple, operand, bytes: 0.0 };
+        let module = self.module;
+        let users: FxHashSet<InstructionId> = module[source].users().iter().copied().collect();
+        let mut reads: Vec<Read> = Vec::new();
+        for user in users {
+            let operands = module[user].operands().iter().enumerate().filter(|&(_, &o)| o == source);
+            reads.extend(operands.map(|(operand, _)| Read { time: self.time(user), user, operand, bytes: 0.0 }));
+        }
+        reads.sort_by_key(|r| (r.time, r.operand));
+        let Some(&read) = reads.first() else { return };
         // What runs again and again is worth waiting for once.
         let before = self.start_of_copy(source, &read, copy);
-        let before = before.filter(|&b| self.fits(self.time(b), read.time, candidate.bytes)).unwrap_or(tuple);
-        self.prefetch_whole(candidate, source, before, read);
+        let before = before.filter(|&b| self.fits(self.time(b), read.time, candidate.bytes)).unwrap_or(read.user);
+        self.prefetch_whole(candidate, source, before, reads);
     }
 
     /// Has the buffer copied for its first reader, who hands it on to the others.
@@ -123,17 +134,23 @@ impl Assigner<'_, '_> {
             return;
         }
         let Some(before) = self.start_of_copy(source, &read, copy) else { return };
-        self.prefetch_whole(candidate, source, before, read);
+        self.prefetch_whole(candidate, source, before, vec![read]);
     }
 
-    /// Has the buffer copied before an instruction, for `read` and whoever it is handed on to, if it fits from then on.
-    fn prefetch_whole(&mut self, candidate: &Candidate, source: InstructionId, before: InstructionId, read: Read) {
+    /// Has the buffer copied before an instruction, for `reads` and whoever it is handed on to, if it fits from then on.
+    fn prefetch_whole(
+        &mut self,
+        candidate: &Candidate,
+        source: InstructionId,
+        before: InstructionId,
+        reads: Vec<Read>,
+    ) {
         let begin = self.time(before);
         if self.fits(begin, candidate.end, candidate.bytes) {
             self.take(begin, candidate.end, candidate.bytes);
             self.decisions.saved += candidate.saved;
             self.decisions.moved.extend(&candidate.handed_on);
-            self.decisions.prefetches.push(Prefetch { source, before, slices: None, reads: vec![read] });
+            self.decisions.prefetches.push(Prefetch { source, before, slices: None, reads });
         }
     }
 
