@@ -13,6 +13,7 @@
 //! and of the result go into the dimension numbers. A dot of so many dimensions that a convolution could not name them
 //! stays one.
 
+use crate::dot_results;
 use crate::edit::{add, array_of, remove_dead};
 use crate::stage::staged;
 use crate::tiling::{retiled, tiled_array};
@@ -33,7 +34,11 @@ pub(crate) static STAGE: Pass = Pass {
     keeps_schedule: false,
     run: |module, context| {
         staged(module, context, |module, context| {
-            let changes = convert_dots(module);
+            let brought = dot_results::bring(module);
+            if brought > 0 {
+                remove_dead(module, context.target)?;
+            }
+            let changes = brought + convert_dots(module);
             remove_dead(module, context.target)?;
             Ok(changes) as Result<usize, Diagnostic>
         })

@@ -5,6 +5,7 @@
 
 pub mod backend_config;
 mod collectives;
+mod dot_results;
 mod dots;
 mod edit;
 mod elapsed;

@@ -31,13 +31,24 @@ pub(crate) static STAGE: Pass = Pass {
             }
             let all: Vec<InstructionId> =
                 flow_computations(module).iter().flat_map(|&c| module[c].instructions()).copied().collect();
-            let changes = all.into_iter().filter(|&i| fuse(module, i).is_some()).count();
+            // In large groups words of 32 bits are added up as they are passed on from each device to the next.
+            let partitions = usize::try_from(module.config.num_partitions).unwrap_or(1);
+            let grid = DeviceGrid { replicas: 1, partitions };
+            let is_passed_on = |i: &InstructionId| {
+                array_of(module, *i).is_some_and(|a| a.element_type.bits() >= 32)
+                    && group_of(&module[*i].op, grid, 0).is_some_and(|g| g.len() >= LARGE_GROUP)
+            };
+            let chosen: Vec<InstructionId> = all.into_iter().filter(|i| !is_passed_on(i)).collect();
+            let changes = chosen.into_iter().filter(|&i| fuse(module, i).is_some()).count();
             // Together: a removal goes through the whole computation.
             remove_dead(module, context.target)?;
             Ok(changes)
         })
     },
 };
+
+/// The devices of a group that is large.
+const LARGE_GROUP: usize = 8;
 
 /// Puts a fusion in the place of a reduce-scatter, which nothing reads any more then.
 fn fuse(module: &mut Module, scatter: InstructionId) -> Option<()> {

@@ -4,7 +4,7 @@ use crate::edit::array_of;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 /// The role that an instruction can take in a fusion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,13 +28,14 @@ const MAX_CHEAP_DEPTH: u8 = 6;
 /// The role of every instruction of a computation, and how deep chains of cheap ones are.
 pub(super) struct Roles {
     roles: FxHashMap<InstructionId, (Role, u8)>,
-    remade: FxHashSet<InstructionId>,
+    /// What is made again though it is made of what is stored, and what that is, with its bytes.
+    remade: FxHashMap<InstructionId, (InstructionId, i64)>,
 }
 
 impl Roles {
     /// `order` has every operand before its users.
     pub(super) fn new(module: &Module, order: &[InstructionId]) -> Roles {
-        let mut roles = Roles { roles: FxHashMap::default(), remade: FxHashSet::default() };
+        let mut roles = Roles { roles: FxHashMap::default(), remade: FxHashMap::default() };
         for &i in order {
             let role = roles.classify(module, i);
             roles.roles.insert(i, role);
@@ -46,15 +47,15 @@ impl Roles {
         self.roles.get(&i).map_or(Role::Alone, |r| r.0)
     }
 
-    /// Has an instruction made again wherever it is read.
-    pub(super) fn remake(&mut self, i: InstructionId) {
+    /// Has an instruction made again wherever it is read, of something stored of so many bytes.
+    pub(super) fn remake(&mut self, i: InstructionId, stored: (InstructionId, i64)) {
         self.roles.insert(i, (Role::Cheap, 1));
-        self.remade.insert(i);
+        self.remade.insert(i, stored);
     }
 
-    /// Whether it is made again though it is made of what is stored.
-    pub(super) fn is_remade(&self, i: InstructionId) -> bool {
-        self.remade.contains(&i)
+    /// What is stored that it is made of, and the bytes of that, if it is made again though.
+    pub(super) fn remade(&self, i: InstructionId) -> Option<(InstructionId, i64)> {
+        self.remade.get(&i).copied()
     }
 
     fn classify(&self, module: &Module, i: InstructionId) -> (Role, u8) {

@@ -6,12 +6,13 @@
 //! result behind it ([`Side::Main`]).
 
 use super::classify::{Role, Roles};
+use super::rows;
 use crate::edit::array_of;
 use crate::policy::Policy;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::layout::DimVec;
 use hloom_ir::module::Module;
-use hloom_ir::op::Op;
+use hloom_ir::op::{BinaryOp, Op};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The number of a group.
@@ -91,14 +92,22 @@ impl Groups {
                     }
                 }
                 Role::Loop => match demand {
-                    Demand::One(g, side) if groups.accepts(g, side, is_from_convolution, policy) => {
+                    Demand::One(g, side)
+                        if groups.accepts(g, side, is_from_convolution, policy)
+                            && !reads_what_is_updated(module, &groups.groups[g].roots, i) =>
+                    {
                         groups.join(g, i, side);
                     }
                     Demand::None => {}
                     _ => groups.start(module, i),
                 },
-                Role::LoopRoot if demand != Demand::None => groups.start(module, i),
-                Role::LoopRoot => {}
+                Role::LoopRoot => match demand {
+                    Demand::One(g, side) if groups.takes_rows(module, (g, side), i, &after_convolution) => {
+                        groups.join(g, i, side);
+                    }
+                    Demand::None => {}
+                    _ => groups.start(module, i),
+                },
                 Role::Convolution => match demand {
                     Demand::One(g, Side::Main) if groups.takes_convolution(module, g, i) => {
                         groups.join(g, i, Side::Main);
@@ -152,11 +161,58 @@ impl Groups {
             && (policy.fuses_into_consumers || !is_from_convolution || side == Side::Main)
     }
 
+    /// Whether a reduction can be computed in the middle of group `g`, row by row.
+    fn takes_rows(
+        &self,
+        module: &Module,
+        (g, side): (GroupId, Side),
+        reduction: InstructionId,
+        after_convolution: &FxHashMap<InstructionId, InstructionId>,
+    ) -> bool {
+        let group = &self.groups[g];
+        let (Some(row), Some(&values)) = (rows::row(module, reduction), module[reduction].operands().first()) else {
+            return false;
+        };
+        let count = |i: InstructionId| array_of(module, i).and_then(|a| a.element_count());
+        let fits = match (side, group.convolution) {
+            (Side::Operand(n), Some(convolution)) => {
+                let operand = module[convolution].operands().get(n).copied();
+                operand.and_then(count) == count(values) && rows::in_operand(module, convolution, n, row)
+            }
+            (Side::Main, None) => {
+                let made_by = after_convolution.get(&values).copied();
+                let is_whole = count(values) == Some(group.dims.iter().product());
+                is_whole && made_by.is_some_and(|convolution| rows::in_result(module, convolution))
+            }
+            _ => false,
+        };
+        fits && group.members.len() < MAX_MEMBERS
+    }
+
     /// Whether the loop of group `g` reads memory that a result takes over. As a loop it can write over what it has read; in
     /// the fusion of a convolution it cannot, and the result would have to be copied.
     pub(super) fn updates_in_place(&self, module: &Module, g: GroupId) -> bool {
         let mut reads = self.groups[g].members.iter().flat_map(|&m| module[m].operands());
         !self.donated.is_empty() && reads.any(|o| self.donated.contains(o))
+    }
+
+    /// Whether what group `g` writes over is read element by element and by nothing but the result itself, so that a
+    /// window of it is read before the same window of the result is written.
+    fn updates_by_window(&self, module: &Module, g: GroupId) -> bool {
+        let group = &self.groups[g];
+        let &[root] = group.roots.as_slice() else { return false };
+        let Some(result) = array_of(module, root) else { return false };
+        let reads = |&m: &InstructionId| module[m].operands().iter().any(|o| self.donated.contains(o));
+        let along = |&m: &InstructionId| {
+            let is_as_result = |&o: &InstructionId| {
+                !self.donated.contains(&o) || array_of(module, o).is_some_and(|a| a.dims() == result.dims())
+            };
+            module[m].op.is_elementwise() && module[m].operands().iter().all(is_as_result)
+        };
+        // A sum is written over what it adds only where the product itself is added.
+        !matches!(module[root].op, Op::Binary(BinaryOp::Add))
+            && group.members.iter().filter(|m| reads(m)).all(along)
+            && group.members.iter().all(|&m| module[m].op.is_elementwise())
     }
 
     /// Whether the loop of group `g` can run over the windows of the convolution's result.
@@ -169,10 +225,21 @@ impl Groups {
             op.is_elementwise() || matches!(op, Op::Bitcast | Op::Reduce { .. })
         };
         group.convolution.is_none()
-            && !self.updates_in_place(module, g)
+            && (!self.updates_in_place(module, g) || self.updates_by_window(module, g))
             && count(array.dims()) == count(&group.dims)
             && module[convolution].users().iter().all(runs_along)
     }
+}
+
+/// Whether `i` takes a part of an array of which one of `roots` updates another part in place: what is read might have been
+/// written already.
+pub(super) fn reads_what_is_updated(module: &Module, roots: &[InstructionId], i: InstructionId) -> bool {
+    let &[from, ref position @ ..] = module[i].operands() else { return false };
+    let is_elsewhere = |r: &InstructionId| match (&module[*r].op, module[*r].operands()) {
+        (Op::DynamicUpdateSlice, &[into, _, ref start @ ..]) => into == from && start != position,
+        _ => false,
+    };
+    matches!(module[i].op, Op::DynamicSlice { .. } | Op::Slice { .. }) && roots.iter().any(is_elsewhere)
 }
 
 fn donated(module: &Module) -> FxHashSet<InstructionId> {
@@ -192,18 +259,25 @@ fn loop_dims(module: &Module, i: InstructionId) -> DimVec {
     array_of(module, over.copied().unwrap_or(i)).map(|a| a.dims().into()).unwrap_or_default()
 }
 
-/// Instructions that work element by element on what a convolution makes, of the same size.
-fn after_convolution(module: &Module, order: &[InstructionId]) -> FxHashMap<InstructionId, ()> {
-    let mut after: FxHashMap<InstructionId, ()> = FxHashMap::default();
+/// Instructions that work element by element on what a convolution makes, of the same size, and that convolution.
+fn after_convolution(module: &Module, order: &[InstructionId]) -> FxHashMap<InstructionId, InstructionId> {
+    let mut after: FxHashMap<InstructionId, InstructionId> = FxHashMap::default();
     for &i in order {
         let along = |op: &Op| op.is_elementwise() || matches!(op, Op::Bitcast);
         let from = |&o: &InstructionId| {
-            (after.contains_key(&o) || matches!(module[o].op, Op::Convolution(_)))
-                && array_of(module, o).and_then(|a| a.element_count())
+            let made_by = match module[o].op {
+                Op::Convolution(_) => Some(o),
+                _ => after.get(&o).copied(),
+            };
+            made_by.filter(|_| {
+                array_of(module, o).and_then(|a| a.element_count())
                     == array_of(module, i).and_then(|a| a.element_count())
+            })
         };
-        if along(&module[i].op) && module[i].operands().iter().any(from) {
-            after.insert(i, ());
+        if along(&module[i].op)
+            && let Some(convolution) = module[i].operands().iter().find_map(from)
+        {
+            after.insert(i, convolution);
         }
     }
     after

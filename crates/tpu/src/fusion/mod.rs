@@ -10,6 +10,7 @@ mod group;
 mod multi_output;
 pub(crate) mod operands;
 mod remake;
+mod rows;
 
 use crate::edit::{flow_computations, remove_dead};
 use crate::stage::{StageContext, staged};
@@ -71,7 +72,14 @@ fn fuse_group(module: &mut Module, roles: &Roles, groups: &Groups, group: &Group
     };
     for n in 0..module[convolution].operands().len() {
         let on_side = |i: &&InstructionId| groups.of.get(*i).is_some_and(|&(_, s)| s == Side::Operand(n));
-        let side: FxHashSet<InstructionId> = group.members.iter().filter(on_side).copied().collect();
+        let mut side: FxHashSet<InstructionId> = group.members.iter().filter(on_side).copied().collect();
+        // A part that is taken of an array stays beside the loop fusion, where everyone sees that only the part is read.
+        let takes_part = |i: &InstructionId| {
+            matches!(module[*i].op, Op::DynamicSlice { .. })
+                && module[*i].operands().first().is_some_and(|o| !side.contains(o))
+        };
+        let parts: Vec<InstructionId> = side.iter().copied().filter(takes_part).collect();
+        side.retain(|i| !parts.contains(i));
         let root = module[convolution].operands()[n];
         let is_cheap = roles.of(root) == Role::Cheap;
         // An operand that is only seen under other dimensions is no work.

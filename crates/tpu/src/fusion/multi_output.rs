@@ -4,7 +4,7 @@
 //! have to look at more, they stay apart.
 
 use super::classify::{Role, Roles};
-use super::group::{GroupId, Groups, MAX_MEMBERS, Side};
+use super::group::{GroupId, Groups, MAX_MEMBERS, Side, reads_what_is_updated};
 use crate::edit::array_of;
 use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
@@ -154,7 +154,14 @@ impl Merger<'_> {
 
     fn fits(&mut self, a: GroupId, b: GroupId) -> bool {
         let (x, y) = (&self.groups.groups[a], &self.groups.groups[b]);
-        if x.dims != y.dims || x.members.len() + y.members.len() > MAX_MEMBERS {
+        let is_updated = |roots: &[InstructionId], members: &[InstructionId]| {
+            members.iter().any(|&m| reads_what_is_updated(self.module, roots, m))
+        };
+        if x.dims != y.dims
+            || x.members.len() + y.members.len() > MAX_MEMBERS
+            || is_updated(&x.roots, &y.members)
+            || is_updated(&y.roots, &x.members)
+        {
             return false;
         }
         let results = x.roots.len() + y.roots.len();

@@ -1,0 +1,257 @@
+//! What goes through main memory: programs of which the pipeline keeps as much near as the machines' own compilers do.
+//! Each is run and its plan is checked, as in `values.rs`.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use support::{Changed, check_values, check_with};
+
+fn entry(printed: &str) -> &str {
+    printed.split("ENTRY").nth(1).unwrap()
+}
+
+/// The bodies that contain such an instruction.
+fn bodies<'t>(printed: &'t str, opcode: &str) -> Vec<&'t str> {
+    printed.split("\n\n").filter(|b| b.contains(&format!(" {opcode}("))).collect()
+}
+
+#[test]
+fn what_is_sent_to_a_neighbour_stays_in_fast_memory() {
+    let text = "
+HloModule halo, num_partitions=2
+ENTRY main {
+  x = f32[256,256] parameter(0)
+  y = f32[256,256] multiply(x, x)
+  z = f32[256,256] collective-permute(y), channel_id=1, source_target_pairs={{0,1},{1,0}}
+  ROOT r = f32[256,256] subtract(z, y)
+}
+";
+    check_values(text, 1e-5, |name, printed| {
+        let line = entry(printed).lines().find(|l| l.contains(" collective-permute-start(")).unwrap();
+        let near = if name == "tpu-v4" { "S(3)" } else { "S(1)" };
+        assert_eq!(line.split(" collective-permute-start").next().unwrap().matches(near).count(), 2, "{name}: {line}");
+    });
+}
+
+#[test]
+fn a_parameter_of_a_loop_and_of_others_is_fetched_once() {
+    let text = "
+HloModule scan
+body {
+  s = (s32[], f32[16,128], f32[128,128]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  h = f32[16,128] get-tuple-element(s), index=1
+  w = f32[128,128] get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  n = s32[] add(i, one)
+  d = f32[16,128] dot(h, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  t = f32[16,128] tanh(d)
+  ROOT r = (s32[], f32[16,128], f32[128,128]) tuple(n, t, w)
+}
+condition {
+  s = (s32[], f32[16,128], f32[128,128]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  ten = s32[] constant(10)
+  ROOT p = pred[] compare(i, ten), direction=LT
+}
+ENTRY main {
+  h = f32[16,128] parameter(0)
+  w = f32[128,128] parameter(1)
+  zero = s32[] constant(0)
+  first = f32[16,128] dot(h, w), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  s = (s32[], f32[16,128], f32[128,128]) tuple(zero, first, w)
+  l = (s32[], f32[16,128], f32[128,128]) while(s), condition=condition, body=body
+  ROOT o = f32[16,128] get-tuple-element(l), index=1
+}
+";
+    check_values(text, 1e-4, |name, printed| {
+        let copies = entry(printed).lines().filter(|l| l.contains(" copy-start(") && l.contains("f32[128,128]"));
+        assert_eq!(copies.count(), 1, "{name}: {printed}");
+    });
+}
+
+#[test]
+fn the_part_that_a_product_reads_is_seen_in_its_fusion() {
+    let text = "
+HloModule stacked
+ENTRY main {
+  h = f32[16,128] parameter(0)
+  w = f32[4,128,128] parameter(1)
+  i = s32[] parameter(2)
+  zero = s32[] constant(0)
+  part = f32[1,128,128] dynamic-slice(w, i, zero, zero), dynamic_slice_sizes={1,128,128}
+  m = f32[128,128] reshape(part)
+  ROOT d = f32[16,128] dot(h, m), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+";
+    check_values(text, 1e-5, |name, printed| {
+        let with_product = bodies(printed, "convolution");
+        assert!(with_product.iter().all(|b| b.contains(" dynamic-slice(")), "{name}: {printed}");
+    });
+}
+
+#[test]
+fn an_update_in_place_reads_no_other_part_of_the_array() {
+    let text = "
+HloModule moved
+ENTRY main {
+  x = f32[64,128] parameter(0)
+  i = s32[] parameter(1)
+  j = s32[] parameter(2)
+  zero = s32[] constant(0)
+  from = f32[8,128] dynamic-slice(x, i, zero), dynamic_slice_sizes={8,128}
+  twice = f32[8,128] add(from, from)
+  ROOT u = f32[64,128] dynamic-update-slice(x, twice, j, zero)
+}
+";
+    check_values(text, 0.0, |name, printed| {
+        let updates = bodies(printed, "dynamic-update-slice");
+        assert!(updates.iter().all(|b| b.contains("ENTRY") || !b.contains(" dynamic-slice(")), "{name}: {printed}");
+    });
+}
+
+#[test]
+fn of_a_product_only_what_is_read_is_computed() {
+    let text = "
+HloModule part
+ENTRY main {
+  x = f32[2,64,32] parameter(0)
+  w = f32[32,128] parameter(1)
+  d = f32[2,64,128] dot(x, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+  p = f32[2,63,100] slice(d), slice={[0:2], [0:63], [4:104]}
+  ROOT r = f32[2,63,100] tanh(p)
+}
+";
+    check_values(text, 1e-5, |name, printed| assert!(!printed.contains("[2,64,128]"), "{name}: {printed}"));
+}
+
+#[test]
+fn a_transpose_behind_work_on_elements_is_part_of_the_product() {
+    let text = "
+HloModule step, input_output_alias={ {}: (0, {}, may-alias) }
+ENTRY main {
+  p = f32[128,256] parameter(0)
+  x = f32[64,128] parameter(1)
+  g = f32[64,256] parameter(2)
+  d = f32[256,128] dot(g, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  rate = f32[] constant(0.125)
+  rates = f32[256,128] broadcast(rate), dimensions={}
+  s = f32[256,128] multiply(d, rates)
+  t = f32[128,256] transpose(s), dimensions={1,0}
+  ROOT n = f32[128,256] subtract(p, t)
+}
+";
+    // One fusion takes the step and writes over the weights.
+    check_values(text, 1e-5, |name, printed| {
+        assert!(!printed.contains(" transpose(") && !entry(printed).contains(" copy("), "{name}: {printed}");
+        assert_eq!(entry(printed).matches(" fusion(").count(), 1, "{name}: {printed}");
+    });
+}
+
+#[test]
+fn of_a_product_and_its_rectification_one_is_stored() {
+    let text = "
+HloModule rectified
+ENTRY main {
+  x = f32[256,128] parameter(0)
+  w = f32[128,512] parameter(1)
+  v = f32[512,128] parameter(2)
+  z = f32[256,512] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  zero = f32[] constant(0)
+  zeros = f32[256,512] broadcast(zero), dimensions={}
+  h = f32[256,512] maximum(z, zeros)
+  y = f32[256,128] dot(h, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  dv = f32[512,128] dot(h, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  is = pred[256,512] compare(z, zeros), direction=GT
+  dh = f32[256,512] dot(y, v), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  dz = f32[256,512] select(is, dh, zeros)
+  dw = f32[128,512] dot(x, dz), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  ROOT r = (f32[512,128], f32[128,512]) tuple(dv, dw)
+}
+";
+    let changed = Changed { fast_bytes: Some(2 << 20), ..Changed::default() };
+    check_with(text, 1e-3, &changed, |name, printed, _| {
+        let two = entry(printed).lines().filter(|l| l.contains(" fusion(") && l.matches("f32[256,512]").count() > 1);
+        assert_eq!(two.count(), 0, "{name}: {printed}");
+    });
+}
+
+#[test]
+fn a_large_group_passes_words_of_32_bits_on() {
+    let text = "
+HloModule scattered, num_partitions=8
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+ENTRY main {
+  x = f32[64,128] parameter(0)
+  y = f32[64,128] multiply(x, x)
+  ROOT s = f32[8,128] reduce-scatter(y), channel_id=1, replica_groups={{0,1,2,3,4,5,6,7}}, use_global_device_ids=true, dimensions={0}, to_apply=sum
+}
+";
+    check_values(text, 1e-5, |name, printed| assert!(printed.contains(" reduce-scatter("), "{name}: {printed}"));
+}
+
+#[test]
+fn of_work_that_several_read_only_what_it_is_made_of_is_stored() {
+    let text = "
+HloModule smooth
+ENTRY main {
+  x = f32[256,128] parameter(0)
+  w = f32[128,512] parameter(1)
+  v = f32[512,128] parameter(2)
+  z = f32[256,512] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  s = f32[256,512] multiply(z, z)
+  c = f32[256,512] multiply(s, z)
+  t = f32[256,512] tanh(c)
+  h = f32[256,512] multiply(z, t)
+  y = f32[256,128] dot(h, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  dv = f32[512,128] dot(h, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  dh = f32[256,512] dot(y, v), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  dt = f32[256,512] multiply(dh, t)
+  dz = f32[256,512] multiply(dt, s)
+  dw = f32[128,512] dot(x, dz), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  ROOT r = (f32[512,128], f32[128,512]) tuple(dv, dw)
+}
+";
+    let changed = Changed { fast_bytes: Some(2 << 20), ..Changed::default() };
+    check_with(text, 1e-3, &changed, |name, printed, _| {
+        let two = entry(printed).lines().filter(|l| l.contains(" fusion(") && l.matches("f32[256,512]").count() > 1);
+        assert_eq!(two.count(), 0, "{name}: {printed}");
+    });
+}
+
+#[test]
+fn of_a_product_that_is_widened_the_narrow_one_is_stored() {
+    let text = "
+HloModule scores
+max { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT m = f32[] maximum(a, b) }
+ENTRY main {
+  a = f32[512,384] parameter(0)
+  b = f32[512,384] parameter(1)
+  q = bf16[512,384] convert(a)
+  k = bf16[512,384] convert(b)
+  low = f32[] constant(-inf)
+  s = bf16[512,512] dot(q, k), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  w = f32[512,512] convert(s)
+  scale = f32[] constant(0.25)
+  scales = f32[512,512] broadcast(scale), dimensions={}
+  p = f32[512,512] multiply(w, scales)
+  m = f32[512] reduce(p, low), dimensions={1}, to_apply=max
+  mb = f32[512,512] broadcast(m), dimensions={0}
+  d = f32[512,512] subtract(p, mb)
+  e = f32[512,512] exponential(d)
+  n = bf16[512,512] convert(e)
+  o = bf16[512,384] dot(n, k), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = f32[512,384] convert(o)
+}
+";
+    let changed = Changed { fast_bytes: Some(2 << 20), ..Changed::default() };
+    check_with(text, 2e-2, &changed, |name, printed, _| {
+        assert!(!entry(printed).contains("f32[512,512]"), "{name}: {printed}");
+    });
+}
