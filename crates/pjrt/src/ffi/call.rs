@@ -7,7 +7,6 @@ use crate::status::{Code, Status};
 use hloom_ir::Shape;
 use hloom_ir::op::CustomCall;
 use hloom_ir::shape::ArrayShape;
-use hloom_value::array::strides;
 use hloom_value::{Array, Value};
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::{null, null_mut};
@@ -23,42 +22,9 @@ pub(super) struct Frame {
 }
 
 /// The dimensions of an array from the slowest-varying, where the layout is another than row-major.
-fn order(shape: Option<&ArrayShape>) -> Option<Vec<usize>> {
-    let layout = shape?.layout.as_ref()?;
+fn order(shape: &ArrayShape) -> Option<Vec<usize>> {
+    let layout = shape.layout.as_ref()?;
     (!layout.is_descending()).then(|| layout.minor_to_major.iter().rev().map(|&d| d as usize).collect())
-}
-
-/// Moves dimensions: `order[i]` of the array becomes dimension `i`.
-fn transposed(array: &Array, order: &[usize]) -> Result<Array, Status> {
-    let from = strides(array.dims());
-    let dims: Vec<i64> = order.iter().map(|&d| array.dims()[d]).collect();
-    let steps: Vec<usize> = order.iter().map(|&d| from[d] as usize).collect();
-    let mut out = Array::zeroed(array.element_type(), &dims)?;
-    let width = array.element_type().bytes();
-    let bytes = array.bytes();
-    let mut index = vec![0i64; dims.len()];
-    let mut at = 0usize;
-    for to in out.bytes_mut().chunks_exact_mut(width) {
-        to.copy_from_slice(&bytes[at * width..][..width]);
-        for d in (0..dims.len()).rev() {
-            index[d] += 1;
-            at += steps[d];
-            if index[d] < dims[d] {
-                break;
-            }
-            at -= steps[d] * dims[d] as usize;
-            index[d] = 0;
-        }
-    }
-    Ok(out)
-}
-
-fn inverse(order: &[usize]) -> Vec<usize> {
-    let mut inverse = vec![0; order.len()];
-    for (i, &d) in order.iter().enumerate() {
-        inverse[d] = i;
-    }
-    inverse
 }
 
 impl Frame {
@@ -77,10 +43,8 @@ impl Frame {
             };
             argument_dims.push(array.dims().to_vec());
             let wanted = layouts.get(i).and_then(|s| s.as_array());
-            arguments.push(Some(match order(wanted).filter(|o| o.len() == array.rank()) {
-                Some(order) => transposed(array, &order)?,
-                None => array.clone(),
-            }));
+            let layout = wanted.and_then(|w| w.layout.as_ref());
+            arguments.push(Some(layout.map_or_else(|| Ok(array.clone()), |layout| array.to_memory(layout))?));
         }
         let mut results = Vec::new();
         let mut result_dims = Vec::new();
@@ -91,7 +55,7 @@ impl Frame {
                 continue;
             };
             result_dims.push(array.dims().to_vec());
-            let dims: Vec<i64> = match order(Some(array)) {
+            let dims: Vec<i64> = match order(array) {
                 Some(order) => order.iter().map(|&d| array.dims()[d]).collect(),
                 None => array.dims().to_vec(),
             };
@@ -116,10 +80,8 @@ impl Frame {
                 Shape::Array(array) => {
                     let result = results.next().flatten();
                     let result = result.ok_or_else(|| Status::new(Code::Internal, "a result is missing"))?;
-                    Value::Array(match order(Some(array)) {
-                        Some(order) => transposed(&result, &inverse(&order))?,
-                        None => result,
-                    })
+                    let elements = order(array).map(|_| Array::from_memory(array, result.bytes())).transpose()?;
+                    Value::Array(elements.unwrap_or(result))
                 }
                 _ => {
                     let _ = results.next();
