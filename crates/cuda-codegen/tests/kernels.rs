@@ -42,6 +42,14 @@ fn a_softmax_reads_its_rows_once() {
     assert_eq!(count(text, "shfl.sync.bfly"), 10, "{text}");
 }
 
+#[test]
+fn sums_inside_of_rows_are_read_in_loops_of_their_own() {
+    let made = named("largest_of_sums");
+    assert_eq!(made.kernels.len(), 1);
+    let text = &made.kernels[0].ptx;
+    assert!(count(text, "ld.global") > 0 && count(text, "st.global") > 0, "{text}");
+}
+
 /// The assembler takes as long as the text is.
 #[test]
 fn a_long_function_is_written_for_few_elements_and_for_one_exchange() {

@@ -15,7 +15,7 @@ argmax { a = f32[] parameter(0) i = s32[] parameter(1) b = f32[] parameter(2) j 
 ";
 
 /// Bodies of fusions; the parameters are p0, p1 …
-pub(crate) const PROGRAMS: [(&str, &str); 12] = [
+pub(crate) const PROGRAMS: [(&str, &str); 13] = [
     (
         "add_f32",
         "p0 = f32[65536] parameter(0) p1 = f32[65536] parameter(1) m = f32[65536] multiply(p0, p1)
@@ -53,6 +53,14 @@ pub(crate) const PROGRAMS: [(&str, &str); 12] = [
         "p0 = f32[2048,32000] parameter(0) i = s32[2048,32000] iota(), iota_dimension=1 n = f32[] constant(-inf)
          z = s32[] constant(0)
          ROOT r = (f32[2048], s32[2048]) reduce(p0, i, n, z), dimensions={1}, to_apply=argmax",
+    ),
+    (
+        "largest_of_sums",
+        "p0 = f32[64,4,4] parameter(0) p1 = f32[64,4,4] parameter(1) z = f32[] constant(0) n = f32[] constant(-inf)
+         a = f32[64,4,4,4] broadcast(p0), dimensions={0,1,3} b = f32[64,4,4,4] broadcast(p1), dimensions={0,2,3}
+         m = f32[64,4,4,4] multiply(a, b) s = f32[64,4,4] reduce(m, z), dimensions={3}, to_apply=add
+         t = f32[64,4] reduce(s, n), dimensions={2}, to_apply=max w = f32[64,4,4] broadcast(t), dimensions={0,1}
+         ROOT r = f32[64,4,4] subtract(s, w)",
     ),
     (
         "sum_of_all_and_more",

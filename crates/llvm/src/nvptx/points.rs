@@ -18,6 +18,7 @@ use inkwell::IntPredicate::{SLT, ULT};
 use inkwell::basic_block::BasicBlock;
 use inkwell::values::{FunctionValue, PointerValue};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// Writes the inside of a loop: from the number of the iteration and what is carried to what is carried on.
 type LoopBody<'b, E, I, V> = &'b mut dyn FnMut(&mut E, I, &[V]) -> Vec<V>;
@@ -262,15 +263,11 @@ impl<'e, 'c> Points<'e, 'c> {
         let mut seen: rustc_hash::FxHashSet<ItemId> = stack.iter().copied().collect();
         while let Some(id) = stack.pop() {
             needed.push(id);
-            let mut push = |o: ItemId| {
+            self.for_each_outside(id, |o| {
                 if !self.is_known(o, at) && seen.insert(o) {
                     stack.push(o);
                 }
-            };
-            match &self.program.item(id).item {
-                Item::Reduce(reduce) => self.outside_of(reduce).into_iter().for_each(push),
-                item => item.for_each_operand(&mut push),
-            }
+            });
         }
         needed.sort_unstable();
         for id in needed {
@@ -290,18 +287,32 @@ impl<'e, 'c> Points<'e, 'c> {
         }
     }
 
-    /// What a reduction needs that does not change in its loops.
+    /// What an item is made of, but for what changes in loops of its own.
+    pub(super) fn for_each_outside(&self, id: ItemId, f: impl FnMut(ItemId)) {
+        match &self.program.item(id).item {
+            Item::Reduce(reduce) => self.outside_of(reduce).into_iter().for_each(f),
+            item => item.for_each_operand(f),
+        }
+    }
+
+    /// What a reduction needs that does not change in its loops, nor in those of reductions inside of it.
     pub(super) fn outside_of(&self, reduce: &Reduce) -> Vec<ItemId> {
-        let varies = |id: ItemId| self.program.item(id).vars.iter().any(|v| reduce.vars.contains(v));
+        let program = self.program;
+        let mut inside: SmallVec<[VarId; 4]> = SmallVec::from_slice(&reduce.vars);
         let mut outside: Vec<ItemId> = reduce.inits.to_vec();
         let mut stack: Vec<ItemId> = reduce.inputs.iter().chain(&reduce.condition).copied().collect();
         let mut seen: rustc_hash::FxHashSet<ItemId> = stack.iter().copied().collect();
         while let Some(id) = stack.pop() {
-            if !varies(id) {
+            let data = program.item(id);
+            if !data.vars.iter().any(|v| inside.contains(v)) {
                 outside.push(id);
                 continue;
             }
-            self.program.item(id).item.for_each_operand(|o| {
+            // Only by way of a reduction is there anything that changes in its loops.
+            if let Item::Reduce(nested) = &data.item {
+                inside.extend_from_slice(&nested.vars);
+            }
+            data.item.for_each_operand(|o| {
                 if seen.insert(o) {
                     stack.push(o);
                 }
@@ -324,7 +335,7 @@ impl<'e, 'c> Points<'e, 'c> {
                 invariants.push(id);
                 continue;
             }
-            self.program.item(id).item.for_each_operand(|o| {
+            self.for_each_outside(id, |o| {
                 if seen.insert(o) {
                     stack.push(o);
                 }

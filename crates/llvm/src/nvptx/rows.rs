@@ -217,7 +217,9 @@ impl<'c> Rows<'_, 'c> {
             }
             match &program.item(id).item {
                 Item::Load { .. } => wanted.push(id),
-                item => item.for_each_operand(|o| stack.push(o)),
+                // Of this pass: its loops are those of the chunks.
+                item if pass.contains(&id) => item.for_each_operand(|o| stack.push(o)),
+                _ => points.for_each_outside(id, |o| stack.push(o)),
             }
         }
         wanted.sort_unstable();
