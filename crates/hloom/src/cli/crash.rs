@@ -19,7 +19,11 @@ struct Input {
 }
 
 static LAST_INPUT: Mutex<Option<Input>> = Mutex::new(None);
-static LAST_PANIC: Mutex<Option<String>> = Mutex::new(None);
+/// All panics so far, the first one first.
+static PANICS: Mutex<Option<String>> = Mutex::new(None);
+
+/// Bytes of panics after which no more are told.
+const MOST_TOLD: usize = 64 << 10;
 
 /// Tells which input would be to blame for a panic from now on.
 pub(crate) fn remember_input(name: &str, bytes: &Arc<Vec<u8>>) {
@@ -36,7 +40,13 @@ pub(crate) fn guard(command: impl FnOnce() -> Outcome + Send + 'static) -> Outco
     panic::set_hook(Box::new(|info| {
         let mut report = format!("{info}\n");
         let _ = write!(report, "{}", Backtrace::force_capture());
-        *lock(&LAST_PANIC) = Some(report);
+        // Threads that wait for one that has panicked panic as well: what came first is the cause.
+        let mut panics = lock(&PANICS);
+        match panics.as_mut() {
+            Some(earlier) if earlier.len() < MOST_TOLD => earlier.push_str(&format!("\nand then {report}")),
+            Some(_) => {}
+            None => *panics = Some(report),
+        }
     }));
     heap::grow_in_large_steps();
     let command = || {
@@ -62,12 +72,12 @@ pub(crate) fn guard(command: impl FnOnce() -> Outcome + Send + 'static) -> Outco
 
 /// Notes what is wrong with hloom itself, found without a panic.
 pub(crate) fn remember_bug(message: &str) {
-    lock(&LAST_PANIC).get_or_insert_with(|| message.to_owned());
+    lock(&PANICS).get_or_insert_with(|| message.to_owned());
 }
 
 /// Writes the reproducer and says what happened and where it is.
 fn say<'a>(folders: impl Iterator<Item = &'a Path>) -> String {
-    let panic = lock(&LAST_PANIC).take().unwrap_or_else(|| "nothing more is known".into());
+    let panic = lock(&PANICS).take().unwrap_or_else(|| "nothing more is known".into());
     let input = lock(&LAST_INPUT).take();
     let first_lines: Vec<&str> = panic.lines().take(2).collect();
     let mut text =
@@ -123,7 +133,7 @@ mod tests {
     fn a_panic_leaves_a_reproducer_that_holds_the_input() {
         let folder = std::env::temp_dir().join(format!("hloom-crash-test-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder for temporary files");
-        *lock(&LAST_PANIC) = Some("panicked at here\nindex out of bounds".into());
+        *lock(&PANICS) = Some("panicked at here\nindex out of bounds".into());
         remember_input("m.hlo", &Arc::new(b"HloModule m\n".to_vec()));
         let missing = folder.join("missing");
         let said = say([missing.as_path(), folder.as_path()].into_iter());
