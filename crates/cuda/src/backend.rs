@@ -75,7 +75,7 @@ static PIPELINE: &[PipelineStep] = &[
 ];
 
 /// The passes of this backend alone.
-static PASSES: &[&Pass] = &[
+pub static PASSES: &[&Pass] = &[
     &FUSE_ATTENTION,
     &expand_cholesky::PASS,
     &canonicalize::PASS,

@@ -51,6 +51,6 @@ mod thunk;
 mod thunk_display;
 mod workers;
 
-pub use backend::CudaBackend;
+pub use backend::{CudaBackend, PASSES};
 pub use client::{CudaClient, CudaClientOptions};
 pub use code::CudaCode;

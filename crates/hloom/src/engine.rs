@@ -71,6 +71,7 @@ pub fn backend_for(target: &Target) -> Result<Box<dyn Backend>, Diagnostic> {
 
 /// All passes by name.
 pub fn registry() -> &'static Registry {
-    static ALL: LazyLock<Registry> = LazyLock::new(|| hloom_compiler::registry().with(hloom_tpu::STAGES));
+    static ALL: LazyLock<Registry> =
+        LazyLock::new(|| hloom_compiler::registry().with(hloom_tpu::STAGES).with(hloom_cuda::PASSES));
     &ALL
 }

@@ -48,6 +48,17 @@ fn the_target_decides_what_runs() {
 }
 
 #[test]
+fn every_machine_with_a_backend_has_its_whole_pipeline() {
+    let folder = Folder::new("opt-machines").with("m.hlo", PROGRAM);
+    for target in ["cpu", "gpu-a100", "gpu-h100", "gpu-h200", "tpu-v6e"] {
+        let ran = folder.hloom(&["opt", "m.hlo", "--target", target]).exits(0);
+        assert!(ran.stdout.contains("is_scheduled=true"), "{target}: {}", ran.stdout);
+    }
+    let listed = folder.hloom(&["opt", "--list"]).exits(0);
+    assert!(listed.stdout.contains("fuse-attention"), "{}", listed.stdout);
+}
+
+#[test]
 fn the_module_after_each_pass_can_be_kept() {
     let folder = Folder::new("opt-dumps").with("m.hlo", PROGRAM);
     folder.hloom(&["opt", "m.hlo", "--passes", "cse,dce", "--dump-after-each", "dumps", "-o", "out.hlo"]).exits(0);
