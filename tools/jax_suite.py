@@ -3,8 +3,8 @@
 
     jax_suite.py --tests jax-0.10.2/tests --library target/release/libhloom_pjrt.so --out RESULTS [FILE...]
 
-The tests come with JAX's source distribution (`pip download --no-deps --no-binary :all: jax==0.10.2`), which is unpacked
-outside of the project. FILE is a name as `lax_test`; without one, all files but those of Pallas, Mosaic, several processes
+The tests are those of JAX's repository at the tag of the release (`jax-v0.10.2`), unpacked outside of the project: the
+source distribution has none. FILE is a name as `lax_test`; without one, all files but those of Pallas, Mosaic, several processes
 and other machines. A file is run in a process of its own with limits of time and memory. Every result is written down at
 once: a run that was stopped goes on where it was, and a test that ends the process counts as `crashed`, and the rest of
 its file is run. RESULTS has a file of lines for each test file and engine, the outputs, and `table.md`.
