@@ -3,6 +3,7 @@
 //! Nothing here knows an element's type or an instruction: a [`Collective`] says how many bytes there are and how they are
 //! cut, a [`Reducer`] combines elements. [`Collective::run`] does all of it where every participant's memory can be reached.
 
+use smallvec::SmallVec;
 use std::fmt::Debug;
 use std::ops::Range;
 
@@ -91,13 +92,16 @@ impl Parallel for Serial {
 }
 
 /// The memory that a participant brings: addresses of its operands, and of as many results.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ParticipantMemory {
     /// Where the operands are.
-    pub operands: Vec<usize>,
+    pub operands: Addresses,
     /// Where the results go. Only results of an all-reduce may take the place of their operands.
-    pub results: Vec<usize>,
+    pub results: Addresses,
 }
+
+/// Addresses of arrays: those of a few take no memory of their own.
+pub type Addresses = SmallVec<[usize; 4]>;
 
 /// Bytes that a thread works on at a time.
 const CHUNK: usize = 1 << 16;
@@ -189,7 +193,7 @@ impl Collective {
         for n in 0..self.arrays.len() {
             let from: Vec<usize> = group.iter().map(|p| p.operands[n]).collect();
             let mut to: Vec<usize> = match self.kind {
-                CollectiveKind::AllToAllArrays => group[n].results.clone(),
+                CollectiveKind::AllToAllArrays => group[n].results.to_vec(),
                 _ => group.iter().map(|p| p.results[n]).collect(),
             };
             if self.gives_all_the_same() {

@@ -6,8 +6,34 @@
 
 use crate::collective::{Collective, Parallel, ParticipantMemory};
 use crate::rendezvous::{Arrival, JoinError, RendezvousKey};
+use crate::world::KnownGroup;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+/// What devices meet for: made once, used whenever they do.
+#[derive(Debug)]
+pub struct Purpose {
+    /// What is done there, in words; all must say the same.
+    pub what: Arc<str>,
+    /// What this process calls it: the instruction and where it comes from.
+    pub name: Arc<str>,
+    /// What is done there.
+    pub collective: Collective,
+    /// A number for `what`: processes compare it instead of the words.
+    pub(crate) fingerprint: u64,
+    /// The group that met for it first, which is the only one.
+    pub(crate) group: OnceLock<KnownGroup>,
+}
+
+impl Purpose {
+    /// To do what is said in words, under a name.
+    pub fn new(what: Arc<str>, name: Arc<str>, collective: Collective) -> Arc<Purpose> {
+        // FNV-1a: the same in every process.
+        let byte = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        let fingerprint = what.bytes().fold(0xcbf2_9ce4_8422_2325, byte);
+        Arc::new(Purpose { what, name, collective, fingerprint, group: OnceLock::new() })
+    }
+}
 
 /// A device's part in a collective.
 #[derive(Clone)]
@@ -16,12 +42,8 @@ pub struct CollectiveRequest<'a> {
     pub key: RendezvousKey,
     /// Who takes part, in the group's order; the device itself is among them.
     pub participants: &'a [usize],
-    /// What is done there, in words; all must say the same.
-    pub what: &'a Arc<str>,
-    /// What this device calls it: the instruction and where it comes from.
-    pub name: &'a Arc<str>,
-    /// What is done there.
-    pub collective: &'a Arc<Collective>,
+    /// What it comes for.
+    pub purpose: &'a Arc<Purpose>,
     /// The device's arrays.
     pub memory: ParticipantMemory,
     /// Threads that may help.

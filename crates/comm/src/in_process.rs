@@ -1,7 +1,7 @@
 //! The transport among the devices of one process: the last to come to a collective does it in the memory of all.
 
-use crate::collective::{Collective, ParticipantMemory};
-use crate::communicator::{CollectiveRequest, Communicator};
+use crate::collective::ParticipantMemory;
+use crate::communicator::{CollectiveRequest, Communicator, Purpose};
 use crate::rendezvous::{Arrival, JoinError, JoinRequest, Rendezvous};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub struct InProcess {
 /// What a device brings to a meeting or takes away.
 #[derive(Debug)]
 enum Brought {
-    Memory(ParticipantMemory, Arc<Collective>),
+    Memory(ParticipantMemory, Arc<Purpose>),
     Message(Vec<u8>),
     Nothing,
 }
@@ -36,8 +36,8 @@ impl InProcess {
 
 impl Communicator for InProcess {
     unsafe fn start(&self, device: usize, request: &CollectiveRequest<'_>) -> Result<Arrival, JoinError> {
-        let &CollectiveRequest { key, participants, what, collective, parallel, .. } = request;
-        let meeting = JoinRequest { key, participants, what };
+        let &CollectiveRequest { key, participants, purpose, parallel, .. } = request;
+        let (meeting, collective) = (JoinRequest { key, participants, what: &purpose.what }, &purpose.collective);
         let run = |brought: Vec<Brought>| {
             let gone = self.gone.read().unwrap_or_else(PoisonError::into_inner);
             if participants.iter().any(|d| gone.contains(d)) {
@@ -45,7 +45,7 @@ impl Communicator for InProcess {
             }
             let count = brought.len();
             let memory = |b| match b {
-                Brought::Memory(memory, own) if collective.is_like(&own, &memory) => Some(memory),
+                Brought::Memory(memory, own) if collective.is_like(&own.collective, &memory) => Some(memory),
                 _ => None,
             };
             let group: Vec<ParticipantMemory> = brought.into_iter().filter_map(memory).collect();
@@ -57,7 +57,7 @@ impl Communicator for InProcess {
             unsafe { collective.run(&group, parallel) };
             Ok((0..count).map(|_| Brought::Nothing).collect())
         };
-        let brings = Brought::Memory(request.memory.clone(), collective.clone());
+        let brings = Brought::Memory(request.memory.clone(), purpose.clone());
         let arrived = self.rendezvous.arrive(device, &meeting, brings, run);
         let result = arrived.and_then(|arrived| arrived);
         if result.is_err() {

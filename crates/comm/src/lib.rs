@@ -19,9 +19,9 @@ mod roll_call;
 pub mod world;
 
 pub use collective::{
-    ArrayGeometry, Collective, CollectiveKind, GroupSize, Parallel, ParticipantMemory, Reducer, Serial,
+    Addresses, ArrayGeometry, Collective, CollectiveKind, GroupSize, Parallel, ParticipantMemory, Reducer, Serial,
 };
-pub use communicator::{CollectiveRequest, Communicator};
+pub use communicator::{CollectiveRequest, Communicator, Purpose};
 pub use in_process::InProcess;
 pub use launcher::{LaunchedProcess, launched, local_rank, processes_beside};
 pub use rendezvous::{Arrival, JoinError, JoinRequest, Rendezvous, RendezvousKey, Whereabouts};

@@ -122,6 +122,8 @@ pub struct Arrival {
     pub(crate) place: usize,
     /// What it waits for, where only other processes take part.
     pub(crate) operation: Option<(OperationKey, Arc<OperationStatus>)>,
+    /// Whether there is nothing to wait for any more.
+    pub(crate) is_over: bool,
 }
 
 impl<V> Rendezvous<V> {
@@ -185,7 +187,7 @@ impl<V> Rendezvous<V> {
             return Err(JoinError::Disagree { device, what });
         }
         m.brought[place] = Some(brings);
-        let arrival = Arrival { key, place, operation: None };
+        let arrival = Arrival { key, place, operation: None, is_over: false };
         if !m.brought.iter().all(Option::is_some) {
             return Ok(Ok(arrival));
         }

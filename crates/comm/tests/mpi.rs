@@ -4,8 +4,8 @@
 
 use hloom_comm::mpi::{self, KeyValueStore};
 use hloom_comm::{
-    ArrayGeometry, Collective, CollectiveKind, CollectiveRequest, GroupSize, ParticipantMemory, Reducer, RendezvousKey,
-    Serial, World, launched,
+    ArrayGeometry, Collective, CollectiveKind, CollectiveRequest, GroupSize, ParticipantMemory, Purpose, Reducer,
+    RendezvousKey, Serial, World, launched,
 };
 use std::process::Command;
 use std::sync::Arc;
@@ -44,16 +44,14 @@ fn rank(world: &World) {
             let mut output = vec![0f32; if gathers { length * size } else { length }];
             let kind = if gathers { CollectiveKind::AllGather } else { CollectiveKind::AllReduce(vec![Box::new(Sum)]) };
             let geometry = ArrayGeometry { bytes: length * 4, rows: 1, group: GroupSize::Any };
-            let collective = Arc::new(Collective { kind, arrays: vec![geometry] });
+            let collective = Collective { kind, arrays: vec![geometry] };
             let request = CollectiveRequest {
                 key: RendezvousKey::Channel(1),
                 participants: &group,
-                what: &Arc::from("test"),
-                name: &Arc::from("test"),
-                collective: &collective,
+                purpose: &Purpose::new("test".into(), "test".into(), collective),
                 memory: ParticipantMemory {
-                    operands: vec![input.as_ptr() as usize],
-                    results: vec![output.as_mut_ptr() as usize],
+                    operands: [input.as_ptr() as usize][..].into(),
+                    results: [output.as_mut_ptr() as usize][..].into(),
                 },
                 parallel: &Serial,
                 waits: length < 100_000,

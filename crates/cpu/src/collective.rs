@@ -6,7 +6,9 @@
 use crate::executor::{ThunkExecutor, waiting};
 use crate::thunk::{Evaluate, EvaluatedLeaf, Thunk};
 use hloom_analysis::devices::{group_of, plane_of};
-use hloom_comm::{Arrival, Collective, CollectiveRequest, JoinError, Parallel, ParticipantMemory, RendezvousKey};
+use hloom_comm::{
+    Addresses, Arrival, Collective, CollectiveRequest, JoinError, Parallel, ParticipantMemory, Purpose, RendezvousKey,
+};
 use hloom_eval::collective_work::{key_of, name_of, purpose_of, work_of};
 use hloom_eval::ops::collective::missed;
 use hloom_eval::run::DeviceGrid;
@@ -21,12 +23,9 @@ use std::sync::{Arc, OnceLock};
 /// A collective. Its arrays are the operands, then as many results.
 #[derive(Debug)]
 pub(crate) struct CollectiveThunk {
-    /// What is done with the arrays.
-    work: Arc<Collective>,
-    /// Where devices meet for it, and what they say there.
+    /// What devices meet for, and where.
+    purpose: Arc<Purpose>,
     key: RendezvousKey,
-    what: Arc<str>,
-    name: Arc<str>,
     /// A device and those it meets: mostly the only one of this process.
     group: OnceLock<(usize, Arc<[usize]>)>,
     /// For groups that it cannot serve.
@@ -53,10 +52,8 @@ impl CollectiveThunk {
             return None;
         }
         Some(CollectiveThunk {
-            work: Arc::new(work(module, id)?),
+            purpose: Purpose::new(purpose_of(module, id).into(), name_of(module, id).into(), work(module, id)?),
             key: key_of(module, id),
-            what: purpose_of(module, id).into(),
-            name: name_of(module, id).into(),
             group: OnceLock::new(),
             otherwise,
             is_awaited: false,
@@ -68,7 +65,8 @@ impl CollectiveThunk {
         match self.group.get() {
             Some((of, group)) if *of == ordinal => Some(group.clone()),
             _ => {
-                let group: Arc<[usize]> = group(op, grid, ordinal).filter(|g| self.work.fits(g.len()))?.into();
+                let group: Arc<[usize]> =
+                    group(op, grid, ordinal).filter(|g| self.purpose.collective.fits(g.len()))?.into();
                 // Who is first is remembered.
                 let _ = self.group.set((ordinal, group.clone()));
                 Some(group)
@@ -120,17 +118,15 @@ pub(crate) fn run(
     let group = collective.group(&shared.module[i].op, shared.grid, executor.ordinal);
     let Some(group) = group else { return executor.evaluate(step, &collective.otherwise) };
     let arrays = &executor.addresses[step.arrays.start as usize..step.arrays.end as usize];
-    let addresses = |arrays: &[*mut u8]| arrays.iter().map(|&a| a as usize).collect::<Vec<_>>();
-    let count = collective.work.arrays.len();
+    let addresses = |arrays: &[*mut u8]| arrays.iter().map(|&a| a as usize).collect::<Addresses>();
+    let count = collective.purpose.collective.arrays.len();
     if arrays.len() != 2 * count {
         return Err(ExecutionError::bug("a collective has too few arrays"));
     }
     let request = CollectiveRequest {
         key: collective.key,
         participants: &group,
-        what: &collective.what,
-        name: &collective.name,
-        collective: &collective.work,
+        purpose: &collective.purpose,
         memory: ParticipantMemory { operands: addresses(&arrays[..count]), results: addresses(&arrays[count..]) },
         parallel: &PoolThreads { pool: executor.client.pool(), most: executor.context.threads },
         waits: !collective.is_awaited,

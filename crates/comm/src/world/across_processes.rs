@@ -5,12 +5,14 @@
 
 use super::WorldState;
 use super::engine_state::RunListener;
-use super::group::{DeviceMap, Group};
+use super::group::{DeviceMap, Group, KnownGroup};
 use super::message::OperationKey;
 use super::operation::{Operation, OperationStatus};
-use crate::collective::{Collective, ParticipantMemory};
-use crate::communicator::{CollectiveRequest, Communicator};
+use super::short::is_short;
+use crate::collective::ParticipantMemory;
+use crate::communicator::{CollectiveRequest, Communicator, Purpose};
 use crate::rendezvous::{Arrival, JoinError, JoinRequest, Rendezvous, Whereabouts};
+use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -36,7 +38,7 @@ struct LocalDevices {
 /// What a device brings to a meeting or takes away.
 #[derive(Clone, Debug)]
 enum Brought {
-    Memory(ParticipantMemory, Arc<Collective>),
+    Memory(ParticipantMemory, Arc<Purpose>),
     /// What it waits for now.
     Operation(OperationKey, Arc<OperationStatus>),
     Nothing,
@@ -66,6 +68,23 @@ impl AcrossProcesses {
         let listener: Weak<dyn RunListener> = Arc::downgrade(&as_listener);
         world.lock().open(run, listener);
         Arc::new(AcrossProcesses { world, run, map, time_limit, local })
+    }
+
+    /// The group of a collective, which mostly was the same before.
+    fn group<'g>(&self, request: &CollectiveRequest<'g>) -> Cow<'g, KnownGroup> {
+        let purpose: &'g Purpose = request.purpose;
+        match purpose.group.get() {
+            Some(known) if Arc::ptr_eq(&known.map, &self.map) && known.group.participants == request.participants => {
+                Cow::Borrowed(known)
+            }
+            _ => {
+                let group = self.map.group(request.participants);
+                let known = KnownGroup { map: self.map.clone(), is_short: is_short(purpose, &group), group };
+                // Who is first is remembered.
+                let _ = purpose.group.set(known.clone());
+                Cow::Owned(known)
+            }
+        }
     }
 
     fn owner(&self, device: usize) -> usize {
@@ -104,14 +123,15 @@ impl AcrossProcesses {
         key: OperationKey,
         brought: Vec<Brought>,
     ) -> Result<Vec<Brought>, JoinError> {
-        let &CollectiveRequest { participants, collective, parallel, .. } = request;
+        let &CollectiveRequest { participants, purpose, parallel, .. } = request;
+        let collective = &purpose.collective;
         let gone = self.local.gone.read().unwrap_or_else(PoisonError::into_inner);
         if participants.iter().any(|d| gone.contains(d)) {
             return Err(JoinError::Cancelled);
         }
         let count = brought.len();
         let memory = |b| match b {
-            Brought::Memory(memory, own) if collective.is_like(&own, &memory) => Some(memory),
+            Brought::Memory(memory, own) if collective.is_like(&own.collective, &memory) => Some(memory),
             _ => None,
         };
         let memory: Vec<ParticipantMemory> = brought.into_iter().filter_map(memory).collect();
@@ -125,29 +145,26 @@ impl AcrossProcesses {
         }
         // Devices that wait for each other here do not wait at once for what the last of them begins.
         // SAFETY: the caller's promise; who leaves before it is done is told whether its memory may still be used.
-        let status = unsafe { self.begin(request, group, key, memory.into(), false) };
+        let status = unsafe { self.begin(purpose, group, key, memory.into()) };
         Ok(vec![Brought::Operation(key, status); count])
     }
 
-    /// Begins what other processes take part in.
+    /// Leaves what other processes take part in to be begun.
     ///
     /// # Safety
     /// The memory must be what the participants promised of it.
     unsafe fn begin(
         &self,
-        request: &CollectiveRequest<'_>,
+        purpose: &Arc<Purpose>,
         group: &Arc<Group>,
         key: OperationKey,
         memory: Arc<[ParticipantMemory]>,
-        waits: bool,
     ) -> Arc<OperationStatus> {
-        let status = Arc::new(OperationStatus::new(request.name.clone(), group.clone()));
-        let (what, collective) = (request.what.clone(), request.collective.clone());
-        // SAFETY (both): the caller's promise.
-        unsafe {
-            let operation = Operation::new(what, collective, memory, status.clone());
-            self.world.begin(key, operation, waits);
-        }
+        // SAFETY: the caller's promise.
+        let operation = unsafe { Operation::new(purpose, group, memory) };
+        let status = operation.status.clone();
+        // SAFETY: the caller's promise.
+        unsafe { self.world.begin(key, operation) };
         status
     }
 
@@ -159,14 +176,15 @@ impl AcrossProcesses {
         &self,
         device: usize,
         request: &CollectiveRequest<'_>,
-        group: &Arc<Group>,
+        known: &KnownGroup,
     ) -> Result<Arrival, JoinError> {
         let gone = self.local.gone.read().unwrap_or_else(PoisonError::into_inner);
         if gone.contains(&device) {
             return Err(JoinError::Cancelled);
         }
         drop(gone);
-        let (collective, memory) = (request.collective, &request.memory);
+        let (purpose, group, memory) = (request.purpose, &known.group, &request.memory);
+        let collective = &purpose.collective;
         if !collective.is_like(collective, memory) || !collective.fits(request.participants.len()) {
             return Err(JoinError::Unfit);
         }
@@ -174,9 +192,15 @@ impl AcrossProcesses {
         let first = request.participants[0];
         let key = OperationKey { run: self.run, key: request.key, visit, first, piece: 0 };
         // SAFETY: the device promised that its addresses lead to such arrays, which it leaves alone until it has waited.
-        let status = unsafe { self.begin(request, group, key, Arc::new([memory.clone()]), request.waits) };
+        let status = unsafe {
+            match request.waits {
+                true => self.world.begin_awaited(key, known, purpose, memory, self.time_limit),
+                false => Some(self.begin(purpose, group, key, Arc::new([memory.clone()]))),
+            }
+        };
         let place = request.participants.iter().position(|&p| p == device).unwrap_or(0);
-        Ok(Arrival { key: (request.key, visit, first), place, operation: Some((key, status)) })
+        let is_over = status.is_none();
+        Ok(Arrival { key: (request.key, visit, first), place, operation: status.map(|status| (key, status)), is_over })
     }
 
     fn wait_for_operation(&self, key: OperationKey, status: &Arc<OperationStatus>) -> Result<(), JoinError> {
@@ -184,7 +208,7 @@ impl AcrossProcesses {
             return Ok(());
         }
         let (mut absent, begun) = (Vec::new(), Instant::now());
-        let record = self.world.note_wait(status, begun + self.time_limit);
+        let record = self.world.note_wait(&status.purpose, &status.group, begun + self.time_limit);
         let ended = self.world.poll(self.run, begun, self.time_limit, |engine, closer| {
             if status.is_done.load(Ordering::Acquire) {
                 return Some(Ok(()));
@@ -217,10 +241,11 @@ impl Communicator for AcrossProcesses {
         if participants.iter().any(|&d| d >= self.devices()) || !participants.contains(&device) {
             return Err(JoinError::NotAParticipant);
         }
-        let group = self.map.group(participants);
+        let known = self.group(request);
+        let group = &known.group;
         if group.here.len() == 1 && participants.len() > 1 {
             // SAFETY: the caller's promise.
-            let result = unsafe { self.start_alone(device, request, &group) }.map_err(|error| self.explain(error));
+            let result = unsafe { self.start_alone(device, request, &known) }.map_err(|error| self.explain(error));
             if result.is_err() {
                 self.left(device);
             }
@@ -228,11 +253,11 @@ impl Communicator for AcrossProcesses {
         }
         let visit = self.local.rendezvous.next_visit(device, request.key);
         let key = OperationKey { run: self.run, key: request.key, visit, first: participants[0], piece: 0 };
-        let meeting = JoinRequest { key: request.key, participants: &group.here, what: request.what };
-        let brings = Brought::Memory(request.memory.clone(), request.collective.clone());
+        let meeting = JoinRequest { key: request.key, participants: &group.here, what: &request.purpose.what };
+        let brings = Brought::Memory(request.memory.clone(), request.purpose.clone());
         // SAFETY: each participant here promised that its addresses lead to such arrays, which it leaves alone until it has
         // waited; who is gone is not among them.
-        let finish = |brought| unsafe { self.all_are_here(request, &group, key, brought) };
+        let finish = |brought| unsafe { self.all_are_here(request, group, key, brought) };
         let arrived = self.local.rendezvous.arrive(device, &meeting, brings, finish);
         let result = arrived.and_then(|arrived| arrived).map_err(|error| self.explain(error));
         if result.is_err() {
@@ -242,6 +267,9 @@ impl Communicator for AcrossProcesses {
     }
 
     fn is_done(&self, arrival: &Arrival) -> bool {
+        if arrival.is_over {
+            return true;
+        }
         if let Some((_, status)) = &arrival.operation {
             return status.is_done.load(Ordering::Acquire);
         }
@@ -254,6 +282,7 @@ impl Communicator for AcrossProcesses {
 
     fn wait(&self, device: usize, arrival: Arrival) -> Result<(), JoinError> {
         let met = match &arrival.operation {
+            _ if arrival.is_over => return Ok(()),
             Some((key, status)) => Ok(Brought::Operation(*key, status.clone())),
             None => self.local.rendezvous.wait_for(device, &arrival),
         };

@@ -10,6 +10,7 @@ use super::engine_state::{
 use super::message::{ANNOUNCEMENT_BYTES, CONTROL_RUN, Message, OperationKey, Payload, Subject};
 use super::message_passing::{ANNOUNCEMENT_TAG, MessagePassing, MessageRequests, TransportError};
 use super::operation::Operation;
+use super::short::ShortInputs;
 use crate::rendezvous::{JoinError, Whereabouts};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
@@ -29,7 +30,11 @@ const NAMED_RUNS: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(super) transport: Box<dyn MessagePassing>,
-    pub(super) operations: FxHashMap<OperationKey, Operation>,
+    pub(super) operations: FxHashMap<OperationKey, Box<Operation>>,
+    pub(super) short_inputs: ShortInputs,
+    /// What collectives do of which others have told the number, and to whom this process has told which numbers.
+    pub(super) purposes: FxHashMap<u64, String>,
+    pub(super) told: FxHashSet<(usize, u64)>,
     /// Parts of collectives that this process has not come to yet, or not far enough.
     pub(super) early: FxHashMap<OperationKey, Vec<EarlyPart>>,
     /// What comes from a process under a tag: bytes that are being received but not announced yet, or the other way round.
@@ -60,6 +65,9 @@ impl Engine {
         Engine {
             transport,
             operations: FxHashMap::default(),
+            short_inputs: ShortInputs::default(),
+            purposes: FxHashMap::default(),
+            told: FxHashSet::default(),
             early: FxHashMap::default(),
             tags: FxHashMap::default(),
             mail: FxHashMap::default(),
@@ -304,6 +312,11 @@ impl Engine {
     /// Takes an announcement if one has come, and goes on with what can go on; whether anything happened. Whoever waits for
     /// just this one learns of it before the library is asked for another.
     pub(crate) fn progress(&mut self) -> bool {
+        self.progress_unless(|_, _| false)
+    }
+
+    /// The same, but for announcements that `taken` takes: it is told who sent one, and its bytes.
+    pub(super) fn progress_unless(&mut self, taken: impl FnOnce(usize, &[u8]) -> bool) -> bool {
         let mut changed = false;
         if self.broken.is_some() || self.ended {
             return false;
@@ -312,7 +325,9 @@ impl Engine {
         match self.transport.next_announcement(&mut buffer) {
             Ok(Some(rank)) => {
                 changed = true;
-                self.read_announcement(rank, &buffer);
+                if !taken(rank, &buffer) {
+                    self.read_announcement(rank, &buffer);
+                }
             }
             Ok(None) => {}
             Err(error) => self.fail(CONTROL_RUN, JoinError::Transport(error.0)),
@@ -393,9 +408,12 @@ impl Engine {
             return self.fail(CONTROL_RUN, JoinError::Transport(why));
         };
         match subject {
-            Subject::Part { key, stage, what } => {
-                self.part(rank, key, stage, &what, payload);
+            Subject::Part { key, stage, fingerprint } => {
+                self.part(rank, key, stage, fingerprint, payload);
                 self.advance(key);
+            }
+            Subject::Purpose { fingerprint, what } => {
+                self.purposes.insert(fingerprint, what.into_owned());
             }
             Subject::Mail { run, .. } if run != CONTROL_RUN && self.is_closed(run) => self.discard(rank, &payload),
             Subject::Mail { run, channel, from, to } => {

@@ -5,10 +5,11 @@
 
 use super::engine::{Engine, FIRST_PART_TAG};
 use super::engine_state::{Bytes, EarlyPart, TagNote, Then, pack};
-use super::message::{Message, OperationKey, Payload, Subject, is_inline, is_same_text, write_part};
+use super::message::{INLINE_BYTES, Message, OperationKey, Payload, Subject, write_part};
 use super::message_passing::{MessagePassing, MessageRequests};
 use super::operation::{Operation, Segment, Segments};
 use super::staging::StagingBuffer;
+use crate::communicator::Purpose;
 use crate::rendezvous::JoinError;
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -33,7 +34,7 @@ impl Engine {
     ///
     /// # Safety
     /// Its memory must stay until it is done, or until [`Engine::touches_memory`] says no.
-    pub(crate) unsafe fn begin(&mut self, key: OperationKey, mut operation: Operation) {
+    pub(crate) unsafe fn begin(&mut self, key: OperationKey, mut operation: Box<Operation>) {
         // SAFETY: the caller's promise.
         unsafe { operation.prepare() };
         let pieces = (1..operation.pieces.min(PIECES_AT_ONCE)).map(|n| operation.other_piece(n)).collect::<Vec<_>>();
@@ -43,7 +44,7 @@ impl Engine {
         }
     }
 
-    fn begin_piece(&mut self, key: OperationKey, operation: Operation) {
+    fn begin_piece(&mut self, key: OperationKey, operation: Box<Operation>) {
         let key = OperationKey { piece: operation.piece as u32, ..key };
         self.operations.insert(key, operation);
         self.receive_stage(key, 0);
@@ -52,12 +53,12 @@ impl Engine {
         self.advance(key);
     }
 
-    fn take_early(&mut self, key: OperationKey) {
+    pub(super) fn take_early(&mut self, key: OperationKey) {
         if self.early.is_empty() {
             return;
         }
-        for EarlyPart { rank, stage, what, payload } in self.early.remove(&key).unwrap_or_default() {
-            self.part(rank, key, stage, &what, payload);
+        for EarlyPart { rank, stage, fingerprint, payload } in self.early.remove(&key).unwrap_or_default() {
+            self.part(rank, key, stage, fingerprint, payload);
         }
     }
 
@@ -79,7 +80,7 @@ impl Engine {
             }
             let segments = operation.incoming(stage, peer);
             let length = length_of(&segments);
-            if !is_inline(&operation.what, length) {
+            if length > INLINE_BYTES {
                 operation.posted[at].insert(peer);
                 receives.push((peer, operation.group.processes[peer].rank, segments, length));
             }
@@ -124,8 +125,8 @@ impl Engine {
 
     fn send_stage(&mut self, key: OperationKey, stage: u8) {
         let Some(operation) = self.operations.get(&key) else { return };
-        let what = operation.what.clone();
-        let peers = operation.peers();
+        let (purpose, peers) = (operation.purpose.clone(), operation.peers());
+        let fingerprint = purpose.fingerprint;
         // What goes to several is put together once.
         let mut packed: Option<(Segments, Arc<StagingBuffer>)> = None;
         for peer in peers {
@@ -135,15 +136,16 @@ impl Engine {
             if length == 0 {
                 continue;
             }
-            if is_inline(&what, length) {
+            self.tell_purpose(rank, &purpose);
+            if length <= INLINE_BYTES {
                 let mut bytes = self.spare_buffer();
                 // SAFETY: the operation's memory is there.
-                unsafe { write_part(&mut bytes, &key, stage, &what, &segments) };
+                unsafe { write_part(&mut bytes, &key, stage, fingerprint, &segments) };
                 self.send_announcement(rank, bytes);
                 continue;
             }
             let tag = self.part_tag(&key, stage, length);
-            let subject = Subject::Part { key, stage, what: Cow::Borrowed(&what) };
+            let subject = Subject::Part { key, stage, fingerprint };
             self.announce(rank, &Message { subject, payload: Payload::Follows { tag, length } });
             let (address, bytes, then) = if let [Segment { address, .. }] = segments[..] {
                 if let Some(operation) = self.operations.get_mut(&key) {
@@ -172,7 +174,7 @@ impl Engine {
     }
 
     /// Takes up a part of a collective that was announced.
-    pub(super) fn part(&mut self, rank: usize, key: OperationKey, stage: u8, what: &str, payload: Payload<'_>) {
+    pub(super) fn part(&mut self, rank: usize, key: OperationKey, stage: u8, fingerprint: u64, payload: Payload<'_>) {
         if self.is_closed(key.run) {
             let is_received = match payload {
                 Payload::Follows { tag, .. } => self.tags.remove(&(rank, tag)).is_some_and(|note| note.key == key),
@@ -184,19 +186,13 @@ impl Engine {
             return;
         }
         let early = |engine: &mut Engine, payload: Payload<'_>| {
-            let (what, payload) = (what.to_owned(), payload.into_owned());
-            engine.early.entry(key).or_default().push(EarlyPart { rank, stage, what, payload });
+            let part = EarlyPart { rank, stage, fingerprint, payload: payload.into_owned() };
+            engine.early.entry(key).or_default().push(part);
         };
         let Some(operation) = self.operations.get_mut(&key) else { return early(self, payload) };
-        let disagree = |operation: &Operation, what: String| {
-            let group = &operation.group;
-            let place = operation.process(rank).map(|p| group.processes[p].places[0]);
-            JoinError::Disagree { device: place.map_or(key.first, |p| group.participants[p]), what }
-        };
-        let peer = operation.process(rank).filter(|_| stage < 2 && is_same_text(what, &operation.what));
-        let Some(peer) = peer else {
-            let error = disagree(operation, what.to_owned());
-            return self.fail_operation(key, error);
+        let is_same = stage < 2 && fingerprint == operation.purpose.fingerprint;
+        let Some(peer) = operation.process(rank).filter(|_| is_same) else {
+            return self.disagree(rank, key, fingerprint, None);
         };
         let may_receive = operation.may_receive(stage, peer);
         let at = usize::from(stage);
@@ -209,8 +205,7 @@ impl Engine {
                 let segments = operation.incoming(stage, peer);
                 let (length, expected) = (bytes.len(), length_of(&segments));
                 if length != expected {
-                    let error = disagree(operation, format!("{what} ({length} bytes instead of {expected})"));
-                    return self.fail_operation(key, error);
+                    return self.disagree(rank, key, fingerprint, Some((length, expected)));
                 }
                 // SAFETY: the segments are those of the operation's memory, and as long as the bytes.
                 unsafe { super::engine_state::unpack(bytes.as_ptr(), &segments) };
@@ -220,12 +215,37 @@ impl Engine {
             Payload::Follows { tag, length } => {
                 let expected = length_of(&operation.incoming(stage, peer));
                 if length != expected {
-                    let error = disagree(operation, format!("{what} ({length} bytes instead of {expected})"));
-                    return self.fail_operation(key, error);
+                    return self.disagree(rank, key, fingerprint, Some((length, expected)));
                 }
                 operation.unheard[at].remove(peer);
                 self.is_own_tag(rank, tag, TagNote { key, stage, is_received: false });
             }
+        }
+    }
+
+    /// A process has come for something else than this one, or with another number of bytes.
+    fn disagree(&mut self, rank: usize, key: OperationKey, fingerprint: u64, lengths: Option<(usize, usize)>) {
+        let Some(operation) = self.operations.get(&key) else { return };
+        let group = &operation.group;
+        let place = operation.process(rank).map(|p| group.processes[p].places[0]);
+        let device = place.map_or(key.first, |p| group.participants[p]);
+        let mut what = match self.purposes.get(&fingerprint) {
+            Some(what) => what.clone(),
+            None => format!("what has the number {fingerprint:016x}"),
+        };
+        if let Some((length, expected)) = lengths {
+            what += &format!(" ({length} bytes instead of {expected})");
+        }
+        self.fail_operation(key, JoinError::Disagree { device, what });
+    }
+
+    /// Tells a process what collectives of a number do, unless it knows.
+    pub(super) fn tell_purpose(&mut self, rank: usize, purpose: &Purpose) {
+        let fingerprint = purpose.fingerprint;
+        if !self.told.contains(&(rank, fingerprint)) {
+            self.told.insert((rank, fingerprint));
+            let subject = Subject::Purpose { fingerprint, what: Cow::Borrowed(&purpose.what) };
+            self.announce(rank, &Message { subject, payload: Payload::NOTHING });
         }
     }
 

@@ -74,7 +74,7 @@ impl std::fmt::Debug for RunState {
 pub(crate) struct EarlyPart {
     pub(crate) rank: usize,
     pub(crate) stage: u8,
-    pub(crate) what: String,
+    pub(crate) fingerprint: u64,
     pub(crate) payload: Payload<'static>,
 }
 

@@ -26,6 +26,16 @@ pub(crate) struct Group {
     pub(crate) peers: Vec<usize>,
 }
 
+/// A group that has met for something.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownGroup {
+    /// Where its devices are.
+    pub(crate) map: Arc<DeviceMap>,
+    pub(crate) group: Arc<Group>,
+    /// Whether what it meets for is a short all-reduce.
+    pub(crate) is_short: bool,
+}
+
 /// Where the devices of a run are.
 #[derive(Debug)]
 pub(crate) struct DeviceMap {

@@ -2,18 +2,24 @@
 //!
 //! Every message is announced under one tag, in order between two processes, in at most [`ANNOUNCEMENT_BYTES`]. Short ones
 //! carry their bytes with them; the bytes of long ones follow under a tag of their own, straight from and into the arrays.
+//! A part of a collective has a head of fixed length: what the collective does is a number there, whose words are told once.
 
 use super::operation::Segment;
 use crate::rendezvous::RendezvousKey;
 use std::borrow::Cow;
+use std::hash::{Hash, Hasher};
 
 /// The bytes of an announcement at most: what libraries send without asking the receiver first.
 pub(crate) const ANNOUNCEMENT_BYTES: usize = 4000;
+/// The bytes of the head of a part of a collective.
+pub(crate) const HEAD_BYTES: usize = 64;
+/// The bytes of a part of a collective that go with its head.
+pub(crate) const INLINE_BYTES: usize = ANNOUNCEMENT_BYTES - HEAD_BYTES;
 /// The bytes of a text in an announcement at most.
 const TEXT_BYTES: usize = 1024;
 
 /// Which meeting of a collective, in which run.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OperationKey {
     pub(crate) run: u64,
     pub(crate) key: RendezvousKey,
@@ -22,6 +28,15 @@ pub(crate) struct OperationKey {
     pub(crate) first: usize,
     /// Which piece of a long one.
     pub(crate) piece: u32,
+}
+
+impl Hash for OperationKey {
+    /// What tells operations apart that are under way at once, in one word.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let (_, id) = key_number(self.key);
+        let low = id ^ self.visit << 20 ^ u64::from(self.piece) << 40;
+        state.write_u64(low ^ self.run.rotate_left(48) ^ (self.first as u64).rotate_left(30));
+    }
 }
 
 impl OperationKey {
@@ -48,8 +63,10 @@ fn key_number(key: RendezvousKey) -> (u8, u64) {
 /// What a message is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Subject<'m> {
-    /// A part of a collective.
-    Part { key: OperationKey, stage: u8, what: Cow<'m, str> },
+    /// A part of a collective, and the number of what it does.
+    Part { key: OperationKey, stage: u8, fingerprint: u64 },
+    /// What collectives of a number do. It comes before the first part of such a one.
+    Purpose { fingerprint: u64, what: Cow<'m, str> },
     /// A message from one device to another, or, in the run [`CONTROL_RUN`], from one process to another.
     Mail { run: u64, channel: i64, from: usize, to: usize },
     /// A device is done with its program in all runs of a series below a number, and in some others.
@@ -100,22 +117,6 @@ fn shortened(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}… ({number:016x})", &text[..end]))
 }
 
-/// Whether a text, as it was sent, is this one.
-pub(crate) fn is_same_text(sent: &str, own: &str) -> bool {
-    sent == own || (own.len() > TEXT_BYTES && sent == shortened(own))
-}
-
-/// Whether so many bytes of a collective go with their announcement.
-pub(crate) fn is_inline(what: &str, length: usize) -> bool {
-    length <= inline_bytes(what)
-}
-
-/// How many bytes of a collective may go with their announcement.
-pub(crate) fn inline_bytes(what: &str) -> usize {
-    // A few numbers, and the text.
-    ANNOUNCEMENT_BYTES - 64 - what.len().min(TEXT_BYTES)
-}
-
 fn number(w: &mut Vec<u8>, n: u64) {
     w.extend(n.to_le_bytes());
 }
@@ -130,27 +131,75 @@ fn text(w: &mut Vec<u8>, text: &str) {
 ///
 /// # Safety
 /// The segments must be there.
-pub(crate) unsafe fn write_part(w: &mut Vec<u8>, key: &OperationKey, stage: u8, what: &str, segments: &[Segment]) {
-    part(w, key, stage, what);
-    w.push(0);
+pub(crate) unsafe fn write_part(
+    w: &mut Vec<u8>,
+    key: &OperationKey,
+    stage: u8,
+    fingerprint: u64,
+    segments: &[Segment],
+) {
+    w.extend(head(key, stage, fingerprint, None));
     for s in segments {
         // SAFETY: the caller's promise.
         w.extend_from_slice(unsafe { std::slice::from_raw_parts(s.address as *const u8, s.length) });
     }
 }
 
-fn part(w: &mut Vec<u8>, key: &OperationKey, stage: u8, what: &str) {
+/// The head of a part of a collective; `follows` are the tag and the length of its bytes, unless they go with it.
+pub(crate) fn head(key: &OperationKey, stage: u8, fingerprint: u64, follows: Option<(i32, usize)>) -> [u8; HEAD_BYTES] {
     let (is_channel, id) = key_number(key.key);
-    w.extend([0, stage, is_channel]);
-    [key.run, id, key.visit, key.first as u64, key.piece.into()].into_iter().for_each(|n| number(w, n));
-    text(w, what);
+    let (tag, length) = follows.unwrap_or_default();
+    let forms = u64::from_le_bytes([0, stage, is_channel, follows.is_some().into(), 0, 0, 0, 0]);
+    let first = forms | u64::from(key.piece) << 32;
+    let words = [first, key.run, id, key.visit, key.first as u64, fingerprint, tag as u64, length as u64];
+    let mut head = [0; HEAD_BYTES];
+    for (place, word) in head.chunks_exact_mut(8).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    head
+}
+
+/// Reads what [`head`] writes, and what comes after it.
+fn part(bytes: &[u8]) -> Option<Message<'_>> {
+    let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
+    let mut words = [0; HEAD_BYTES / 8];
+    for (word, place) in words.iter_mut().zip(head.chunks_exact(8)) {
+        *word = u64::from_le_bytes(place.try_into().ok()?);
+    }
+    let [first, run, id, visit, of_group, fingerprint, tag, length] = words;
+    let ([_, stage, is_channel, follows, ..], piece) = (first.to_le_bytes(), (first >> 32) as u32);
+    let key = match is_channel {
+        1 => RendezvousKey::Channel(id as i64),
+        _ => RendezvousKey::Instruction(id as usize),
+    };
+    let key = OperationKey { run, key, visit, first: of_group as usize, piece };
+    let payload = match follows {
+        0 => Payload::Inline(Cow::Borrowed(rest)),
+        _ => Payload::Follows { tag: i32::try_from(tag).ok()?, length: usize::try_from(length).ok()? },
+    };
+    Some(Message { subject: Subject::Part { key, stage, fingerprint }, payload })
 }
 
 impl<'m> Message<'m> {
     /// Writes the message to the end of `w`.
     pub(crate) fn write(&self, w: &mut Vec<u8>) {
         match &self.subject {
-            Subject::Part { key, stage, what } => part(w, key, *stage, what),
+            Subject::Part { key, stage, fingerprint } => {
+                let follows = match &self.payload {
+                    Payload::Inline(_) => None,
+                    Payload::Follows { tag, length } => Some((*tag, *length)),
+                };
+                w.extend(head(key, *stage, *fingerprint, follows));
+                if let Payload::Inline(bytes) = &self.payload {
+                    w.extend_from_slice(bytes);
+                }
+                return;
+            }
+            Subject::Purpose { fingerprint, what } => {
+                w.push(4);
+                number(w, *fingerprint);
+                text(w, what);
+            }
             Subject::Mail { run, channel, from, to } => {
                 w.push(1);
                 [*run, *channel as u64, *from as u64, *to as u64].into_iter().for_each(|n| number(w, n));
@@ -183,16 +232,7 @@ impl<'m> Message<'m> {
     pub(crate) fn read(bytes: &'m [u8]) -> Option<Message<'m>> {
         let mut r = Reader(bytes);
         let subject = match r.byte()? {
-            0 => {
-                let (stage, is_channel) = (r.byte()?, r.byte()? == 1);
-                let (run, id, visit, first) = (r.number()?, r.number()?, r.number()?, r.number()? as usize);
-                let piece = u32::try_from(r.number()?).ok()?;
-                let key = match is_channel {
-                    true => RendezvousKey::Channel(id as i64),
-                    false => RendezvousKey::Instruction(id as usize),
-                };
-                Subject::Part { key: OperationKey { run, key, visit, first, piece }, stage, what: r.text()? }
-            }
+            0 => return part(bytes),
             1 => {
                 let (run, channel) = (r.number()?, r.number()? as i64);
                 Subject::Mail { run, channel, from: r.number()? as usize, to: r.number()? as usize }
@@ -207,6 +247,7 @@ impl<'m> Message<'m> {
                 let device = (device != u64::MAX).then_some(device as usize);
                 Subject::Failed { run, device, why: r.text()? }
             }
+            4 => Subject::Purpose { fingerprint: r.number()?, what: r.text()? },
             _ => return None,
         };
         let payload = match r.byte()? {
@@ -252,7 +293,8 @@ mod tests {
     fn messages_come_back_and_broken_ones_do_not() {
         let key = OperationKey { run: 3, key: RendezvousKey::Channel(-7), visit: 9, first: 2, piece: 0 };
         let subjects = [
-            Subject::Part { key, stage: 1, what: "all-reduce of f32[4]".into() },
+            Subject::Part { key, stage: 1, fingerprint: u64::MAX - 5 },
+            Subject::Purpose { fingerprint: 12, what: "all-reduce of f32[4]".into() },
             Subject::Mail { run: CONTROL_RUN, channel: -1, from: 1, to: 0 },
             Subject::Finished { series: 0, device: 5, below: 7, others: vec![9, 12] },
             Subject::Failed { run: 1, device: None, why: "no memory".into() },
@@ -268,21 +310,19 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_shortened_and_still_told_apart() {
+    fn announcements_are_as_long_as_they_may_be_and_texts_are_told_apart() {
         let (one, other) = ("é".repeat(3000), format!("{}a", "é".repeat(2999)));
-        let sent = shortened(&one);
-        assert!(sent.len() <= TEXT_BYTES && is_same_text(&sent, &one) && !is_same_text(&sent, &other));
-        let key = OperationKey { run: 0, key: RendezvousKey::Instruction(1), visit: 0, first: 0, piece: 0 };
-        for what in [&one[..], "sum"] {
-            let mut bytes = Vec::new();
-            let most = (0..ANNOUNCEMENT_BYTES).rev().find(|&n| is_inline(what, n)).unwrap();
-            let array = vec![7u8; most];
-            // SAFETY: the array is there.
-            unsafe {
-                write_part(&mut bytes, &key, 0, what, &[Segment { address: array.as_ptr() as usize, length: most }])
-            };
-            assert!(bytes.len() <= ANNOUNCEMENT_BYTES);
-        }
+        assert!(shortened(&one).len() <= TEXT_BYTES && shortened(&one) != shortened(&other));
+        let purpose = Subject::Purpose { fingerprint: 1, what: one.into() };
+        assert!(written(&Message { subject: purpose, payload: Payload::NOTHING }).len() <= ANNOUNCEMENT_BYTES);
+        let key = OperationKey { run: 0, key: RendezvousKey::Instruction(1), visit: 0, first: 0, piece: 7 };
+        let (mut bytes, array) = (Vec::new(), vec![7u8; INLINE_BYTES]);
+        let segment = Segment { address: array.as_ptr() as usize, length: INLINE_BYTES };
+        // SAFETY: the array is there.
+        unsafe { write_part(&mut bytes, &key, 0, 9, &[segment]) };
+        assert_eq!(bytes.len(), ANNOUNCEMENT_BYTES);
+        let subject = Subject::Part { key, stage: 0, fingerprint: 9 };
+        assert_eq!(Message::read(&bytes), Some(Message { subject, payload: Payload::Inline(array.into()) }));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! devices of a run; those of one process meet in its memory first, and the last of them carries the collective across.
 
 mod across_processes;
+mod algorithm;
 mod engine;
 mod engine_parts;
 mod engine_state;
@@ -12,15 +13,17 @@ mod message;
 pub mod message_passing;
 mod operation;
 mod peer_set;
+mod short;
 mod staging;
 #[cfg(test)]
 mod tests;
 
-use crate::communicator::Communicator;
+use crate::collective::ParticipantMemory;
+use crate::communicator::{Communicator, Purpose};
 use crate::rendezvous::JoinError;
 use across_processes::AcrossProcesses;
 use engine::Engine;
-use group::DeviceMap;
+use group::{DeviceMap, Group};
 use message::CONTROL_RUN;
 use message_passing::MessagePassing;
 use operation::Operation;
@@ -28,6 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+pub(crate) use group::KnownGroup;
 pub(crate) use message::{ANNOUNCEMENT_BYTES, OperationKey};
 pub(crate) use operation::OperationStatus;
 
@@ -44,7 +48,7 @@ pub struct World {
 pub(crate) struct WorldState {
     engine: Mutex<Engine>,
     /// Collectives that nobody waits for yet: the communication thread begins them, whoever has the engine just now.
-    inbox: Mutex<Vec<(OperationKey, Operation)>>,
+    inbox: Mutex<Vec<(OperationKey, Box<Operation>)>>,
     /// Whether there are any; who only asks need not take the lock.
     has_mail: AtomicBool,
     /// Told when something is under way that the communication thread should see to; its lock is the inbox's.
@@ -78,7 +82,8 @@ pub struct Wait {
 #[derive(Debug)]
 struct WaitRecord {
     number: usize,
-    status: Arc<OperationStatus>,
+    purpose: Arc<Purpose>,
+    group: Arc<Group>,
     until: Instant,
     /// Once it is known who is late.
     late: Option<Vec<usize>>,
@@ -221,9 +226,9 @@ impl World {
     pub fn waits(&self) -> Vec<Wait> {
         let waits = self.shared.waits.lock().unwrap_or_else(PoisonError::into_inner);
         let one = |w: &WaitRecord| Wait {
-            name: w.status.name.to_string(),
+            name: w.purpose.name.to_string(),
             until: w.until,
-            ranks: w.late.clone().unwrap_or_else(|| w.status.group.peers.clone()),
+            ranks: w.late.clone().unwrap_or_else(|| w.group.peers.clone()),
         };
         waits.iter().map(one).collect()
     }
@@ -296,10 +301,10 @@ impl WorldState {
         map
     }
 
-    pub(crate) fn note_wait(&self, status: &Arc<OperationStatus>, until: Instant) -> WaitNote<'_> {
+    pub(crate) fn note_wait(&self, purpose: &Arc<Purpose>, group: &Arc<Group>, until: Instant) -> WaitNote<'_> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let wait = WaitRecord { number, status: status.clone(), until, late: None };
+        let wait = WaitRecord { number, purpose: purpose.clone(), group: group.clone(), until, late: None };
         self.waits.lock().unwrap_or_else(PoisonError::into_inner).push(wait);
         WaitNote { waits: &self.waits, number }
     }
@@ -313,25 +318,54 @@ impl WorldState {
         }
     }
 
-    fn lock_inbox(&self) -> MutexGuard<'_, Vec<(OperationKey, Operation)>> {
+    fn lock_inbox(&self) -> MutexGuard<'_, Vec<(OperationKey, Box<Operation>)>> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a collective: here if the device waits for it at once, else on the communication thread.
+    /// Leaves a collective to the communication thread, or to a device that waits, to be begun.
     ///
     /// # Safety
     /// As for [`Engine::begin`].
-    pub(crate) unsafe fn begin(&self, key: OperationKey, operation: Operation, waits: bool) {
-        if waits {
-            // SAFETY: the caller's promise.
-            unsafe { self.lock().begin(key, operation) };
-        } else {
-            let mut inbox = self.lock_inbox();
-            inbox.push((key, operation));
-            self.has_mail.store(true, Ordering::Release);
-            drop(inbox);
-            self.wake();
+    pub(crate) unsafe fn begin(&self, key: OperationKey, operation: Box<Operation>) {
+        let mut inbox = self.lock_inbox();
+        inbox.push((key, operation));
+        self.has_mail.store(true, Ordering::Release);
+        drop(inbox);
+        self.wake();
+    }
+
+    /// Begins a collective that a device waits for at once, and does it if it is short and the others come before long: what
+    /// becomes of it otherwise.
+    ///
+    /// # Safety
+    /// As for [`Engine::begin`].
+    pub(crate) unsafe fn begin_awaited(
+        &self,
+        key: OperationKey,
+        known: &KnownGroup,
+        purpose: &Arc<Purpose>,
+        memory: &ParticipantMemory,
+        time_limit: Duration,
+    ) -> Option<Arc<OperationStatus>> {
+        let mut engine = self.lock();
+        if !known.is_short {
+            // SAFETY (both): the caller's promise.
+            let operation = unsafe { Operation::new(purpose, &known.group, Arc::new([memory.clone()])) };
+            let status = operation.status.clone();
+            unsafe { engine.begin(key, operation) };
+            return Some(status);
         }
+        let waiting = Waiting::new(&self.waiting);
+        let looks = if self.waiting.load(Ordering::Relaxed) == 1 { self.spins } else { 1 };
+        let note = || self.note_wait(purpose, &known.group, Instant::now() + time_limit);
+        // SAFETY: the caller's promise.
+        let status = unsafe { engine.try_short(key, (purpose, &known.group), memory, looks, note) };
+        drop(waiting);
+        // What is not over the device sees to before long.
+        if status.is_none() {
+            self.hand_on(engine);
+        }
+        status
     }
 
     /// Begins what devices have left to be begun.

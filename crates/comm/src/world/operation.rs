@@ -7,11 +7,12 @@
 //! one is cut into a slice for each process, which reduces it and shares the result in a second stage. Very long ones go
 //! piece after piece, so that what has come is reduced while it is near.
 
+use super::algorithm::Algorithm;
 use super::group::Group;
-use super::message::{inline_bytes, is_inline};
 use super::peer_set::PeerSet;
 use super::staging::StagingBuffer;
-use crate::collective::{Collective, CollectiveKind, ParticipantMemory, source_of};
+use crate::collective::{CollectiveKind, ParticipantMemory, source_of};
+use crate::communicator::Purpose;
 use crate::rendezvous::JoinError;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -28,30 +29,10 @@ pub(crate) struct Segment {
 /// Bytes that travel together: mostly one or two pieces, which take no memory of their own.
 pub(crate) type Segments = SmallVec<[Segment; 2]>;
 
-/// Slices that fit into so many announcements go with them, a piece each: short messages are sent without asking the
-/// receiver first.
-const ANNOUNCED_PIECES: usize = 3;
-/// The bytes of a slice of a piece.
-const SLICE_OF_PIECE: usize = 128 << 10;
-
-/// How a collective is done among processes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Algorithm {
-    /// Bytes are moved to where they belong.
-    Move,
-    /// Every process gets all contributions and reduces them.
-    ReduceAll,
-    /// Every process reduces its slice; then all get all slices.
-    ReduceSlices,
-    /// Every process reduces the blocks of its devices.
-    ReduceBlocks,
-}
-
 /// What becomes of a collective; whoever waits for it looks here.
 #[derive(Debug)]
 pub(crate) struct OperationStatus {
-    /// What a device here calls it.
-    pub(crate) name: Arc<str>,
+    pub(crate) purpose: Arc<Purpose>,
     pub(crate) group: Arc<Group>,
     /// Pieces that are not done.
     pub(crate) pieces_left: AtomicUsize,
@@ -60,16 +41,16 @@ pub(crate) struct OperationStatus {
 }
 
 impl OperationStatus {
-    pub(crate) fn new(name: Arc<str>, group: Arc<Group>) -> OperationStatus {
-        let (pieces_left, is_done) = (AtomicUsize::new(1), AtomicBool::new(false));
-        OperationStatus { name, group, pieces_left, is_done, error: Mutex::new(None) }
+    fn new(purpose: Arc<Purpose>, group: Arc<Group>, pieces: usize) -> OperationStatus {
+        let (pieces_left, is_done) = (AtomicUsize::new(pieces), AtomicBool::new(false));
+        OperationStatus { purpose, group, pieces_left, is_done, error: Mutex::new(None) }
     }
 }
 
 /// A collective that all devices of this process have come to, or a piece of it.
 #[derive(Debug)]
 pub(crate) struct Operation {
-    pub(crate) what: Arc<str>,
+    pub(crate) purpose: Arc<Purpose>,
     pub(crate) group: Arc<Group>,
     pub(crate) stage: u8,
     /// Which piece it is, of how many.
@@ -84,7 +65,6 @@ pub(crate) struct Operation {
     /// To whom arrays are still being sent in each stage.
     pub(crate) sending: [PeerSet; 2],
     pub(crate) status: Arc<OperationStatus>,
-    collective: Arc<Collective>,
     algorithm: Algorithm,
     /// The arrays of this process's devices, in the order of their places.
     memory: Arc<[ParticipantMemory]>,
@@ -101,34 +81,16 @@ impl Operation {
     /// # Safety
     /// The memory must be as the collective says and stay until the operation is done; the group must fit.
     pub(crate) unsafe fn new(
-        what: Arc<str>,
-        collective: Arc<Collective>,
+        purpose: &Arc<Purpose>,
+        group: &Arc<Group>,
         memory: Arc<[ParticipantMemory]>,
-        status: Arc<OperationStatus>,
-    ) -> Operation {
-        let bytes: usize = collective.arrays.iter().map(|a| a.bytes).sum();
-        let algorithm = match &collective.kind {
-            // What goes with its announcement is reduced by every process: nobody waits for a second message.
-            CollectiveKind::AllReduce(_) if is_inline(&what, bytes) => Algorithm::ReduceAll,
-            CollectiveKind::AllReduce(_) => Algorithm::ReduceSlices,
-            CollectiveKind::ReduceScatter(_) => Algorithm::ReduceBlocks,
-            _ => Algorithm::Move,
-        };
-        let group = status.group.clone();
-        let pieces = match algorithm {
-            Algorithm::ReduceSlices => {
-                let slice = bytes.div_ceil(group.processes.len());
-                match slice.div_ceil(inline_bytes(&what)) {
-                    few @ 2..=ANNOUNCED_PIECES => few,
-                    _ => (slice / SLICE_OF_PIECE).max(1),
-                }
-            }
-            _ => 1,
-        };
-        status.pieces_left.store(pieces, std::sync::atomic::Ordering::Relaxed);
-        Operation {
-            what,
-            group,
+    ) -> Box<Operation> {
+        let algorithm = Algorithm::of(&purpose.collective);
+        let pieces = algorithm.pieces(&purpose.collective, group.processes.len());
+        let status = Arc::new(OperationStatus::new(purpose.clone(), group.clone(), pieces));
+        Box::new(Operation {
+            purpose: purpose.clone(),
+            group: group.clone(),
             stage: 0,
             piece: 0,
             pieces,
@@ -137,19 +99,18 @@ impl Operation {
             posted: Default::default(),
             sending: Default::default(),
             status,
-            collective,
             algorithm,
             memory,
             combined: None,
             inputs: StagingBuffer::default(),
             input_at: SmallVec::new(),
-        }
+        })
     }
 
     /// Another piece of the same, prepared as well.
-    pub(crate) fn other_piece(&self, piece: usize) -> Operation {
+    pub(crate) fn other_piece(&self, piece: usize) -> Box<Operation> {
         let mut operation = Operation {
-            what: self.what.clone(),
+            purpose: self.purpose.clone(),
             group: self.group.clone(),
             stage: 0,
             piece,
@@ -159,7 +120,6 @@ impl Operation {
             posted: Default::default(),
             sending: Default::default(),
             status: self.status.clone(),
-            collective: self.collective.clone(),
             algorithm: self.algorithm,
             memory: self.memory.clone(),
             combined: self.combined.clone(),
@@ -167,7 +127,7 @@ impl Operation {
             input_at: SmallVec::new(),
         };
         operation.expect();
-        operation
+        Box::new(operation)
     }
 
     /// Does what needs no other process, and says what comes from whom. Nothing is sent or received before.
@@ -208,6 +168,21 @@ impl Operation {
         }
     }
 
+    /// Takes everything that a process brings to a reduction.
+    ///
+    /// # Safety
+    /// The segments must be there, and as long as what the process brings.
+    pub(super) unsafe fn take_whole(&mut self, process: usize, segments: &[Segment]) {
+        let mut to = self.input(process);
+        for s in segments {
+            // SAFETY: the caller's promise; nobody else writes there.
+            unsafe { std::ptr::copy_nonoverlapping(s.address as *const u8, to as *mut u8, s.length) };
+            to += s.length;
+        }
+        self.unheard[0].remove(process);
+        self.missing[0].remove(process);
+    }
+
     /// Where what a process contributes lies.
     fn input(&self, process: usize) -> usize {
         self.inputs.address() + self.input_at[process]
@@ -233,14 +208,14 @@ impl Operation {
     }
 
     fn reducer_width(&self, n: usize) -> usize {
-        match &self.collective.kind {
+        match &self.purpose.collective.kind {
             CollectiveKind::AllReduce(r) | CollectiveKind::ReduceScatter(r) => r[n].element_bytes().max(1),
             _ => 1,
         }
     }
 
     fn is_exact(&self) -> bool {
-        match &self.collective.kind {
+        match &self.purpose.collective.kind {
             CollectiveKind::AllReduce(r) | CollectiveKind::ReduceScatter(r) => r.iter().all(|r| r.is_exact()),
             _ => false,
         }
@@ -263,7 +238,7 @@ impl Operation {
     /// The bytes of array `n` that a process reduces in a piece of a sliced all-reduce.
     fn slice(&self, n: usize, process: usize) -> Range<usize> {
         let (width, count) = (self.reducer_width(n), self.group.processes.len());
-        let elements = self.collective.arrays[n].bytes / width;
+        let elements = self.purpose.collective.arrays[n].bytes / width;
         let parts = self.pieces as u128 * count as u128;
         let at = |k: usize| (elements as u128 * k as u128 / parts) as usize * width;
         let part = self.piece * count + process;
@@ -271,7 +246,7 @@ impl Operation {
     }
 
     fn slice_bytes(&self, process: usize) -> usize {
-        (0..self.collective.arrays.len()).map(|n| self.slice(n, process).len()).sum()
+        (0..self.purpose.collective.arrays.len()).map(|n| self.slice(n, process).len()).sum()
     }
 
     /// The bytes that a process contributes to what this one reduces.
@@ -280,20 +255,21 @@ impl Operation {
     }
 
     fn input_bytes_of_one(&self) -> usize {
-        let arrays = 0..self.collective.arrays.len();
+        let arrays = 0..self.purpose.collective.arrays.len();
         match self.algorithm {
             Algorithm::Move => 0,
-            Algorithm::ReduceAll => arrays.map(|n| self.collective.arrays[n].bytes).sum(),
+            Algorithm::ReduceAll => arrays.map(|n| self.purpose.collective.arrays[n].bytes).sum(),
             Algorithm::ReduceSlices => self.slice_bytes(self.group.me),
             Algorithm::ReduceBlocks => {
-                arrays.map(|n| self.collective.result_bytes(n, self.members())).sum::<usize>() * self.own_places().len()
+                arrays.map(|n| self.purpose.collective.result_bytes(n, self.members())).sum::<usize>()
+                    * self.own_places().len()
             }
         }
     }
 
     /// Which devices of another process something that all get is sent for: the first only.
     fn receivers<'p>(&self, places: &'p [usize]) -> &'p [usize] {
-        match self.collective.kind {
+        match self.purpose.collective.kind {
             CollectiveKind::AllGather | CollectiveKind::Broadcast(_) => &places[..1],
             _ => places,
         }
@@ -302,13 +278,13 @@ impl Operation {
     /// What goes to a process in a stage.
     pub(crate) fn outgoing(&self, stage: u8, peer: usize) -> Segments {
         let (mut segments, group) = (Segments::new(), self.members());
-        let arrays = 0..self.collective.arrays.len();
+        let arrays = 0..self.purpose.collective.arrays.len();
         match (self.algorithm, stage) {
             (Algorithm::Move, _) => {
                 for (&source, memory) in self.own_places().iter().zip(self.memory.iter()) {
                     for &target in self.receivers(&self.group.processes[peer].places) {
                         for n in arrays.clone() {
-                            for m in self.collective.moves(n, group, source, target) {
+                            for m in self.purpose.collective.moves(n, group, source, target) {
                                 push(&mut segments, memory.operands[n] + m.from.start, m.from.len());
                             }
                         }
@@ -317,7 +293,7 @@ impl Operation {
             }
             (Algorithm::ReduceAll, _) => {
                 for k in 0..self.contributions_of(self.group.me) {
-                    let whole = |n: usize| (self.contribution(k, n), self.collective.arrays[n].bytes);
+                    let whole = |n: usize| (self.contribution(k, n), self.purpose.collective.arrays[n].bytes);
                     arrays.clone().map(whole).for_each(|(address, bytes)| push(&mut segments, address, bytes));
                 }
             }
@@ -339,8 +315,8 @@ impl Operation {
                 for k in 0..self.contributions_of(self.group.me) {
                     for &target in &self.group.processes[peer].places {
                         for n in arrays.clone() {
-                            let block = self.collective.block(n, group);
-                            for row in 0..self.collective.arrays[n].rows {
+                            let block = self.purpose.collective.block(n, group);
+                            for row in 0..self.purpose.collective.arrays[n].rows {
                                 push(&mut segments, self.contribution(k, n) + (row * group + target) * block, block);
                             }
                         }
@@ -358,8 +334,8 @@ impl Operation {
             (Algorithm::Move, _) => {
                 for &source in &self.group.processes[peer].places {
                     for (&target, memory) in self.receivers(self.own_places()).iter().zip(self.memory.iter()) {
-                        for n in 0..self.collective.arrays.len() {
-                            for m in self.collective.moves(n, group, source, target) {
+                        for n in 0..self.purpose.collective.arrays.len() {
+                            for m in self.purpose.collective.moves(n, group, source, target) {
                                 push(&mut segments, memory.results[m.result] + m.to, m.from.len());
                             }
                         }
@@ -367,7 +343,7 @@ impl Operation {
                 }
             }
             (Algorithm::ReduceSlices, 1) => {
-                for n in 0..self.collective.arrays.len() {
+                for n in 0..self.purpose.collective.arrays.len() {
                     let slice = self.slice(n, peer);
                     push(&mut segments, self.memory[0].results[n] + slice.start, slice.len());
                 }
@@ -421,17 +397,17 @@ impl Operation {
     unsafe fn move_locally(&self) {
         let (places, group) = (self.own_places().to_vec(), self.members());
         for (&target, to) in places.iter().zip(self.memory.iter()) {
-            if let CollectiveKind::Permute(pairs) = &self.collective.kind
+            if let CollectiveKind::Permute(pairs) = &self.purpose.collective.kind
                 && source_of(pairs, target).is_none()
             {
                 for (n, &address) in to.results.iter().enumerate() {
                     // SAFETY: the caller's promise.
-                    unsafe { std::ptr::write_bytes(address as *mut u8, 0, self.collective.arrays[n].bytes) };
+                    unsafe { std::ptr::write_bytes(address as *mut u8, 0, self.purpose.collective.arrays[n].bytes) };
                 }
             }
             for (&source, from) in places.iter().zip(self.memory.iter()) {
-                for n in 0..self.collective.arrays.len() {
-                    for m in self.collective.moves(n, group, source, target) {
+                for n in 0..self.purpose.collective.arrays.len() {
+                    for m in self.purpose.collective.moves(n, group, source, target) {
                         let (source, target) = (from.operands[n] + m.from.start, to.results[m.result] + m.to);
                         // SAFETY: the caller's promise; what devices share is copied onto itself at most.
                         unsafe { std::ptr::copy(source as *const u8, target as *mut u8, m.from.len()) };
@@ -446,13 +422,14 @@ impl Operation {
     /// # Safety
     /// As for [`Operation::new`].
     unsafe fn combine(&self) -> Vec<StagingBuffer> {
-        let (CollectiveKind::AllReduce(reducers) | CollectiveKind::ReduceScatter(reducers)) = &self.collective.kind
+        let (CollectiveKind::AllReduce(reducers) | CollectiveKind::ReduceScatter(reducers)) =
+            &self.purpose.collective.kind
         else {
             return Vec::new();
         };
         let mut buffers = Vec::new();
         for (n, reducer) in reducers.iter().enumerate() {
-            let bytes = self.collective.arrays[n].bytes;
+            let bytes = self.purpose.collective.arrays[n].bytes;
             let combined = StagingBuffer::new(bytes);
             let from: Vec<usize> = self.memory.iter().map(|m| m.operands[n]).collect();
             // SAFETY: the caller's promise.
@@ -479,7 +456,8 @@ impl Operation {
     /// # Safety
     /// As for [`Operation::new`], and all contributions must be there.
     unsafe fn reduce(&self) {
-        let (CollectiveKind::AllReduce(reducers) | CollectiveKind::ReduceScatter(reducers)) = &self.collective.kind
+        let (CollectiveKind::AllReduce(reducers) | CollectiveKind::ReduceScatter(reducers)) =
+            &self.purpose.collective.kind
         else {
             return;
         };
@@ -487,9 +465,11 @@ impl Operation {
         let targets = if self.algorithm == Algorithm::ReduceBlocks { self.own_places() } else { &[0] };
         for (t, &target) in targets.iter().enumerate() {
             for (n, reducer) in reducers.iter().enumerate() {
-                let (whole, width) = (self.collective.arrays[n].bytes, reducer.element_bytes().max(1));
+                let (whole, width) = (self.purpose.collective.arrays[n].bytes, reducer.element_bytes().max(1));
                 let (rows, length) = match self.algorithm {
-                    Algorithm::ReduceBlocks => (self.collective.arrays[n].rows, self.collective.block(n, group)),
+                    Algorithm::ReduceBlocks => {
+                        (self.purpose.collective.arrays[n].rows, self.purpose.collective.block(n, group))
+                    }
                     Algorithm::ReduceSlices => (1, self.slice(n, self.group.me).len()),
                     _ => (1, whole),
                 };
@@ -521,7 +501,7 @@ impl Operation {
         let all_get_it = match self.algorithm {
             Algorithm::ReduceAll | Algorithm::ReduceSlices => true,
             Algorithm::Move => {
-                matches!(self.collective.kind, CollectiveKind::AllGather | CollectiveKind::Broadcast(_))
+                matches!(self.purpose.collective.kind, CollectiveKind::AllGather | CollectiveKind::Broadcast(_))
             }
             Algorithm::ReduceBlocks => false,
         };
@@ -529,10 +509,10 @@ impl Operation {
             return;
         }
         let (first, others) = self.memory.split_at(1);
-        for n in 0..self.collective.arrays.len() {
+        for n in 0..self.purpose.collective.arrays.len() {
             let bytes = match self.algorithm {
                 Algorithm::ReduceSlices => self.slice(n, 0).start..self.slice(n, self.group.processes.len() - 1).end,
-                _ => 0..self.collective.result_bytes(n, self.members()),
+                _ => 0..self.purpose.collective.result_bytes(n, self.members()),
             };
             for other in others.iter().filter(|o| o.results[n] != first[0].results[n]) {
                 let (from, to) = ((first[0].results[n] + bytes.start) as *const u8, other.results[n] + bytes.start);

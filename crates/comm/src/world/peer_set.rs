@@ -31,6 +31,11 @@ impl PeerSet {
         }
     }
 
+    pub(crate) fn clear(&mut self) {
+        self.first = 0;
+        self.others.clear();
+    }
+
     pub(crate) fn contains(&self, peer: usize) -> bool {
         let word = if peer < 64 { self.first } else { self.others.get(peer / 64 - 1).copied().unwrap_or(0) };
         word >> (peer % 64) & 1 == 1

@@ -45,6 +45,15 @@ impl StagingBuffer {
         StagingBuffer(buffer)
     }
 
+    /// Makes it at least so long; what it holds is lost.
+    pub(crate) fn make_room(&mut self, length: usize) {
+        if bytes_of(&self.0) < length {
+            // What it had goes first: it may be what is taken.
+            *self = StagingBuffer::default();
+            *self = StagingBuffer::new(length);
+        }
+    }
+
     pub(crate) fn address(&self) -> usize {
         self.0.as_ptr() as usize
     }

@@ -2,9 +2,12 @@
 
 use super::World;
 use super::message_passing::{ANNOUNCEMENT_TAG, MessagePassing, MessageRequest, MessageRequests, TransportError};
-use crate::collective::tests::{in_process, operands, sample};
+use crate::collective::tests::{InOrder, in_process, operands, sample};
 use crate::rendezvous::{JoinError, RendezvousKey, Whereabouts};
-use crate::{Collective, CollectiveKind, CollectiveRequest, Communicator, ParticipantMemory, Serial};
+use crate::{
+    ArrayGeometry, Arrival, Collective, CollectiveKind, CollectiveRequest, Communicator, GroupSize, ParticipantMemory,
+    Purpose, Serial,
+};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -149,15 +152,38 @@ fn run<T: Send>(
     results.into_iter().map(Option::unwrap).collect()
 }
 
+/// What devices meet for, in words.
+fn purpose(what: &str, work: Collective) -> Arc<Purpose> {
+    Purpose::new(what.into(), what.into(), work)
+}
+
+/// Comes to a collective.
+///
+/// # Safety
+/// As for [`Communicator::start`].
+unsafe fn come(
+    communicator: &dyn Communicator,
+    device: usize,
+    participants: &[usize],
+    purpose: &Arc<Purpose>,
+    memory: ParticipantMemory,
+    waits: bool,
+) -> Result<Arrival, JoinError> {
+    let key = RendezvousKey::Channel(1);
+    let request = CollectiveRequest { key, participants, purpose, memory, parallel: &Serial, waits };
+    // SAFETY: the caller's promise.
+    unsafe { communicator.start(device, &request) }
+}
+
 /// One device's part in a collective of all of `group`.
 fn collective(
     communicator: &dyn Communicator,
     device: usize,
     group: &[usize],
-    work: &Arc<Collective>,
-    what: &str,
+    purpose: &Arc<Purpose>,
 ) -> Result<Vec<Vec<u32>>, JoinError> {
     let place = group.iter().position(|&d| d == device).unwrap();
+    let work = &purpose.collective;
     let inputs = operands(work, place);
     let mut results: Vec<Vec<u32>> =
         (0..work.arrays.len()).map(|n| vec![99; work.result_bytes(n, group.len()) / 4]).collect();
@@ -165,21 +191,8 @@ fn collective(
         operands: inputs.iter().map(|a| a.as_ptr() as usize).collect(),
         results: results.iter_mut().map(|a| a.as_mut_ptr() as usize).collect(),
     };
-    let key = RendezvousKey::Channel(1);
-    let what = &Arc::from(what);
-    let waits = !device.is_multiple_of(3);
-    let request = CollectiveRequest {
-        key,
-        participants: group,
-        what,
-        name: what,
-        collective: work,
-        memory,
-        parallel: &Serial,
-        waits,
-    };
     // SAFETY: the arrays are as long as the collective says and kept until the wait has ended, or for ever.
-    let met = unsafe { communicator.start(device, &request) };
+    let met = unsafe { come(communicator, device, group, purpose, memory, !device.is_multiple_of(3)) };
     match met.and_then(|arrival| communicator.wait(device, arrival)) {
         Ok(()) => Ok(results),
         Err(error) => {
@@ -197,13 +210,13 @@ fn every_kind_gives_what_it_gives_in_one_process() {
         for kind in 0..9 {
             // Short ones, ones that are announced and follow, and long ones.
             for rows in [1, 3, 700] {
-                let work = Arc::new(sample(kind, rows, devices));
+                let work = purpose("test", sample(kind, rows, devices));
                 // The group's order is its own.
                 let group: Vec<usize> = (0..devices).map(|d| (d + 1) % devices).collect();
                 let results = run(processes, devices, LIMIT, |d, c| {
-                    (0..3).map(|_| collective(c, d, &group, &work, "test").unwrap()).next_back().unwrap()
+                    (0..3).map(|_| collective(c, d, &group, &work).unwrap()).next_back().unwrap()
                 });
-                let expected = in_process(&work, devices);
+                let expected = in_process(&work.collective, devices);
                 for (place, &device) in group.iter().enumerate() {
                     let same = results[device] == expected[place];
                     assert!(same, "kind {kind}, {rows} rows, device {device} of {devices} on {processes} processes");
@@ -218,11 +231,11 @@ fn groups_are_apart_and_some_are_within_a_process() {
     let results = run(2, 4, LIMIT, |d, c| {
         let within = if d < 2 { [0, 1] } else { [2, 3] };
         let across = if d % 2 == 0 { [0, 2] } else { [1, 3] };
-        let work = Arc::new(sample(6, 1, 2));
+        let work = ["within", "across"].map(|what| purpose(what, sample(6, 1, 2)));
         (0..50).all(|_| {
-            let a = collective(c, d, &within, &work, "within").unwrap();
-            let b = collective(c, d, &across, &work, "across").unwrap();
-            a == b && a == in_process(&work, 2)[0]
+            let a = collective(c, d, &within, &work[0]).unwrap();
+            let b = collective(c, d, &across, &work[1]).unwrap();
+            a == b && a == in_process(&work[0].collective, 2)[0]
         })
     });
     assert_eq!(results, [true; 4]);
@@ -232,24 +245,14 @@ fn groups_are_apart_and_some_are_within_a_process() {
 fn results_may_take_the_place_of_operands() {
     for exact in [0, 6] {
         for rows in [1, 4000] {
-            let work = Arc::new(sample(exact, rows, 3));
-            let expected = in_process(&work, 3);
+            let work = purpose("in place", sample(exact, rows, 3));
+            let expected = in_process(&work.collective, 3);
             let results = run(3, 3, LIMIT, |d, c| {
-                let mut array = operands(&work, d).remove(0);
+                let mut array = operands(&work.collective, d).remove(0);
                 let address = array.as_mut_ptr() as usize;
-                let memory = ParticipantMemory { operands: vec![address], results: vec![address] };
-                let request = CollectiveRequest {
-                    key: RendezvousKey::Instruction(4),
-                    participants: &[0, 1, 2],
-                    what: &Arc::from("in place"),
-                    name: &Arc::from("in place"),
-                    collective: &work,
-                    memory,
-                    parallel: &Serial,
-                    waits: true,
-                };
+                let memory = ParticipantMemory { operands: [address][..].into(), results: [address][..].into() };
                 // SAFETY: the array is as long as the collective says, and kept until the wait has ended.
-                let arrival = unsafe { c.start(d, &request) }.unwrap();
+                let arrival = unsafe { come(c, d, &[0, 1, 2], &work, memory, true) }.unwrap();
                 c.wait(d, arrival).unwrap();
                 array
             });
@@ -258,30 +261,50 @@ fn results_may_take_the_place_of_operands() {
     }
 }
 
+/// Sums of several arrays that go with their heads, again and again: whoever comes first or last, each gets those of this
+/// time, in the order of the group.
+#[test]
+fn short_sums_are_in_order_whoever_is_late() {
+    let kind = || CollectiveKind::AllReduce((0..2).map(|_| Box::new(InOrder { exact: false }) as _).collect());
+    let geometry = |elements: usize| ArrayGeometry { bytes: 4 * elements, rows: 1, group: GroupSize::Any };
+    let work = purpose("sums", Collective { kind: kind(), arrays: vec![geometry(3), geometry(5)] });
+    let results = run(3, 3, LIMIT, |d, c| {
+        (0..300u32).all(|n| {
+            match (n as usize * 7 + d * 5) % 23 {
+                0 => std::thread::sleep(Duration::from_millis(1)),
+                late => (0..late * 50).for_each(|_| std::hint::spin_loop()),
+            }
+            let operands = [vec![n % 7 + d as u32; 3], vec![n % 5 + d as u32; 5]];
+            let mut sums = [vec![0; 3], vec![0; 5]];
+            let memory = ParticipantMemory {
+                operands: operands.iter().map(|a| a.as_ptr() as usize).collect(),
+                results: sums.iter_mut().map(|a| a.as_mut_ptr() as usize).collect(),
+            };
+            // SAFETY: the arrays are as long as the collective says, and kept until the wait has ended.
+            let arrival = unsafe { come(c, d, &[2, 0, 1], &work, memory, true) }.unwrap();
+            c.wait(d, arrival).unwrap();
+            // Devices 2, 0 and 1 bring k + 2, k and k + 1.
+            sums == [vec![111 * (n % 7) + 201; 3], vec![111 * (n % 5) + 201; 5]]
+        })
+    });
+    assert_eq!(results, [true; 3]);
+}
+
 /// The communication thread alone carries a collective to its end: the devices come to it and never look after it, as when
 /// they are inside a long product. Only whether it is over is asked.
 #[test]
 fn a_gather_is_over_though_nobody_waits_for_it() {
-    let work = Arc::new(sample(2, 4000, 3));
-    let expected = in_process(&work, 3);
+    let work = purpose("gather", sample(2, 4000, 3));
+    let expected = in_process(&work.collective, 3);
     let results = run(3, 3, LIMIT, |d, c| {
-        let operand = operands(&work, d).remove(0);
-        let mut result = vec![99u32; work.result_bytes(0, 3) / 4];
-        let request = CollectiveRequest {
-            key: RendezvousKey::Instruction(4),
-            participants: &[0, 1, 2],
-            what: &Arc::from("gather"),
-            name: &Arc::from("gather"),
-            collective: &work,
-            memory: ParticipantMemory {
-                operands: vec![operand.as_ptr() as usize],
-                results: vec![result.as_mut_ptr() as usize],
-            },
-            parallel: &Serial,
-            waits: false,
+        let operand = operands(&work.collective, d).remove(0);
+        let mut result = vec![99u32; work.collective.result_bytes(0, 3) / 4];
+        let memory = ParticipantMemory {
+            operands: [operand.as_ptr() as usize][..].into(),
+            results: [result.as_mut_ptr() as usize][..].into(),
         };
         // SAFETY: the arrays are as long as the collective says, and kept until the wait has ended.
-        let arrival = unsafe { c.start(d, &request) }.unwrap();
+        let arrival = unsafe { come(c, d, &[0, 1, 2], &work, memory, false) }.unwrap();
         let begun = Instant::now();
         while !c.is_done(&arrival) && begun.elapsed() < LIMIT {
             std::thread::sleep(Duration::from_millis(1));
@@ -312,8 +335,8 @@ fn messages_arrive_in_order_whether_short_or_long() {
 #[test]
 fn a_device_that_is_done_is_named_at_once() {
     let begun = Instant::now();
-    let work = Arc::new(sample(0, 1, 3));
-    let results = run(3, 3, LIMIT, |d, c| if d == 2 { Ok(vec![]) } else { collective(c, d, &[0, 1, 2], &work, "sum") });
+    let work = purpose("sum", sample(0, 1, 3));
+    let results = run(3, 3, LIMIT, |d, c| if d == 2 { Ok(vec![]) } else { collective(c, d, &[0, 1, 2], &work) });
     assert!(begun.elapsed() < LIMIT / 2);
     let absent = Err(JoinError::Absent(vec![(2, Whereabouts::Finished)]));
     assert_eq!(results, [absent.clone(), absent, Ok(vec![])]);
@@ -322,13 +345,13 @@ fn a_device_that_is_done_is_named_at_once() {
 #[test]
 fn a_process_that_says_nothing_is_named_after_the_time_limit() {
     let limit = Duration::from_millis(200);
-    let work = Arc::new(sample(2, 1, 2));
+    let work = purpose("gather", sample(2, 1, 2));
     let results = run(2, 2, limit, |d, c| {
         if d == 1 {
             std::thread::sleep(limit * 4);
             return Ok(vec![]);
         }
-        collective(c, 0, &[0, 1], &work, "gather")
+        collective(c, 0, &[0, 1], &work)
     });
     let silent = vec![(1, Whereabouts::Elsewhere { rank: 1 })];
     assert_eq!(results[0], Err(JoinError::TimedOut(limit, silent)));
@@ -338,28 +361,32 @@ fn a_process_that_says_nothing_is_named_after_the_time_limit() {
 fn processes_that_come_for_different_things_disagree() {
     for rows in [1, 4000] {
         let results = run(2, 2, LIMIT, |d, c| {
-            let work = Arc::new(sample(6, rows + d, 2));
-            let result = collective(c, d, &[0, 1], &work, ["f32[4]", "f32[8]"][d]);
+            let work = purpose(["f32[4]", "f32[8]"][d], sample(6, rows + d, 2));
+            let result = collective(c, d, &[0, 1], &work);
             if result.is_err() {
                 c.cancel(d, "devices disagree");
             }
             result
         });
-        let disagrees =
-            |r: &Result<_, JoinError>| matches!(r, Err(JoinError::Disagree { .. } | JoinError::PeerFailed { .. }));
-        assert!(results.iter().all(disagrees), "{results:?}");
+        // Who finds out first says what the other came for; the other may learn of its failure instead.
+        let disagrees = |(d, result): (usize, &Result<_, JoinError>)| match result {
+            Err(JoinError::Disagree { device, what }) => *device == 1 - d && what.starts_with(["f32[8]", "f32[4]"][d]),
+            Err(JoinError::PeerFailed { .. }) => true,
+            _ => false,
+        };
+        assert!(results.iter().enumerate().all(disagrees), "{results:?}");
     }
 }
 
 #[test]
 fn a_failure_is_told_to_those_who_wait() {
-    let work = Arc::new(sample(0, 1, 2));
+    let work = purpose("sum", sample(0, 1, 2));
     let results = run(2, 2, LIMIT, |d, c| {
         if d == 1 {
             c.cancel(1, "out of memory");
             return Ok(vec![]);
         }
-        collective(c, 0, &[0, 1], &work, "sum")
+        collective(c, 0, &[0, 1], &work)
     });
     let failed = JoinError::PeerFailed { rank: 1, device: Some(1), why: "out of memory".into() };
     assert_eq!(results[0], Err(failed));

@@ -4,7 +4,7 @@ use super::calls::{Call, CollectiveCalls, CommunicatorHandle, Refusal, UniqueId}
 use crate::driver::Handle;
 use hloom_comm::{
     ArrayGeometry, Collective, CollectiveKind, CollectiveRequest, Communicator, GroupSize, JoinError,
-    ParticipantMemory, RendezvousKey, Serial,
+    ParticipantMemory, Purpose, RendezvousKey, Serial,
 };
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -205,20 +205,15 @@ fn gather(
 ) -> Result<Vec<Seat>, JoinError> {
     let &Meeting { key, group, what, name } = meeting;
     let arrays = vec![ArrayGeometry { bytes: own.len(), rows: 1, group: GroupSize::Any }];
-    let collective = Arc::new(Collective { kind: CollectiveKind::AllGather, arrays });
+    let collective = Collective { kind: CollectiveKind::AllGather, arrays };
+    let purpose = Purpose::new(what.clone(), name.clone(), collective);
     let (own, mut seats) = (Box::new(own), vec![Seat::default(); group.len()]);
-    let memory =
-        ParticipantMemory { operands: vec![own.as_ptr() as usize], results: vec![seats.as_mut_ptr() as usize] };
-    let request = CollectiveRequest {
-        key,
-        participants: group,
-        what,
-        name,
-        collective: &collective,
-        memory,
-        parallel: &Serial,
-        waits: true,
+    let memory = ParticipantMemory {
+        operands: [own.as_ptr() as usize].into_iter().collect(),
+        results: [seats.as_mut_ptr() as usize].into_iter().collect(),
     };
+    let request =
+        CollectiveRequest { key, participants: group, purpose: &purpose, memory, parallel: &Serial, waits: true };
     // SAFETY: the arrays are as long as the collective says, and nothing touches them before the wait has ended; where it
     // fails and they may still be written to, they are kept for ever.
     let met = unsafe { communicator.start(device, &request) };

@@ -100,7 +100,7 @@ impl Program {
         for group in &self.collective.groups {
             let of = |&d: &usize| {
                 let addresses: Vec<usize> = all[d].iter().map(|a| address(a) as usize).collect();
-                ParticipantMemory { operands: addresses[..count].to_vec(), results: addresses[count..].to_vec() }
+                ParticipantMemory { operands: addresses[..count].into(), results: addresses[count..].into() }
             };
             let memory: Vec<ParticipantMemory> = group.iter().map(of).collect();
             // SAFETY: the arrays are of the program's sizes.

@@ -12,7 +12,9 @@ use crate::ops::data_movement::{dynamic_slice, dynamic_update_slice};
 use crate::ops::transfer;
 use crate::scalar::Scalar;
 use hloom_analysis::devices::{group_of, plane_of};
-use hloom_comm::{Collective, CollectiveKind, CollectiveRequest, JoinError, ParticipantMemory, Serial, Whereabouts};
+use hloom_comm::{
+    Collective, CollectiveKind, CollectiveRequest, JoinError, ParticipantMemory, Purpose, Serial, Whereabouts,
+};
 use hloom_ir::diagnostic::{Blame, codes};
 use hloom_ir::element_type::ElementType;
 use hloom_ir::entity::{ComputationId, InstructionId};
@@ -21,7 +23,6 @@ use hloom_ir::op::{CollectivePermute, Op};
 use hloom_ir::shape::{ArrayShape, Shape};
 use hloom_value::ExecutionError;
 use hloom_value::{Array, Value};
-use std::sync::Arc;
 
 /// Evaluates one instruction of this family.
 pub fn evaluate(device: &mut Device<'_>, i: InstructionId, operands: OperandValues) -> Result<Value, ExecutionError> {
@@ -204,7 +205,7 @@ fn meet(
     if !work.fits(group.len()) || !sizes_fit || !made.iter().enumerate().all(has_size) {
         return Err(unfit(device, i, group));
     }
-    let what = Arc::from(purpose_of(device.module(), i));
+    let (what, name) = (purpose_of(device.module(), i), name_of(device.module(), i));
     let memory = ParticipantMemory {
         operands: operands.iter().map(|a| a.bytes().as_ptr() as usize).collect(),
         results: made.iter_mut().map(|a| a.bytes_mut().as_mut_ptr() as usize).collect(),
@@ -212,9 +213,7 @@ fn meet(
     let request = CollectiveRequest {
         key: key_of(device.module(), i),
         participants: group,
-        what: &what,
-        name: &Arc::from(name_of(device.module(), i)),
-        collective: &Arc::new(work),
+        purpose: &Purpose::new(what.into(), name.into(), work),
         memory,
         parallel: &Serial,
         waits: true,
