@@ -85,7 +85,7 @@ impl Operation {
         group: &Arc<Group>,
         memory: Arc<[ParticipantMemory]>,
     ) -> Box<Operation> {
-        let algorithm = Algorithm::of(&purpose.collective);
+        let algorithm = Algorithm::of(&purpose.collective, group.processes.len());
         let pieces = algorithm.pieces(&purpose.collective, group.processes.len());
         let status = Arc::new(OperationStatus::new(purpose.clone(), group.clone(), pieces));
         Box::new(Operation {
