@@ -348,6 +348,8 @@ impl WorldState {
         time_limit: Duration,
     ) -> Option<Arc<OperationStatus>> {
         let mut engine = self.lock();
+        // What others wait for with it is not kept back by short ones, one after another.
+        self.empty_inbox(&mut engine);
         if !known.is_short {
             // SAFETY (both): the caller's promise.
             let operation = unsafe { Operation::new(purpose, &known.group, Arc::new([memory.clone()])) };
