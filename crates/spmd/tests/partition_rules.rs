@@ -450,3 +450,57 @@ fn sums_that_loops_carry_are_completed_after_them() {
         assert!(in_entry.any(is_sum), "{next}");
     }
 }
+
+/// Calls in the body of a loop are written out where shardings are tiles, too: a sum that is added to in one is completed
+/// after the loop.
+#[test]
+fn sums_that_calls_add_to_are_completed_after_the_loop() {
+    let text = "HloModule m, num_partitions=4
+            cond {
+              s = (s32[], f32[8,8], f32[64,8]) parameter(0)
+              i = s32[] get-tuple-element(s), index=0
+              n = s32[] constant(5)
+              ROOT go = pred[] compare(i, n), direction=LT
+            }
+            inner {
+              carried = f32[8,8] parameter(0)
+              x = f32[64,8] parameter(1)
+              g = f32[8,8] dot(x, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+              sum = f32[8,8] add(carried, g)
+              other = f32[64,8] negate(x)
+              ROOT both = (f32[8,8], f32[64,8]) tuple(sum, other)
+            }
+            outer {
+              carried = f32[8,8] parameter(0)
+              x = f32[64,8] parameter(1)
+              ROOT r = (f32[8,8], f32[64,8]) call(carried, x), to_apply=inner
+            }
+            body {
+              s = (s32[], f32[8,8], f32[64,8]) parameter(0)
+              i = s32[] get-tuple-element(s), index=0
+              one = s32[] constant(1)
+              up = s32[] add(i, one)
+              carried = f32[8,8] get-tuple-element(s), index=1
+              x = f32[64,8] get-tuple-element(s), index=2
+              r = (f32[8,8], f32[64,8]) call(carried, x), to_apply=outer
+              next = f32[8,8] get-tuple-element(r), index=0
+              other = f32[64,8] get-tuple-element(r), index=1
+              ROOT t = (s32[], f32[8,8], f32[64,8]) tuple(up, next, other)
+            }
+            ENTRY e {
+              p = f32[64,8] parameter(0), sharding={devices=[4,1]<=[4]}
+              zero = f32[] constant(0)
+              none = f32[8,8] broadcast(zero), dimensions={}
+              i = s32[] constant(0)
+              s = (s32[], f32[8,8], f32[64,8]) tuple(i, none, p)
+              w = (s32[], f32[8,8], f32[64,8]) while(s), condition=cond, body=body
+              ROOT r = f32[8,8] get-tuple-element(w), index=1, sharding={replicated}
+            }";
+    let mut module = support::read(text);
+    hloom_spmd::propagate(&mut module, &hloom_spmd::PropagationOptions::default()).unwrap_or_else(|d| panic!("{d:?}"));
+    let made = hloom_spmd::partition(&module, 4).unwrap_or_else(|d| panic!("{}", d.message));
+    support::check(&module, &made, 3).unwrap_or_else(|e| panic!("{e}"));
+    let entry = made.module.entry().expect("there is one");
+    assert_eq!(collectives(&made.module), ["all-reduce f32[8,8]"]);
+    assert!(made.module[entry].instructions().iter().any(|&i| matches!(made.module[i].op, Op::AllReduce(_))));
+}

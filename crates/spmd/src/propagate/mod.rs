@@ -67,6 +67,7 @@ pub fn propagate(module: &mut Module, options: &PropagationOptions) -> Result<Pr
         prepare(module)?;
         named::propagate(module)
     } else {
+        prepare::write_out(module)?;
         crate::gspmd::propagate(module, options)
     }
 }

@@ -20,13 +20,18 @@ pub(super) fn failed(e: impl std::fmt::Debug) -> Vec<Diagnostic> {
 
 /// Prepares the program.
 pub(crate) fn prepare(module: &mut Module) -> Result<(), Vec<Diagnostic>> {
-    inline_calls(module)?;
-    separate_computations(module)?;
+    write_out(module)?;
     let mut constants = SideTable::with_len(module.instruction_slots(), false);
     for c in super::named::sequential(module) {
         split_constants(module, c, &mut constants)?;
     }
     Ok(())
+}
+
+/// Writes calls out in place, and gives each loop and branch computations of its own.
+pub(super) fn write_out(module: &mut Module) -> Result<(), Vec<Diagnostic>> {
+    inline_calls(module)?;
+    separate_computations(module)
 }
 
 fn inline_calls(module: &mut Module) -> Result<(), Vec<Diagnostic>> {
