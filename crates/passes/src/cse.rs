@@ -1,11 +1,13 @@
 //! Common subexpression elimination: of instructions that make the same value, the first makes it for all.
 //!
 //! Functions that are applied to elements (reducers, comparators, …) are compared first, so that two reductions by two
-//! copies of the same sum are seen to be the same. What may give something else each time it runs is left alone, and so
+//! copies of the same sum are seen to be the same; of sorts by the same keys, one makes the results of all
+//! (`same_sorts.rs`). What may give something else each time it runs is left alone, and so
 //! are control flow and copies.
 
 use crate::facts::pinned;
 use crate::pass::{Context, Pass};
+use crate::same_sorts::share_sorts;
 use hloom_analysis::effects::reaches_outside;
 use hloom_ir::diagnostic::Diagnostic;
 use hloom_ir::entity::{ComputationId, EntityId, InstructionId, SideTable};
@@ -26,7 +28,7 @@ pub static PASS: Pass = Pass {
 };
 
 fn run(module: &mut Module, _: &Context<'_>) -> Result<usize, Diagnostic> {
-    Ok(share_functions(module) + share_values(module))
+    Ok(share_functions(module) + share_values(module) + share_sorts(module))
 }
 
 /// Functions longer than this are not compared.

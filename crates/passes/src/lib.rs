@@ -34,6 +34,7 @@ pub mod planted;
 pub mod registry;
 pub mod rewrite;
 pub mod rules;
+mod same_sorts;
 pub mod sink_converts;
 pub mod split_reductions;
 
