@@ -59,8 +59,6 @@ pub struct Target {
     pub wraps_operands: bool,
     /// Whether an all-gather can be carried through the fusions that run meanwhile; where not it is synchronous.
     pub carries_collectives: bool,
-    /// Whether a reduce-scatter is run as an all-reduce of which each device makes and keeps a slice.
-    pub scatters_all_reduces: bool,
     /// How often a loop is taken to run where the program does not say.
     pub assumed_trips: i64,
     /// What code for it is made for, where it is a GPU of NVIDIA's: `sm_90a`.
@@ -196,7 +194,6 @@ impl Target {
             fuses_into_consumers: false,
             wraps_operands: false,
             carries_collectives: false,
-            scatters_all_reduces: false,
             assumed_trips: 32,
             gpu_architecture: None,
             spaces: Vec::new(),
@@ -237,7 +234,6 @@ impl Target {
             "fuses_into_consumers" => self.fuses_into_consumers = flag(entry)?,
             "wraps_operands" => self.wraps_operands = flag(entry)?,
             "carries_collectives" => self.carries_collectives = flag(entry)?,
-            "scatters_all_reduces" => self.scatters_all_reduces = flag(entry)?,
             "assumed_trips" => self.assumed_trips = at_least(entry, 1)?,
             "gpu_architecture" => self.gpu_architecture = Some(text(entry)?),
             _ => return Err(unknown(entry, "here")),

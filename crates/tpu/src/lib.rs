@@ -36,7 +36,6 @@ pub static STAGES: &[&Pass] = &[
     &collectives::narrow::STAGE,
     &fusion::operands::STAGE,
     &collectives::start::STAGE,
-    &collectives::scatter::STAGE,
     &schedule::COPIES,
     &schedule::LIST,
     &schedule::LATENCY,

@@ -4,7 +4,7 @@
 
 mod support;
 
-use support::{Changed, check_values, check_with};
+use support::{Changed, LOOP, check_values, check_with};
 
 fn entry(printed: &str) -> &str {
     printed.split("ENTRY").nth(1).unwrap()
@@ -35,26 +35,9 @@ ENTRY main {
 
 #[test]
 fn a_parameter_of_a_loop_and_of_others_is_fetched_once() {
-    let text = "
-HloModule scan
-body {
-  s = (s32[], f32[16,128], f32[128,128]) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  h = f32[16,128] get-tuple-element(s), index=1
-  w = f32[128,128] get-tuple-element(s), index=2
-  one = s32[] constant(1)
-  n = s32[] add(i, one)
-  d = f32[16,128] dot(h, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  t = f32[16,128] tanh(d)
-  ROOT r = (s32[], f32[16,128], f32[128,128]) tuple(n, t, w)
-}
-condition {
-  s = (s32[], f32[16,128], f32[128,128]) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  ten = s32[] constant(10)
-  ROOT p = pred[] compare(i, ten), direction=LT
-}
-ENTRY main {
+    let text = [
+        LOOP,
+        "ENTRY main {
   h = f32[16,128] parameter(0)
   w = f32[128,128] parameter(1)
   zero = s32[] constant(0)
@@ -63,8 +46,10 @@ ENTRY main {
   l = (s32[], f32[16,128], f32[128,128]) while(s), condition=condition, body=body
   ROOT o = f32[16,128] get-tuple-element(l), index=1
 }
-";
-    check_values(text, 1e-4, |name, printed| {
+",
+    ]
+    .concat();
+    check_values(&text, 1e-4, |name, printed| {
         let copies = entry(printed).lines().filter(|l| l.contains(" copy-start(") && l.contains("f32[128,128]"));
         assert_eq!(copies.count(), 1, "{name}: {printed}");
     });
@@ -174,24 +159,6 @@ ENTRY main {
         let two = entry(printed).lines().filter(|l| l.contains(" fusion(") && l.matches("f32[256,512]").count() > 1);
         assert_eq!(two.count(), 0, "{name}: {printed}");
     });
-}
-
-#[test]
-fn a_large_group_passes_words_of_32_bits_on() {
-    let text = "
-HloModule scattered, num_partitions=8
-sum {
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT c = f32[] add(a, b)
-}
-ENTRY main {
-  x = f32[64,128] parameter(0)
-  y = f32[64,128] multiply(x, x)
-  ROOT s = f32[8,128] reduce-scatter(y), channel_id=1, replica_groups={{0,1,2,3,4,5,6,7}}, use_global_device_ids=true, dimensions={0}, to_apply=sum
-}
-";
-    check_values(text, 1e-5, |name, printed| assert!(printed.contains(" reduce-scatter("), "{name}: {printed}"));
 }
 
 #[test]

@@ -3,6 +3,5 @@
 pub(crate) mod fuse;
 pub(crate) mod narrow;
 pub(crate) mod note;
-pub(crate) mod scatter;
 pub(crate) mod start;
 pub(crate) mod windowed_einsum;

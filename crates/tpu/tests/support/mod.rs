@@ -12,6 +12,27 @@ use hloom_tpu::compile_to_schedule;
 use hloom_tpu::policy::Policy;
 use hloom_value::{Array, Value};
 
+/// A loop of fifty rounds over the weights `w` of a layer, which it only reads: `body` and `condition`.
+pub(crate) const LOOP: &str = "HloModule scan
+body {
+  s = (s32[], f32[16,128], f32[128,128]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  h = f32[16,128] get-tuple-element(s), index=1
+  w = f32[128,128] get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  n = s32[] add(i, one)
+  d = f32[16,128] dot(h, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  t = f32[16,128] tanh(d)
+  ROOT r = (s32[], f32[16,128], f32[128,128]) tuple(n, t, w)
+}
+condition {
+  s = (s32[], f32[16,128], f32[128,128]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  many = s32[] constant(50)
+  ROOT c = pred[] compare(i, many), direction=LT
+}
+";
+
 pub(crate) fn module(text: &str) -> VerifiedModule {
     let module = hlo_text::read(text.as_bytes()).module.expect("it can be read");
     verify(module, &VerifyOptions::default()).unwrap_or_else(|i| panic!("{:?}", i.diagnostics))
