@@ -222,3 +222,26 @@ ENTRY main {
         assert!(!entry(printed).contains("f32[512,512]"), "{name}: {printed}");
     });
 }
+
+#[test]
+fn what_is_rounded_to_be_gathered_is_rounded_where_it_is_made() {
+    let text = "
+HloModule rounded, num_partitions=2
+ENTRY main {
+  w = f32[64,512] parameter(0)
+  x = f32[256,128] parameter(1)
+  s = f32[64,512] multiply(w, w)
+  whole = f32[128,512] all-gather(s), channel_id=1, replica_groups={{0,1}}, dimensions={0}, use_global_device_ids=true
+  d = f32[256,512] dot(x, whole), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  t = f32[256,512] negate(d)
+  again = f32[64,512] add(w, w)
+  rest = f32[128,512] all-gather(again), channel_id=2, replica_groups={{0,1}}, dimensions={0}, use_global_device_ids=true
+  e = f32[256,128] dot(t, rest), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  ROOT r = f32[256,128] negate(e)
+}
+";
+    check_values(text, 2e-2, |name, printed| {
+        let rounds = |l: &&str| l.contains(" convert(") && l.contains("[64,512]");
+        assert_eq!(entry(printed).lines().filter(rounds).count(), 0, "{name}: {printed}");
+    });
+}

@@ -17,6 +17,7 @@ use hloom_ir::entity::InstructionId;
 use hloom_ir::instruction::Common;
 use hloom_ir::module::Module;
 use hloom_ir::op::Op;
+use hloom_ir::shape::{ArrayShape, Shape};
 use hloom_passes::Pass;
 
 /// The stage.
@@ -64,10 +65,18 @@ fn narrow(module: &mut Module, gather: InstructionId, policy: &Policy) -> Option
     let &[source] = module[gather].operands() else { return None };
     let as_bf16 = |module: &Module, i| Some(retiled(&array_of(module, i)?.with_element_type(ElementType::Bf16)));
     let shape = as_bf16(module, source)?;
-    let rounded = add(module, gather, "convert", Op::Convert, shape, &[source], Common::default());
-    // A gather that is carried along starts from an operation of its own; others read what a loop fusion made.
-    let rounded = if policy.carries_collectives { rounded } else { fuse_alone(module, rounded)? };
-    module.replace_operand(gather, 0, rounded).ok()?;
+    if round_result(module, source, &shape).is_none() {
+        let rounded = add(module, gather, "convert", Op::Convert, shape, &[source], Common::default());
+        // A gather that is carried along starts from an operation of its own; others read what a loop fusion made. An
+        // operation by itself reads from main memory: what a fusion has made would be stored there for it.
+        let maker = match (&module[source].op, module[source].operands()) {
+            (Op::GetTupleElement { .. }, &[whole]) => whole,
+            _ => source,
+        };
+        let is_stored = !matches!(module[maker].op, Op::Fusion(_));
+        let rounded = if policy.carries_collectives && is_stored { rounded } else { fuse_alone(module, rounded)? };
+        module.replace_operand(gather, 0, rounded).ok()?;
+    }
     module.instruction_mut(gather).shape = as_bf16(module, gather)?.into();
     for Reading { convolution, operand, parameter, bitcasts } in readings {
         for &i in [parameter].iter().chain(&bitcasts) {
@@ -79,6 +88,41 @@ fn narrow(module: &mut Module, gather: InstructionId, policy: &Policy) -> Option
             module.remove_instructions(&dead).ok()?;
         }
     }
+    Some(())
+}
+
+/// Rounds a value to `shape` in the fusion that makes it, where nothing but the gather reads it.
+fn round_result(module: &mut Module, value: InstructionId, shape: &ArrayShape) -> Option<()> {
+    let is_seen = |i: InstructionId| module.root(module[i].parent()) == Some(i);
+    let (fusion, place) = match (&module[value].op, module[value].operands()) {
+        (&Op::GetTupleElement { index }, &[fusion]) => (fusion, Some(usize::try_from(index).ok()?)),
+        _ => (value, None),
+    };
+    let Op::Fusion(attributes) = &module[fusion].op else { return None };
+    let body = attributes.calls;
+    let takes_it = |&&u: &&InstructionId| module[u].op == module[value].op;
+    let is_taken_once = place.is_none() || module[fusion].users().iter().filter(takes_it).count() == 1;
+    if module[value].users().len() != 1 || is_seen(value) || is_seen(fusion) || !is_taken_once {
+        return None;
+    }
+    let root = module.root(body)?;
+    let wide = match place {
+        Some(n) if module[root].op == Op::Tuple => *module[root].operands().get(n)?,
+        Some(_) => return None,
+        None => root,
+    };
+    let rounded = add(module, wide, "convert", Op::Convert, shape.clone(), &[wide], Common::default());
+    match place {
+        Some(n) => {
+            module.replace_operand(root, n, rounded).ok()?;
+            let all = module[root].operands().iter().map(|&o| module[o].shape.clone());
+            let all = Shape::tuple(all.collect::<Vec<_>>());
+            module.instruction_mut(root).shape = all.clone();
+            module.instruction_mut(fusion).shape = all;
+        }
+        None => module.set_root(rounded),
+    }
+    module.instruction_mut(value).shape = shape.clone().into();
     Some(())
 }
 
