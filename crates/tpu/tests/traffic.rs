@@ -245,3 +245,31 @@ ENTRY main {
         assert_eq!(entry(printed).lines().filter(rounds).count(), 0, "{name}: {printed}");
     });
 }
+
+#[test]
+fn weights_that_a_step_overwrites_are_fetched_once() {
+    let text = "
+HloModule step, input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, may-alias) }
+ENTRY main {
+  w = f32[256,256] parameter(0)
+  v = f32[256,256] parameter(1)
+  x = f32[128,256] parameter(2)
+  y = f32[128,256] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  t = f32[128,256] tanh(y)
+  z = f32[128,256] dot(t, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  u = f32[128,256] tanh(z)
+  dv = f32[256,256] dot(t, u), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  dt = f32[128,256] dot(u, v), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  dx = f32[128,256] dot(dt, w), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  dw = f32[256,256] dot(x, dx), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  nw = f32[256,256] subtract(w, dw)
+  nv = f32[256,256] subtract(v, dv)
+  ROOT r = (f32[256,256], f32[256,256]) tuple(nw, nv)
+}
+";
+    check_values(text, 2e-2, |name, printed| {
+        // Nothing but its copy reads the second layer's weight, and the result is written over it.
+        let reads = entry(printed).lines().filter(|l| l.contains("(%v") || l.contains(" %v,") || l.contains(" %v)"));
+        assert_eq!(reads.filter(|l| !l.contains(" copy-start(")).count(), 0, "{name}: {printed}");
+    });
+}

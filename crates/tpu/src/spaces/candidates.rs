@@ -61,6 +61,8 @@ pub(super) struct Candidate {
     /// Where the values are seen that the first reader hands on in the same memory: they go with a copy for that reader.
     pub(super) handed_on: Vec<Position>,
     pub(super) is_parameter: bool,
+    /// Whether it is a parameter whose memory a result takes over.
+    pub(super) is_overwritten: bool,
     /// Where it is in the program's result: it is copied back from fast memory.
     pub(super) results: Vec<Eviction>,
     /// Whether it is made or read in several computations, as the state of a loop is.
@@ -107,8 +109,19 @@ fn candidate(
     buffer: BufferId,
     facts: &Facts<'_, '_>,
 ) -> Option<Candidate> {
-    let values = plan.buffers.values(buffer);
     let dataflow = &plan.dataflow;
+    let all = plan.buffers.values(buffer);
+    // A parameter that a result takes over is copied as others are: what is written there is another value.
+    let is_taken_over = |&&v: &&ValueId| {
+        let value = dataflow.value(v);
+        value.is_some_and(|v| !v.is_phi && facts.aliased.get(v.position as usize).copied().unwrap_or(false))
+    };
+    let taken_over = all.iter().find(is_taken_over);
+    // What a loop carries on in that memory is the loop's.
+    if taken_over.is_some() && all.iter().any(|&v| dataflow.value(v).is_some_and(|v| v.is_phi)) {
+        return None;
+    }
+    let values = taken_over.map_or(all, std::slice::from_ref);
     let traffic = &facts.traffic;
     let mut candidate = Candidate {
         buffer,
@@ -123,6 +136,7 @@ fn candidate(
         source: None,
         handed_on: Vec::new(),
         is_parameter: false,
+        is_overwritten: taken_over.is_some(),
         results: Vec::new(),
         crosses_loops: false,
         writes_over: Vec::new(),
@@ -197,7 +211,10 @@ fn candidate(
                 candidate.far_reads.push(reading);
                 continue;
             }
-            if !reads_fast(module, used.user) || !whole {
+            // Who writes into it reads it where it is.
+            let is_updated =
+                candidate.is_overwritten && plan.in_place.pairs(used.user).iter().any(|p| p.operand == operand);
+            if !reads_fast(module, used.user) || !whole || is_updated {
                 may_move = false;
                 reads_are_fast = false;
                 candidate.far_reads.push(reading);
@@ -205,9 +222,6 @@ fn candidate(
             }
             read += bytes;
             candidate.reads.push(reading);
-        }
-        if is_parameter && facts.aliased.get(dataflow.positions.whole(made_by) as usize).copied().unwrap_or(false) {
-            return None;
         }
     }
     let is_read = !candidate.reads.is_empty() || is_sent && may_move && !candidate.is_parameter;

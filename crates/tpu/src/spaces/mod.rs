@@ -346,6 +346,7 @@ impl Assigner<'_, '_> {
                 |c: &Candidate| (i128::from(c.bytes) * c.reads.len() as i128, c.reads.first().map_or(0, |r| r.time));
             let is_better = |b: &Candidate| saved(c) > saved(b);
             if c.is_parameter
+                && !c.is_overwritten
                 && !c.crosses_loops
                 && c.source.is_some()
                 && self.fits(0, end, c.bytes)
