@@ -273,3 +273,31 @@ ENTRY main {
         assert_eq!(reads.filter(|l| !l.contains(" copy-start(")).count(), 0, "{name}: {printed}");
     });
 }
+
+#[test]
+fn a_row_that_lies_in_a_window_is_read_once() {
+    let text = "
+HloModule softmax
+max { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT m = f32[] maximum(a, b) }
+sum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+ENTRY main {
+  x = f32[2048,512] parameter(0)
+  low = f32[] constant(-inf)
+  zero = f32[] constant(0)
+  m = f32[2048] reduce(x, low), dimensions={1}, to_apply=max
+  ms = f32[2048,512] broadcast(m), dimensions={0}
+  d = f32[2048,512] subtract(x, ms)
+  e = f32[2048,512] exponential(d)
+  s = f32[2048] reduce(e, zero), dimensions={1}, to_apply=sum
+  ss = f32[2048,512] broadcast(s), dimensions={0}
+  ROOT p = f32[2048,512] divide(e, ss)
+}
+";
+    check_values(text, 1e-5, |name, printed| {
+        assert_eq!(entry(printed).matches(" fusion(").count(), 1, "{name}: {printed}");
+    });
+}

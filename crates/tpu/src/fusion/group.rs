@@ -182,7 +182,9 @@ impl Groups {
             (Side::Main, None) => {
                 let made_by = after_convolution.get(&values).copied();
                 let is_whole = count(values) == Some(group.dims.iter().product());
-                is_whole && made_by.is_some_and(|convolution| rows::in_result(module, convolution))
+                // A loop's windows are what it likes; a product's hold whole rows or not.
+                let is_product = matches!(module[values].op, Op::Convolution(_));
+                is_whole && !is_product && made_by.is_none_or(|convolution| rows::in_result(module, convolution))
             }
             _ => false,
         };
@@ -224,7 +226,9 @@ impl Groups {
             let op = &module[user].op;
             op.is_elementwise() || matches!(op, Op::Bitcast | Op::Reduce { .. })
         };
+        let is_inside = |m: &InstructionId| matches!(module[*m].op, Op::Reduce { .. }) && !group.roots.contains(m);
         group.convolution.is_none()
+            && (!group.members.iter().any(is_inside) || rows::in_result(module, convolution))
             && (!self.updates_in_place(module, g) || self.updates_by_window(module, g))
             && count(array.dims()) == count(&group.dims)
             && module[convolution].users().iter().all(runs_along)
