@@ -301,3 +301,23 @@ ENTRY main {
         assert_eq!(entry(printed).matches(" fusion(").count(), 1, "{name}: {printed}");
     });
 }
+
+#[test]
+fn zeros_that_a_scatter_adds_to_are_not_stored() {
+    let text = "
+HloModule gradient
+sum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+ENTRY main {
+  i = s32[64,1] parameter(0)
+  g = f32[64,128] parameter(1)
+  zero = f32[] constant(0)
+  zeros = f32[512,128] broadcast(zero), dimensions={}
+  ROOT s = f32[512,128] scatter(zeros, i, g), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum
+}
+";
+    check_values(text, 1e-5, |name, printed| {
+        assert!(!entry(printed).contains(" scatter(") && !entry(printed).contains("loop_fusion"), "{name}: {printed}");
+    });
+}

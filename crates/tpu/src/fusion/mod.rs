@@ -43,16 +43,37 @@ fn fuse_module(module: &mut Module, context: &StageContext<'_>) -> Result<usize,
 }
 
 fn fuse_computation(module: &mut Module, c: ComputationId, context: &StageContext<'_>) -> Result<usize, Diagnostic> {
+    let mut changes = fuse_scatters(module, c);
     let order = PostOrder::new(module).instructions(c);
     let mut roles = Roles::new(module, &order);
     remake::mark(module, &order, &mut roles, context)?;
     let mut groups = Groups::new(module, &order, &roles, &context.policy);
     multi_output::merge(module, &order, &roles, &mut groups);
-    let mut changes = 0;
     for group in &groups.groups {
         changes += usize::from(fuse_group(module, &roles, &groups, group).is_some());
     }
     Ok(changes)
+}
+
+/// A scatter into what is cheap, as the zeros that a gradient is added to, makes that itself: it is not stored first.
+fn fuse_scatters(module: &mut Module, c: ComputationId) -> usize {
+    let is_single =
+        |i: &InstructionId| matches!(module[*i].op, Op::Scatter(_)) && module[*i].shape.as_array().is_some();
+    let scatters: Vec<InstructionId> = module[c].instructions().iter().copied().filter(is_single).collect();
+    if scatters.is_empty() {
+        return 0;
+    }
+    let roles = Roles::new(module, &PostOrder::new(module).instructions(c));
+    let into_cheap = |i: &InstructionId| {
+        let into = module[*i].operands().first();
+        into.is_some_and(|&o| roles.of(o) == Role::Cheap) && module[*i].common.control_predecessors().is_empty()
+    };
+    let scatters: Vec<InstructionId> = scatters.into_iter().filter(into_cheap).collect();
+    let mut fuse = |&i: &InstructionId| {
+        let members = [i].into_iter().collect();
+        build::fuse(module, &roles, &members, &[i], FusionKind::Custom, "scatter_fusion").is_some()
+    };
+    scatters.iter().filter(|i| fuse(i)).count()
 }
 
 fn fuse_group(module: &mut Module, roles: &Roles, groups: &Groups, group: &Group) -> Option<()> {
