@@ -172,7 +172,7 @@ fn run(
     let inputs: Vec<Vec<Data>> = taken.collect::<Result<_, _>>()?;
     let custom_calls = match program.custom_calls.is_empty() {
         true => None,
-        false => Some(ffi::custom_calls(program, context)),
+        false => Some(ffi::custom_calls(&program.custom_calls, context)),
     };
     let arguments = program.dump.as_ref().and_then(|d| d.arguments(program.module.module(), &inputs));
     let ordinals = communicator.is_some().then(|| program.local_ordinals());

@@ -131,8 +131,8 @@ pub struct Program {
     pub options: CompileOptions,
     /// How arguments and results are spread over the devices.
     pub shardings: (Shardings, Shardings),
-    /// The targets of custom calls that the caller provides.
-    pub custom_calls: Vec<String>,
+    /// The custom calls that the caller provides.
+    pub custom_calls: Arc<ffi::ProgramCalls>,
     /// Whether it calls code of this very process, by a number that means nothing in another.
     pub is_bound_to_process: bool,
     /// What runs.
@@ -229,10 +229,11 @@ impl Program {
             *shape = laid_out.clone();
         }
         let fingerprint = source.fingerprint();
-        let custom_calls = ffi::targets(module.module());
-        ffi::all_provided(compiled.module.module(), &custom_calls)
+        let targets = ffi::targets(module.module());
+        ffi::all_provided(compiled.module.module(), &targets)
             .map_err(|missing| located(&[missing], compiled.module.module()))?;
-        let is_bound_to_process = custom_calls.iter().any(|t| ffi::is_bound_to_process(t));
+        let is_bound_to_process = targets.iter().any(|t| ffi::is_bound_to_process(t));
+        let custom_calls = Arc::new(ffi::ProgramCalls::new(targets, compiled.module.module()));
         let is_fixed = |shape: &Shape| shape.as_array().is_none_or(|a| (0..a.rank()).all(|d| !a.is_dynamic_dim(d)));
         Ok(Program {
             donates: parameters.iter().any(|p| p.donated),

@@ -21,7 +21,7 @@ pub(super) enum Attribute {
 const MAX_DEPTH: usize = 16;
 
 /// Reads a dictionary; no text is an empty one.
-pub(super) fn read(text: &[u8]) -> Result<Vec<(String, Attribute)>, Status> {
+fn read(text: &[u8]) -> Result<Vec<(String, Attribute)>, Status> {
     let text = String::from_utf8_lossy(text);
     if text.trim().is_empty() {
         return Ok(Vec::new());
@@ -202,9 +202,40 @@ fn list(ty: &str, items: &[&str]) -> Option<Attribute> {
     Some(Attribute::List(dtype, items.len(), bytes))
 }
 
+/// The attributes of one call, read once for all of its runs.
+pub(super) struct Attributes {
+    entries: Vec<(String, Attribute)>,
+    encoded: Encoded,
+}
+
+// SAFETY: what the pointers point to is owned by the same value, and never changed.
+unsafe impl Send for Attributes {}
+// SAFETY: likewise.
+unsafe impl Sync for Attributes {}
+
+impl Attributes {
+    /// Of the text of a dictionary.
+    pub(super) fn read(text: &[u8]) -> Result<Attributes, Status> {
+        let entries = read(text)?;
+        // Names and values are on the heap, where they stay when the entries are moved.
+        let encoded = Encoded::new(&entries);
+        Ok(Attributes { entries, encoded })
+    }
+
+    /// The attribute of that name.
+    pub(super) fn get(&self, name: &str) -> Option<&Attribute> {
+        self.entries.iter().find(|(other, _)| other == name).map(|(_, attribute)| attribute)
+    }
+
+    /// As a handler takes them.
+    pub(super) fn encoded(&self) -> abi::Attributes {
+        self.encoded.attributes()
+    }
+}
+
 /// Attributes as C has them, with what the pointers point to; boxed, since addresses must stay.
 #[derive(Default)]
-pub(super) struct Encoded {
+struct Encoded {
     types: Vec<i32>,
     names: Vec<*const Span>,
     values: Vec<*const c_void>,
@@ -222,7 +253,7 @@ enum Kept {
 
 impl Encoded {
     /// Of attributes that stay where they are for as long as this is used.
-    pub(super) fn new(entries: &[(String, Attribute)]) -> Encoded {
+    fn new(entries: &[(String, Attribute)]) -> Encoded {
         let mut encoded = Encoded::default();
         for (name, value) in entries {
             let name = encoded.span(name.as_bytes());
@@ -262,8 +293,7 @@ impl Encoded {
         at
     }
 
-    /// As a handler takes them.
-    pub(super) fn attributes(&self) -> abi::Attributes {
+    fn attributes(&self) -> abi::Attributes {
         abi::Attributes {
             struct_size: size_of::<abi::Attributes>(),
             extension_start: std::ptr::null_mut(),

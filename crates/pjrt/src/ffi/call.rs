@@ -1,7 +1,7 @@
 //! Calling a handler: arrays in the layouts that the call names, a frame around them, and what the handler may ask for.
 
 use super::abi::{self, Api, Buffers, CallFrame, Failure, Future, Handler, Service, Version};
-use super::attributes::{Attribute, Encoded};
+use super::attributes::Attributes;
 use super::{PythonCallback, UserContext};
 use crate::status::{Code, Status};
 use hloom_ir::Shape;
@@ -123,7 +123,7 @@ impl Frame {
     pub(super) fn call(
         &mut self,
         handler: Handler,
-        attributes: &[(String, Attribute)],
+        attributes: &Attributes,
         context: &Context<'_>,
     ) -> Result<(), Status> {
         let arguments: Vec<abi::Buffer> = self
@@ -148,7 +148,6 @@ impl Frame {
             types: types.as_ptr(),
             buffers: pointers.as_ptr(),
         };
-        let encoded = Encoded::new(attributes);
         let mut frame = CallFrame {
             struct_size: abi::FRAME_SIZE,
             extension_start: null_mut(),
@@ -157,7 +156,7 @@ impl Frame {
             stage: abi::EXECUTE,
             args: list(&argument_pointers),
             rets: list(&result_pointers),
-            attributes: encoded.attributes(),
+            attributes: attributes.encoded(),
             future: null(),
         };
         // SAFETY: a handler of the caller's; everything that the frame points to lives until it returns.

@@ -9,20 +9,20 @@ mod call;
 
 use crate::abi::{Entry, ExecuteContextCreateArgs, ExecuteContextDestroyArgs, ExtensionBase, Handle, slice};
 use crate::abi::{c_structs_for_extensions as c_structs, entry};
-use crate::program::Program;
 use crate::status::Status;
 use abi::Handler;
-use attributes::Attribute;
+use attributes::{Attribute, Attributes};
 use call::{Context, Frame};
 use hloom_eval::custom_call::{CustomCalls, builtin};
 use hloom_ir::Op;
 use hloom_ir::diagnostic::{Diagnostic, Part, codes};
+use hloom_ir::entity::InstructionId;
 use hloom_ir::module::Module;
 use hloom_value::{Array, ExecutionError};
 use rustc_hash::FxHashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{LazyLock, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
 
 /// What a caller passes on to the custom calls of a run: pointers by the numbers of their types.
 #[derive(Default)]
@@ -241,6 +241,36 @@ pub(crate) fn all_provided(module: &Module, targets: &[String]) -> Result<(), Di
     Ok(())
 }
 
+/// The custom calls of a program that handlers provide.
+pub struct ProgramCalls {
+    targets: Vec<String>,
+    /// What each call is given beside its operands, or what is wrong with it.
+    attributes: FxHashMap<InstructionId, Result<Attributes, Status>>,
+}
+
+impl ProgramCalls {
+    /// The calls of these targets in a compiled module.
+    pub(crate) fn new(targets: Vec<String>, compiled: &Module) -> ProgramCalls {
+        let mut attributes = FxHashMap::default();
+        for &computation in compiled.computations() {
+            for &i in compiled[computation].instructions() {
+                if let Op::CustomCall(call) = &compiled[i].op
+                    && targets.iter().any(|t| **t == *call.target)
+                {
+                    let config = compiled[i].common.backend_config.as_deref().unwrap_or_default();
+                    attributes.insert(i, Attributes::read(config));
+                }
+            }
+        }
+        ProgramCalls { targets, attributes }
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.targets.is_empty()
+    }
+}
+
 /// Whether a call of that target means nothing in another process.
 pub(crate) fn is_bound_to_process(target: &str) -> bool {
     target == PYTHON_CALLBACK || target.contains("python_cpu_callback")
@@ -257,9 +287,10 @@ pub(crate) fn destroy_context(args: &mut ExecuteContextDestroyArgs) -> Result<()
 }
 
 /// What provides the custom calls of a program in one run.
-pub(crate) fn custom_calls(program: &Program, context: &UserContext) -> CustomCalls {
+pub(crate) fn custom_calls(of: &Arc<ProgramCalls>, context: &UserContext) -> CustomCalls {
     let mut calls = CustomCalls::default();
-    for target in &program.custom_calls {
+    for target in &of.targets {
+        let of = of.clone();
         let name = target.clone();
         let user = context.clone();
         calls.register(
@@ -270,11 +301,13 @@ pub(crate) fn custom_calls(program: &Program, context: &UserContext) -> CustomCa
                     return Err(ExecutionError::bug("not a custom call"));
                 };
                 let context = Context { user: &user, ordinal: device.ordinal as i32 };
-                let config = instruction.common.backend_config.as_deref().unwrap_or_default();
-                let attributes = attributes::read(config)
-                    .map_err(|s| ExecutionError::new(&codes::eval::CUSTOM_CALL_FAILED, s.message))?;
-                let number = |wanted: &str| match attributes.iter().find(|(name, _)| name == wanted) {
-                    Some((_, Attribute::Scalar(_, bytes))) => {
+                let attributes = of.attributes.get(&i);
+                let attributes = attributes.ok_or_else(|| ExecutionError::bug("a call that the program has not"))?;
+                let attributes = attributes
+                    .as_ref()
+                    .map_err(|s| ExecutionError::new(&codes::eval::CUSTOM_CALL_FAILED, s.message.clone()))?;
+                let number = |wanted: &str| match attributes.get(wanted) {
+                    Some(Attribute::Scalar(_, bytes)) => {
                         bytes.get(..8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes)
                     }
                     _ => None,
@@ -287,7 +320,7 @@ pub(crate) fn custom_calls(program: &Program, context: &UserContext) -> CustomCa
                         frame.call_python(python, number)?;
                     } else {
                         let handler = handler(&name).ok_or_else(|| Status::invalid("the handler is gone"))?;
-                        frame.call(handler, &attributes, &context)?;
+                        frame.call(handler, attributes, &context)?;
                     }
                     frame.into_value(&instruction.shape)
                 };
