@@ -152,10 +152,15 @@ fn is_movable(module: &Module, i: InstructionId, functions: &SideTable<Computati
     let moves = only_computes(op)
         || is_function(op)
         || matches!(op, Op::Constant(ConstantValue::Literal(_)) | Op::Tuple | Op::GetTupleElement { .. })
-        || matches!(op, Op::While { .. }) && computes(module, i, functions);
+        || (makes_array(op) || matches!(op, Op::While { .. })) && computes(module, i, functions);
     let is_plain = |shape: &Shape| shape.as_array().is_some_and(|a| !a.is_dynamic());
     let plain = module[i].shape.leaves().iter().all(|(_, shape)| is_plain(shape));
     moves && plain && module[i].common.control_predecessors().is_empty()
+}
+
+/// Whether an operation makes an array by changing a copy of one.
+fn makes_array(op: &Op) -> bool {
+    matches!(op, Op::Scatter(_) | Op::SelectAndScatter { .. } | Op::DynamicUpdateSlice)
 }
 
 /// What need not be carried, whoever reads it: it is made in no time.
