@@ -182,13 +182,11 @@ impl<'c> Ir<'c> {
         call.try_as_basic_value().basic().expect("it has a result")
     }
 
-    /// x = n·π/2 + r for finite x of at least 2²⁹: r, whether n is odd, and whether its second bit is set.
+    /// x = n·π/2 + r for finite x of at least 2²⁹: r, and the last two bits of n.
     pub(super) fn large_quadrant(&self, x: Val<'c>) -> Vec<Val<'c>> {
         let r = self.rare_function("quadrant_angle", x, x, |x, _| self.payne_hanek(x)[0]);
         let n = self.rare_function("quadrant_number", x, x, |x, _| self.uitofp(self.payne_hanek(x)[1], Repr::F64));
-        let n = self.fptosi(n, Repr::I32);
-        let is_set = |bit: i64| self.icmp(NE, self.and(n, self.int(Repr::I32, bit)), self.int(Repr::I32, 0));
-        vec![r, is_set(1), is_set(2)]
+        vec![r, self.fptosi(n, Repr::I64)]
     }
 
     /// r and the number of the quadrant. x is a whole multiple of a power of two; its product with those bits of 2/π that

@@ -1,8 +1,8 @@
 //! sin, cos, tan and atan2.
 
 use crate::emit::ir::{Ir, Repr, Val};
-use inkwell::FloatPredicate::{OEQ, OGT, OLT, UNO};
-use inkwell::IntPredicate::SLT;
+use inkwell::FloatPredicate::{OEQ, OGT, UNO};
+use inkwell::IntPredicate::{NE, SLT, ULT};
 
 /// (sin r − r) / r³ and (cos r − 1 + r²/2) / r⁴ by r², for |r| up to π/4.
 const SIN_F32: [f64; 3] = [-0.16666655242443085, 0.008332173340022564, -0.00019516657630447298];
@@ -42,32 +42,31 @@ const HALF_PI: [f64; 3] = [std::f64::consts::FRAC_PI_2, 6.123233995736766e-17, -
 /// Up to here the three parts suffice; beyond it the system's functions are called.
 const LARGE: f64 = 1e9;
 
+/// Added to a number of less than 2⁵¹, it leaves the nearest integer in the last bits.
+const TO_INTEGER: f64 = 1.5 * (1u64 << 52) as f64;
+
 /// x = n·π/2 + r, in f64.
 struct Quadrant<'c> {
     r: Val<'c>,
-    /// Whether n is odd.
-    odd: Val<'c>,
-    /// Whether the second bit of n is set.
-    second: Val<'c>,
+    /// An integer of 64 bits, of which the last two are those of n.
+    n: Val<'c>,
 }
 
 impl<'c> Ir<'c> {
-    fn quadrant(&self, x: Val<'c>) -> Quadrant<'c> {
+    /// Of an argument with the digits of `from`.
+    fn quadrant(&self, x: Val<'c>, from: Repr) -> Quadrant<'c> {
         let constant = |v: f64| self.like(x, v);
-        let n = self.call1("llvm.roundeven", self.fmul(x, constant(std::f64::consts::FRAC_2_PI)));
-        let mut r = x;
-        for part in HALF_PI {
-            r = self.fma(n, constant(-part), r);
-        }
-        let half = self.call1("llvm.floor", self.fmul(n, constant(0.5)));
-        let quarter = self.call1("llvm.floor", self.fmul(n, constant(0.25)));
-        let odd = self.fcmp(OGT, n, self.fadd(half, half));
-        let second = self.fcmp(OGT, half, self.fadd(quarter, quarter));
+        let shifted = self.fma(x, constant(std::f64::consts::FRAC_2_PI), constant(TO_INTEGER));
+        let n = self.fsub(shifted, constant(TO_INTEGER));
+        // No f32 is so near to a multiple of π/2 that the last part would be seen.
+        let parts = if from == Repr::F64 { &HALF_PI[..] } else { &HALF_PI[..2] };
+        let r = parts.iter().fold(x, |r, &part| self.fma(n, constant(-part), r));
+        let n = self.bitcast(shifted, Repr::I64);
         if self.is_gpu {
-            let large = self.rarely_all(self.is_large(x), &[r, odd, second], || self.large_quadrant(x));
-            return Quadrant { r: large[0], odd: large[1], second: large[2] };
+            let large = self.rarely_all(self.is_large(x), &[r, n], || self.large_quadrant(x));
+            return Quadrant { r: large[0], n: large[1] };
         }
-        Quadrant { r, odd, second }
+        Quadrant { r, n }
     }
 
     /// sin r and cos r.
@@ -86,27 +85,38 @@ impl<'c> Ir<'c> {
     pub(super) fn sine(&self, x: Val<'c>, cosine: bool) -> Val<'c> {
         let repr = self.repr(x);
         let wide = self.fpext(x, Repr::F64);
-        let q = self.quadrant(wide);
+        let q = self.quadrant(wide, repr);
         let (s, c) = self.sine_and_cosine(self.fptrunc(q.r, repr));
-        let value = match cosine {
-            false => self.select(q.odd, c, s),
-            true => self.select(q.odd, s, c),
-        };
-        let negative = if cosine { self.xor(q.odd, q.second) } else { q.second };
-        let value = self.select(negative, self.fneg(value), value);
+        let int = repr.as_int();
+        let n = self.trunc(q.n, int);
+        let odd = self.is_odd(n);
+        let value = if cosine { self.select(odd, s, c) } else { self.select(odd, c, s) };
+        // The second bit of n, or of n + 1, becomes the sign.
+        let n = if cosine { self.add(n, self.int(int, 1)) } else { n };
+        let (sign, place) = if repr == Repr::F64 { (i64::MIN, 62) } else { (i64::from(i32::MIN), 30) };
+        let sign = self.and(self.shl(n, self.int(int, place)), self.int(int, sign));
+        let value = self.bitcast(self.xor(self.bitcast(value, int), sign), repr);
         // sin −0 is −0.
         let value = match cosine {
             false => self.select(self.fcmp(OEQ, x, self.like(x, 0.0)), x, value),
             true => value,
         };
-        self.unless_large(wide, value, |x| self.fptrunc(self.by_lanes(if cosine { "cos" } else { "sin" }, x, x), repr))
+        self.unless_large(x, value, |_| {
+            self.fptrunc(self.by_lanes(if cosine { "cos" } else { "sin" }, wide, wide), repr)
+        })
+    }
+
+    fn is_odd(&self, n: Val<'c>) -> Val<'c> {
+        let int = self.repr(n);
+        self.icmp(NE, self.and(n, self.int(int, 1)), self.int(int, 0))
     }
 
     /// tan x, in f64.
     pub(super) fn tan(&self, x: Val<'c>) -> Val<'c> {
-        let q = self.quadrant(x);
+        let q = self.quadrant(x, Repr::F64);
         let (s, c) = self.sine_and_cosine(q.r);
-        let (top, bottom) = (self.select(q.odd, c, s), self.select(q.odd, self.fneg(s), c));
+        let odd = self.is_odd(q.n);
+        let (top, bottom) = (self.select(odd, c, s), self.select(odd, self.fneg(s), c));
         let value = self.fdiv(top, bottom);
         let value = self.select(self.fcmp(OEQ, x, self.like(x, 0.0)), x, value);
         self.unless_large(x, value, |x| self.by_lanes("tan", x, x))
@@ -120,9 +130,15 @@ impl<'c> Ir<'c> {
         self.rarely(self.any(self.is_large(x)), value, || slowly(x))
     }
 
+    /// Whether `x` is finite and beyond [`LARGE`]: its bits without the sign are between theirs.
     fn is_large(&self, x: Val<'c>) -> Val<'c> {
-        let finite = self.fcmp(OLT, self.fabs(x), self.like(x, f64::INFINITY));
-        self.and(finite, self.fcmp(OGT, self.fabs(x), self.like(x, LARGE)))
+        let int = self.repr(x).as_int();
+        let (least, infinity) = match int {
+            Repr::I64 => (LARGE.to_bits() as i64 + 1, f64::INFINITY.to_bits() as i64),
+            _ => (i64::from((LARGE as f32).to_bits()) + 1, i64::from(f32::INFINITY.to_bits())),
+        };
+        let size = self.bitcast(self.fabs(x), int);
+        self.icmp(ULT, self.sub(size, self.int(int, least)), self.int(int, infinity - least))
     }
 
     /// The angle of the point (x, y), in f64.
