@@ -49,6 +49,8 @@ struct Place {
     at_result: bool,
     /// Whether its dimensions are the outermost ones of the group's result, so that it is made in the loops over these.
     is_outer: bool,
+    /// How far apart the elements are that are made next to each other: farther by every slice with a stride.
+    stride: i64,
     /// The loops in which it is needed: that of the result, or those of reductions within. In each it is made anew.
     loops: SmallVec<[Site; 2]>,
 }
@@ -217,7 +219,9 @@ impl Sweep<'_> {
                 let few = joined.len() <= MAX_COPIES || cost <= 1.0 && joined.len() <= 4 * MAX_COPIES;
                 let again = cost <= self.limits.recomputed && self.reads[i] <= 1 && joined.len() == 2;
                 let is_cheap = cost <= element::CHEAP && self.cost_of_copy(i) <= MAX_COPIED;
-                everywhere && (joined.len() == 1 || is_cheap && few || again)
+                let once = joined.len() == 1 && joined.iter().all(|p| p.loops.len() <= 1);
+                let apart = !once && self.is_made_far_apart(i, &joined);
+                everywhere && !apart && (joined.len() == 1 || is_cheap && few || again)
             }
             Role::Reduce => everywhere && joined.len() == 1,
             Role::Last | Role::None => false,
@@ -229,7 +233,7 @@ impl Sweep<'_> {
             let group = self.groups.len() as u32;
             self.groups.push(Group { members: Vec::new(), results: vec![i], computed: 0 });
             let loops = SmallVec::from_slice(&[Site::new(i)]);
-            joined.push(Place { group, times: 1.0, at_result: true, is_outer: true, loops });
+            joined.push(Place { group, times: 1.0, at_result: true, is_outer: true, stride: 1, loops });
         }
         // Of constants in every element only one is ever made.
         let repeats_one = matches!(module[i].op, Op::Broadcast { .. })
@@ -243,6 +247,13 @@ impl Sweep<'_> {
         let copied = if joined.len() > 1 { self.cost_of_copy(i) } else { 0.0 };
         self.copied.set(i, copied);
         self.places.set(i, joined);
+    }
+
+    /// Whether `i` would be made of elements that lie apart, for elements that lie apart themselves: each time that such a
+    /// chain is made again it reads the farther apart, while its own values would lie side by side.
+    fn is_made_far_apart(&self, i: InstructionId, places: &[Place]) -> bool {
+        let reads_apart = |&o: &InstructionId| slice_stride(self.module, o) > 1;
+        places.iter().any(|p| p.stride > 1) && self.module[i].operands().iter().any(reads_apart)
     }
 
     /// What is made again where `i` is made in several groups: itself, and what is made of it there.
@@ -276,6 +287,7 @@ impl Sweep<'_> {
             times,
             at_result: place.at_result && element_by_element,
             is_outer,
+            stride: place.stride.saturating_mul(slice_stride(module, user)),
             loops: match &module[user].op {
                 Op::Reduce { .. } => SmallVec::from_slice(&[Site::new(user)]),
                 // The parts of a concatenation are loops of their own, and share nothing.
@@ -387,6 +399,7 @@ impl Place {
         self.times = self.times.max(other.times);
         self.at_result &= other.at_result;
         self.is_outer &= other.is_outer;
+        self.stride = self.stride.max(other.stride);
         for l in other.loops {
             if !self.loops.contains(&l) {
                 self.loops.push(l);
@@ -485,6 +498,14 @@ pub(super) fn moves_rows(module: &Module, i: InstructionId) -> bool {
     let (Op::Transpose { dimensions }, Some(to)) = (&module[i].op, plain_array(module, i)) else { return false };
     let large = || dimensions.iter().zip(to.dims()).filter(|&(_, &n)| n != 1).map(|(&d, _)| d);
     large().next_back() != large().max() && to.byte_size().is_some_and(|bytes| bytes > MAX_TRANSPOSED_BYTES)
+}
+
+/// The stride of a slice along the innermost dimension; 1 for all else.
+fn slice_stride(module: &Module, i: InstructionId) -> i64 {
+    match &module[i].op {
+        Op::Slice { dims } => dims.last().map_or(1, |d| d.stride),
+        _ => 1,
+    }
 }
 
 fn same_dims(module: &Module, a: InstructionId, b: InstructionId) -> bool {
