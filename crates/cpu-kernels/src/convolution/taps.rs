@@ -13,7 +13,7 @@ use crate::tiles::pack::{SLACK, Way};
 use std::any::TypeId;
 
 /// Sums over fewer taps at once take longer to store than to make.
-const MIN_TAPS: usize = 24;
+const MIN_TAPS: usize = 16;
 /// Sums of a row of positions at most: they stay in the cache from one row of the window to the next.
 const MAX_SUMS: usize = 1 << 16;
 
