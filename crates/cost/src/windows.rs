@@ -209,9 +209,15 @@ impl<'t> Machine<'t> {
         a.element_type.bits() < 32 || !a.has_full_tiles || self.is_beside && a.space != 0
     }
 
-    /// The bytes that windows of equal size take: two of each array, so that one is copied while the other is in use.
+    /// The bytes that windows of equal size take: where a core has several, two of each array, so that one is copied while
+    /// the other is in use, and three times as many for an operation that is not fused.
     fn held(&self, kernel: &Kernel, count: f64) -> f64 {
-        kernel.bytes_in(0) / count * if count > 1.0 { 2.0 } else { 1.0 }
+        let each = match kernel.kind {
+            _ if self.rounds(count) <= 1.0 => 1.0,
+            KernelKind::Single => 6.0,
+            _ => 2.0,
+        };
+        kernel.bytes_in(0) / count * each
     }
 }
 

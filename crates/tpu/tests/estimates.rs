@@ -55,3 +55,29 @@ fn noted_cycles_are_found_again() {
         assert!(compared >= 4, "{name}: only {compared}");
     }
 }
+
+/// The windows of each array that an instruction named `made` holds while it runs on a v6e, and the bytes of all.
+fn held(text: &str) -> (f64, f64) {
+    let source = hlo_text::read(text.as_bytes()).module.unwrap();
+    let target = Target::named("tpu-v6e").unwrap();
+    let model = CostModel::new(&source, &target).unwrap();
+    let cost = model.instruction(source.instruction_by_name("made").unwrap()).unwrap();
+    (cost.held_bytes * cost.window_count / cost.bytes, cost.held_bytes)
+}
+
+#[test]
+fn what_is_not_fused_holds_three_pairs_of_windows() {
+    let program = |rows: i64, made: &str| {
+        format!(
+            "HloModule m
+            body {{ p = f32[{rows},3584]{{1,0:T(8,128)}} parameter(0)
+              ROOT r = bf16[{rows},3584]{{1,0:T(8,128)(2,1)}} convert(p) }}
+            ENTRY e {{ p = f32[{rows},3584]{{1,0:T(8,128)}} parameter(0)
+              ROOT made = bf16[{rows},3584]{{1,0:T(8,128)(2,1)}} {made} }}"
+        )
+    };
+    assert_eq!(held(&program(4096, "convert(p)")), (6.0, 4_718_592.0));
+    assert_eq!(held(&program(4096, "fusion(p), kind=kLoop, calls=body")).0, 2.0);
+    // One window is not copied while another is in use.
+    assert_eq!(held(&program(8, "convert(p)")).0, 1.0);
+}
